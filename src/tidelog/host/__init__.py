@@ -1,0 +1,1 @@
+"""The seams through which chance enters: clock, disk, network, random, offload."""

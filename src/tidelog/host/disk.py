@@ -1,0 +1,133 @@
+"""The seam for the disk: the dozen calls through which every byte of the log is kept.
+
+Files are named by path and used through integer descriptors, as in `os`. All calls are synchronous
+and raise `OSError`. `SystemDisk` is the operating system; the tests' disk keeps what was written
+and what was synced apart, and loses, tears or reorders the difference at a simulated crash, which
+is why a caller must sync a file *and*, after create, rename or unlink, its directory.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Sequence
+from typing import Protocol
+
+Buffer = bytes | bytearray | memoryview
+
+
+class Disk(Protocol):
+    """What storage may ask of a disk."""
+
+    def open(self, path: str, *, create: bool = False) -> int:
+        """Open for reading and writing; FileNotFoundError unless it exists or `create` is set."""
+        ...
+
+    def close(self, fd: int) -> None: ...
+
+    def size(self, fd: int) -> int: ...
+
+    def pread(self, fd: int, length: int, position: int) -> bytes: ...
+
+    def pread_cached_into(self, fd: int, buffer: memoryview, position: int) -> int:
+        """Read what is in memory already; BlockingIOError where that is nothing."""
+        ...
+
+    def pwritev(self, fd: int, parts: Sequence[Buffer], position: int) -> int:
+        """Write at `position`; may write less than given (a full disk does)."""
+        ...
+
+    def truncate(self, fd: int, size: int) -> None: ...
+
+    def fdatasync(self, fd: int) -> None:
+        """Make the file's bytes and size durable. Blocks: never called on the event loop."""
+        ...
+
+    def list_dir(self, path: str) -> list[str]: ...
+
+    def make_dir(self, path: str) -> None:
+        """Create the directory and its parents where missing."""
+        ...
+
+    def remove_dir(self, path: str) -> None: ...
+
+    def rename(self, source: str, target: str) -> None:
+        """Atomically give a file or directory a new name, replacing a file of that name."""
+        ...
+
+    def unlink(self, path: str) -> None: ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def modified_ms(self, path: str) -> int: ...
+
+    def sync_dir(self, path: str) -> None:
+        """Make creations, renames and unlinks in the directory durable. Blocks."""
+        ...
+
+    def free_bytes(self, path: str) -> int: ...
+
+    def lock(self, path: str) -> int:
+        """Create and lock a file for this process; BlockingIOError where another holds it."""
+        ...
+
+
+class SystemDisk:
+    """The operating system's file system."""
+
+    # Plain functions of `os`, bound once: a wrapper would cost on every read and write.
+    close = staticmethod(os.close)
+    pread = staticmethod(os.pread)
+    truncate = staticmethod(os.ftruncate)
+    list_dir = staticmethod(os.listdir)
+    remove_dir = staticmethod(os.rmdir)
+    rename = staticmethod(os.replace)
+    unlink = staticmethod(os.unlink)
+    exists = staticmethod(os.path.exists)
+
+    def open(self, path: str, *, create: bool = False) -> int:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        return os.open(path, flags, 0o600)
+
+    def size(self, fd: int) -> int:
+        return os.fstat(fd).st_size
+
+    def pread_cached_into(self, fd: int, buffer: memoryview, position: int) -> int:
+        return os.preadv(fd, [buffer], position, _CACHED_ONLY)
+
+    def pwritev(self, fd: int, parts: Sequence[Buffer], position: int) -> int:
+        return os.pwritev(fd, parts, position)
+
+    def fdatasync(self, fd: int) -> None:
+        _fdatasync(fd)
+
+    def make_dir(self, path: str) -> None:
+        os.makedirs(path, mode=0o700, exist_ok=True)
+
+    def modified_ms(self, path: str) -> int:
+        return os.stat(path).st_mtime_ns // 1_000_000
+
+    def sync_dir(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def free_bytes(self, path: str) -> int:
+        stat = os.statvfs(path)
+        return stat.f_bavail * stat.f_frsize
+
+    def lock(self, path: str) -> int:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
+
+
+# macOS has neither fdatasync nor RWF_NOWAIT: there a read may block for a moment.
+_fdatasync = getattr(os, "fdatasync", os.fsync)
+_CACHED_ONLY: int = getattr(os, "RWF_NOWAIT", 0)

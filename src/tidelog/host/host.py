@@ -1,0 +1,25 @@
+"""The seams in one value, handed down from `server/broker.py` to whoever needs one of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tidelog.host.clock import Clock, SystemClock
+from tidelog.host.disk import Disk, SystemDisk
+from tidelog.host.offload import Offload, ThreadOffload
+from tidelog.host.random import Random, SystemRandom
+
+
+@dataclass(slots=True)
+class Host:
+    """Everything through which chance enters a broker, except the sockets of its event loop."""
+
+    clock: Clock
+    disk: Disk
+    offload: Offload
+    random: Random
+
+
+def system_host(name: str, threads: int = 4) -> Host:
+    """The real machine; `name` labels the threads."""
+    return Host(SystemClock(), SystemDisk(), ThreadOffload(name, threads), SystemRandom())

@@ -1,0 +1,66 @@
+"""The nouns that every layer shares: distinct integer types, topic partitions, log positions."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final, NamedTuple, NewType
+from uuid import UUID
+
+Offset = NewType("Offset", int)
+LeaderEpoch = NewType("LeaderEpoch", int)
+BrokerId = NewType("BrokerId", int)
+BrokerEpoch = NewType("BrokerEpoch", int)
+ControllerEpoch = NewType("ControllerEpoch", int)
+ProducerId = NewType("ProducerId", int)
+ProducerEpoch = NewType("ProducerEpoch", int)
+
+NO_OFFSET: Final = Offset(-1)
+NO_LEADER: Final = BrokerId(-1)
+NO_LEADER_EPOCH: Final = LeaderEpoch(-1)
+NO_PRODUCER_ID: Final = ProducerId(-1)
+NO_PRODUCER_EPOCH: Final = ProducerEpoch(-1)
+NO_SEQUENCE: Final = -1
+NO_TIMESTAMP: Final = -1
+NO_TOPIC_ID: Final = UUID(int=0)
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic, by name."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class LogPosition(NamedTuple):
+    """An offset and where it lies on disk, so that bytes between two offsets are a subtraction."""
+
+    offset: Offset
+    segment_base_offset: Offset
+    position: int
+
+
+class TimestampType(IntEnum):
+    """Whose clock stamped a record; bit 3 of a batch's attributes."""
+
+    CREATE_TIME = 0
+    LOG_APPEND_TIME = 1
+
+
+class Codec(IntEnum):
+    """Compression of a record batch; bits 0 to 2 of its attributes."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+class Isolation(IntEnum):
+    """What a reader may see; the wire values of Fetch and ListOffsets."""
+
+    READ_UNCOMMITTED = 0
+    READ_COMMITTED = 1

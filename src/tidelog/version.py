@@ -1,0 +1,3 @@
+"""The version of the distribution, readable without importing anything else."""
+
+VERSION = "0.1.0"
