@@ -1,0 +1,261 @@
+"""Apache Kafka from Maven Central: one KRaft node as a context manager, and its own tools.
+
+The jars are fetched once into a cache outside the tree (``$XDG_CACHE_HOME/tidelog/peers``); the
+download goes to a temporary name under a lock and is renamed when whole, so any number of processes
+may ask for it at once.
+
+    with ApacheKafka(settings={"num.partitions": "4"}) as kafka:
+        run_tool("org.apache.kafka.tools.TopicCommand",
+                 "--bootstrap-server", kafka.bootstrap_servers, "--list")
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import tempfile
+import uuid
+from base64 import urlsafe_b64encode
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from xml.etree import ElementTree
+
+from bench.peers.process import free_port, spawn, stop, wait_until_serving
+
+POM = Path(__file__).with_name("pom.xml")
+
+# What bin/kafka-server-start.sh and bin/kafka-run-class.sh of the distribution pass.
+JVM_OPTIONS = (
+    "-Xmx1G",
+    "-Xms1G",
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    "-Djava.awt.headless=true",
+)
+# For programs that run a second or two, starting fast matters more than running fast.
+SHORT_LIVED_JVM_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
+
+
+def _version() -> str:
+    namespace = "{http://maven.apache.org/POM/4.0.0}"
+    properties = ElementTree.parse(POM).getroot().find(f"{namespace}properties")
+    assert properties is not None
+    return properties.findtext(f"{namespace}kafka.version", "")
+
+
+KAFKA_VERSION = _version()
+
+
+def available() -> bool:
+    """Whether this machine can run Apache Kafka at all."""
+    if shutil.which("java") is None:
+        return False
+    return _home().is_dir() or shutil.which("mvn") is not None
+
+
+def _home() -> Path:
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "tidelog" / "peers" / f"kafka-{KAFKA_VERSION}"
+
+
+def libs() -> Path:
+    """The directory of Kafka's jars, fetched when it is not there yet."""
+    home = _home()
+    if home.is_dir():
+        return home
+    home.parent.mkdir(parents=True, exist_ok=True)
+    with open(home.with_suffix(home.suffix + ".lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not home.is_dir():
+            _download(home)
+    return home
+
+
+def _download(home: Path) -> None:
+    partial = Path(tempfile.mkdtemp(prefix=home.name + ".", dir=home.parent))
+    try:
+        goal = ["dependency:copy-dependencies", f"-DoutputDirectory={partial}"]
+        command = ["mvn", "-q", "-B", "-f", str(POM), *goal]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise RuntimeError(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
+        partial.rename(home)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def jar(name: str) -> Path:
+    """The path of one jar by its artifact name: ``jar("kafka-clients")``."""
+    found = sorted(path for path in libs().glob(f"{name}-[0-9]*.jar"))
+    if len(found) != 1:
+        raise FileNotFoundError(f"{len(found)} jars named {name} in {libs()}")
+    return found[0]
+
+
+def class_path() -> str:
+    """Kafka's class path; Java itself expands the star, no shell may."""
+    return str(libs() / "*")
+
+
+def run_tool(
+    class_name: str,
+    *arguments: str,
+    stdin: str | None = None,
+    timeout_s: float = 120.0,
+    jvm_options: tuple[str, ...] = SHORT_LIVED_JVM_OPTIONS,
+) -> subprocess.CompletedProcess[str]:
+    """Run one of Kafka's command-line classes to its end; the caller looks at the exit code."""
+    return subprocess.run(
+        ["java", *jvm_options, "-cp", class_path(), class_name, *arguments],
+        input=stdin,
+        stdin=subprocess.DEVNULL if stdin is None else None,
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+    )
+
+
+def random_uuid() -> str:
+    """A cluster id as Kafka writes it: 16 bytes in URL-safe base64 without padding."""
+    return urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+
+
+class ApacheKafka:
+    """One KRaft node, broker and controller in one process, on free ports of loopback.
+
+    Without `data_dir` it lives in a temporary directory that goes with it; with one, the data stays
+    and a later node with the same directory (and `port`) carries on. `settings` are broker settings
+    by Kafka's names and win over ours.
+    """
+
+    def __init__(
+        self,
+        data_dir: str | os.PathLike[str] | None = None,
+        settings: Mapping[str, str] | None = None,
+        *,
+        port: int | None = None,
+        jvm_options: tuple[str, ...] = JVM_OPTIONS,
+    ) -> None:
+        self._temporary = data_dir is None
+        self._data_dir = None if data_dir is None else Path(data_dir).absolute()
+        self._settings = dict(settings or {})
+        self._wanted_port = port
+        self._jvm_options = jvm_options
+        self._process: subprocess.Popen[bytes] | None = None
+        self.port = 0
+
+    @property
+    def data_dir(self) -> Path:
+        assert self._data_dir is not None, "not started"
+        return self._data_dir
+
+    @property
+    def log_dir(self) -> Path:
+        """The directory that holds ``<topic>-<partition>/``."""
+        return self.data_dir / "logs"
+
+    @property
+    def output(self) -> Path:
+        """Where the node's own log lines go."""
+        return self.data_dir / "kafka.out"
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "not running"
+        return self._process.pid
+
+    def start(self) -> ApacheKafka:
+        """Prepare the directory, start the process, and return when it answers."""
+        self.prepare()
+        self.launch()
+        self.wait_until_serving()
+        return self
+
+    def prepare(self) -> None:
+        """Choose the ports, write the properties and format the directory if it is new."""
+        if self._data_dir is None:
+            self._data_dir = Path(tempfile.mkdtemp(prefix="apache-kafka-"))
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        self.port = self._wanted_port or free_port()
+        properties = self.data_dir / "server.properties"
+        lines = (f"{name}={value}\n" for name, value in self._properties(free_port()).items())
+        properties.write_text("".join(lines))
+        if not (self.log_dir / "meta.properties").exists():
+            arguments = ("format", "-t", random_uuid(), "-c", str(properties))
+            done = run_tool("kafka.tools.StorageTool", *arguments)
+            if done.returncode != 0:
+                raise RuntimeError(f"formatting failed:\n{done.stdout}{done.stderr}")
+
+    def launch(self) -> None:
+        """Start the process and return at once; `prepare` comes before."""
+        logging = "-Dorg.apache.logging.log4j.level=INFO"
+        properties = str(self.data_dir / "server.properties")
+        command = ["java", *self._jvm_options, logging, "-cp", class_path(), "kafka.Kafka"]
+        self._process = spawn([*command, properties], str(self.output), cwd=self.data_dir)
+
+    def wait_until_serving(self, timeout_s: float = 60.0) -> None:
+        assert self._process is not None, "not launched"
+        wait_until_serving(self.port, self._process, self.output_tail, timeout_s)
+
+    def output_tail(self, lines: int = 40) -> str:
+        return "\n".join(self.output.read_text(errors="replace").splitlines()[-lines:])
+
+    def stop(self) -> None:
+        """Shut the node down cleanly; its directory stays until the context ends."""
+        if self._process is not None:
+            stop(self._process)
+            self._process = None
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash would."""
+        if self._process is not None:
+            self._process.kill()
+            self.stop()
+
+    def __enter__(self) -> ApacheKafka:
+        try:
+            return self.start()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+        if self._temporary and self._data_dir is not None:
+            shutil.rmtree(self._data_dir, ignore_errors=True)
+            self._data_dir = None
+
+    def _properties(self, controller_port: int) -> dict[str, str]:
+        broker = f"PLAINTEXT://127.0.0.1:{self.port}"
+        return {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+            "listeners": f"{broker},CONTROLLER://127.0.0.1:{controller_port}",
+            "advertised.listeners": broker,
+            "controller.listener.names": "CONTROLLER",
+            "log.dirs": str(self.log_dir),
+            "offsets.topic.replication.factor": "1",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "share.coordinator.state.topic.replication.factor": "1",
+            "share.coordinator.state.topic.min.isr": "1",
+            "group.initial.rebalance.delay.ms": "0",
+            **self._settings,
+        }
