@@ -1,0 +1,303 @@
+"""What a produced record batch must be before a log takes it: the *prepare* stage of a produce.
+
+Pure and without I/O, so that a large batch may be prepared on a thread. The rules and the error
+codes are those of Kafka's broker:
+
+    INVALID_RECORD                  not exactly one batch of magic 2; base offset not 0; offsets and
+                                    record count that disagree; a control batch; a producer id
+                                    without epoch or sequence; bad records, named by their index
+    MESSAGE_TOO_LARGE               a batch above `max_message_bytes`, before or after compressing
+    CORRUPT_MESSAGE                 a wrong checksum
+    INVALID_TIMESTAMP               timestamps out of range, named by index; LogAppendTime claimed
+    UNSUPPORTED_COMPRESSION_TYPE    an unknown codec, or zstd from a client too old to say so
+
+Uncompressed records are walked, always. Compressed ones are inflated (bounded) only where the topic
+needs it: compaction, another codec, full validation, or a timestamp that the header puts in doubt.
+LogAppendTime and a wrong max timestamp change the header and its checksum, never the records. Left
+out: producer sequences and epochs, which only the log can judge.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from tidelog._kernels import records as kernel
+from tidelog.errors import (
+    ErrorCode,
+    InvalidRecordsError,
+    KafkaError,
+    ProtocolError,
+    RecordError,
+)
+from tidelog.model import NO_TIMESTAMP, Codec, TimestampType
+from tidelog.protocol import batches
+from tidelog.protocol.batches import BatchHeader
+
+INT64_MAX: Final = (1 << 63) - 1
+INT64_MIN: Final = -(1 << 63)
+OFFLOAD_CRC_BYTES: Final = 4 * 1024 * 1024
+OFFLOAD_INFLATE_BYTES: Final = 16 * 1024
+RECORD_ERRORS_MAX: Final = 1000
+_RECORD_ERRORS_SHOWN: Final = 3
+
+
+@dataclass(slots=True)
+class AdmissionRules:
+    """What a topic asks of a batch."""
+
+    max_message_bytes: int = 1_048_588
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME
+    timestamp_before_max_ms: int = INT64_MAX
+    timestamp_after_max_ms: int = 3_600_000
+    target_codec: Codec | None = None
+    compacted: bool = False
+    full_validation: bool = False
+    max_decompressed_bytes: int = batches.DECOMPRESSED_BYTES_MAX
+
+
+@dataclass(slots=True)
+class Admitted:
+    """A batch that a log may stamp and append: writable bytes and what their headers say."""
+
+    buffer: memoryview
+    headers: list[BatchHeader]
+    positions: list[int]
+    size_bytes: int
+
+
+def admit(
+    records: memoryview,
+    rules: AdmissionRules,
+    now_ms: int,
+    *,
+    allow_zstd: bool = True,
+    from_client: bool = True,
+) -> Admitted:
+    """Judge the records of one partition of a produce request; raises `KafkaError`.
+
+    The result shares the bytes of `records` where those are writable and need no change of size.
+    `from_client` is False for the batches of coordinators, which may be control batches.
+    """
+    header = _read_only_batch(records)
+    _check_header(header, rules, from_client)
+    if not batches.check_crc(records, 0, len(records)):
+        raise KafkaError(
+            ErrorCode.CORRUPT_MESSAGE, f"The record batch does not match its checksum {header.crc}"
+        )
+    codec = _codec(header, allow_zstd)
+    target = codec if rules.target_codec is None else rules.target_codec
+    max_timestamp = header.max_timestamp
+    if codec is Codec.NONE:
+        payload: batches.Buffer | None = records[batches.HEADER_BYTES :]
+    elif _looks_inside(header, rules, target, now_ms):
+        payload = _inflate(records, header, rules.max_decompressed_bytes)
+    else:
+        payload = None
+    if payload is not None:
+        max_timestamp = _check_records(payload, header, rules, now_ms)
+    if target is not codec and payload is not None and not header.is_control:
+        return _recompressed(header, payload, rules, (target, max_timestamp, now_ms))
+    buffer = memoryview(bytearray(records)) if records.readonly else records
+    if rules.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        header.attributes |= batches.ATTRIBUTES_LOG_APPEND_TIME
+        max_timestamp = now_ms
+    if max_timestamp != header.max_timestamp or rules.timestamp_type:
+        header.max_timestamp = max_timestamp
+        batches.seal(buffer, 0, header)
+    return Admitted(buffer, [header], [0], len(records))
+
+
+def needs_offload(records: batches.Buffer, rules: AdmissionRules) -> bool:
+    """True where `admit` may take more than about a millisecond, so not on the loop."""
+    size = len(records)
+    if size > OFFLOAD_CRC_BYTES:
+        return True
+    if size < batches.HEADER_BYTES:
+        return False
+    codec = records[22] & batches.ATTRIBUTES_CODEC
+    if rules.target_codec is not None and codec != rules.target_codec:
+        return size > OFFLOAD_INFLATE_BYTES
+    if codec == Codec.NONE:
+        return False
+    return size > OFFLOAD_INFLATE_BYTES and _always_looks_inside(rules)
+
+
+def _invalid(message: str) -> KafkaError:
+    return InvalidRecordsError(ErrorCode.INVALID_RECORD, message)
+
+
+def _read_only_batch(records: memoryview) -> BatchHeader:
+    """The header of the one batch that fills the given bytes."""
+    size = len(records)
+    if size < batches.HEADER_BYTES:
+        raise _invalid("A produce request must hold one record batch for each partition")
+    if records[16] != batches.MAGIC:
+        raise _invalid(f"Record batches must have magic 2, not {records[16]}")
+    try:
+        header = batches.read_header(records)
+    except ProtocolError as error:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
+    if header.batch_length + batches.LOG_OVERHEAD > size:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "The record batch is cut off")
+    if header.batch_length + batches.LOG_OVERHEAD < size:
+        raise _invalid("A produce request must hold exactly one record batch for each partition")
+    return header
+
+
+def _check_header(header: BatchHeader, rules: AdmissionRules, from_client: bool) -> None:
+    size = header.batch_length + batches.LOG_OVERHEAD
+    if from_client and header.base_offset != 0:
+        raise _invalid(f"The base offset of a produced batch is 0, not {header.base_offset}")
+    if size > rules.max_message_bytes:
+        raise _too_large(size, rules.max_message_bytes)
+    count = header.record_count
+    if count <= 0 or count != header.last_offset_delta + 1:
+        raise _invalid(
+            f"The record batch holds {count} records, but its last offset delta is "
+            f"{header.last_offset_delta}"
+        )
+    if not from_client:
+        return
+    if header.attributes & (batches.ATTRIBUTES_CONTROL | batches.ATTRIBUTES_DELETE_HORIZON):
+        raise _invalid("Clients may not write control batches or delete horizons")
+    if header.producer_id >= 0:
+        if header.producer_epoch < 0 or header.base_sequence < 0:
+            raise _invalid(
+                f"The record batch of producer {header.producer_id} has epoch "
+                f"{header.producer_epoch} and sequence {header.base_sequence}"
+            )
+    elif header.attributes & batches.ATTRIBUTES_TRANSACTIONAL:
+        raise _invalid("A transactional record batch needs a producer id")
+    if header.attributes & batches.ATTRIBUTES_LOG_APPEND_TIME:
+        raise InvalidRecordsError(
+            ErrorCode.INVALID_TIMESTAMP, "A producer may not set the timestamp type LogAppendTime"
+        )
+
+
+def _too_large(size: int, max_message_bytes: int) -> KafkaError:
+    return KafkaError(
+        ErrorCode.MESSAGE_TOO_LARGE,
+        f"The record batch of {size} bytes exceeds the maximum of {max_message_bytes}",
+    )
+
+
+def _codec(header: BatchHeader, allow_zstd: bool) -> Codec:
+    try:
+        codec = header.codec
+    except ProtocolError as error:
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, str(error)) from None
+    if codec is Codec.ZSTD and not allow_zstd:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or later"
+        )
+    return codec
+
+
+def _always_looks_inside(rules: AdmissionRules) -> bool:
+    return (
+        rules.compacted
+        or rules.full_validation
+        or (
+            rules.timestamp_type is TimestampType.CREATE_TIME
+            and rules.timestamp_before_max_ms != INT64_MAX
+        )
+    )
+
+
+def _looks_inside(header: BatchHeader, rules: AdmissionRules, target: Codec, now_ms: int) -> bool:
+    """Whether a compressed batch must be inflated to be judged."""
+    if _always_looks_inside(rules) or target != header.attributes & batches.ATTRIBUTES_CODEC:
+        return True
+    return (
+        rules.timestamp_type is TimestampType.CREATE_TIME
+        and max(header.first_timestamp, header.max_timestamp)
+        > now_ms + rules.timestamp_after_max_ms
+    )
+
+
+def _inflate(records: memoryview, header: BatchHeader, max_bytes: int) -> batches.Buffer:
+    try:
+        return batches.inflate(records, 0, header, max_bytes)
+    except KafkaError as error:
+        if error.code is ErrorCode.CORRUPT_MESSAGE:
+            # The checksum is right, so sending the same bytes again cannot help; the code that
+            # says "corrupt" would make clients retry until they time out.
+            raise _invalid(error.message) from None
+        raise
+
+
+def _timestamp_range(rules: AdmissionRules, now_ms: int) -> tuple[int, int]:
+    if rules.timestamp_type is not TimestampType.CREATE_TIME:
+        return INT64_MIN, INT64_MAX
+    return (
+        max(now_ms - rules.timestamp_before_max_ms, INT64_MIN),
+        min(now_ms + rules.timestamp_after_max_ms, INT64_MAX),
+    )
+
+
+def _check_records(
+    payload: batches.Buffer, header: BatchHeader, rules: AdmissionRules, now_ms: int
+) -> int:
+    """Walk the records; the highest timestamp among them."""
+    lowest, highest = _timestamp_range(rules, now_ms)
+    fault, record, max_timestamp, _ = kernel.validate(
+        payload, header.record_count, header.first_timestamp, lowest, highest, rules.compacted
+    )
+    if fault:
+        _refuse(payload, header, rules, (fault, record, now_ms))
+    return max_timestamp
+
+
+def _refuse(
+    payload: batches.Buffer,
+    header: BatchHeader,
+    rules: AdmissionRules,
+    first: tuple[int, int, int],
+) -> None:
+    """Raise with every bad record named (KIP-467), or with the first that cannot be read."""
+    fault, record, now_ms = first
+    if fault not in (kernel.KEY_MISSING, kernel.TIMESTAMP_RANGE):
+        message = f"Record {record} of the batch is bad: {kernel.FAULT_MESSAGES[fault]}"
+        raise InvalidRecordsError(ErrorCode.INVALID_RECORD, message, [RecordError(record, message)])
+    try:
+        rows, timestamp_deltas = batches.index_records(payload, header.record_count)
+    except ProtocolError as error:
+        raise _invalid(str(error)) from None
+    lowest, highest = _timestamp_range(rules, now_ms)
+    code = ErrorCode.INVALID_RECORD
+    errors = []
+    for index, timestamp_delta in enumerate(timestamp_deltas):
+        timestamp = header.first_timestamp + timestamp_delta
+        if rules.compacted and rows[index * kernel.ROW_FIELDS + kernel.KEY_LENGTH] < 0:
+            errors.append(RecordError(index, "A compacted topic takes no record without a key"))
+        elif timestamp != NO_TIMESTAMP and not lowest <= timestamp <= highest:
+            code = ErrorCode.INVALID_TIMESTAMP
+            errors.append(
+                RecordError(index, f"Timestamp {timestamp} is out of range [{lowest}, {highest}]")
+            )
+        if len(errors) == RECORD_ERRORS_MAX:
+            break
+    shown = "; ".join(
+        f"record {error.batch_index}: {error.message}" for error in errors[:_RECORD_ERRORS_SHOWN]
+    )
+    raise InvalidRecordsError(code, f"{len(errors)} records are refused: {shown}", errors)
+
+
+def _recompressed(
+    header: BatchHeader,
+    payload: batches.Buffer,
+    rules: AdmissionRules,
+    change: tuple[Codec, int, int],
+) -> Admitted:
+    """The same records under the codec that the topic asks for."""
+    target, max_timestamp, now_ms = change
+    header.attributes = header.attributes & ~batches.ATTRIBUTES_CODEC | target
+    header.max_timestamp = max_timestamp
+    if rules.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        header.attributes |= batches.ATTRIBUTES_LOG_APPEND_TIME
+        header.max_timestamp = now_ms
+    batch = batches.build_batch(header, payload)
+    if len(batch) > rules.max_message_bytes:
+        raise _too_large(len(batch), rules.max_message_bytes)
+    return Admitted(memoryview(batch), [header], [0], len(batch))
