@@ -1,0 +1,1 @@
+"""Bytes and messages: Kafka's wire protocol, without any I/O."""

@@ -1,0 +1,83 @@
+"""The table of APIs: which versions are advertised, which are served, where their messages are.
+
+The classes of an API are imported when they are first asked for, so that a program pays only for
+the messages it speaks. Advertised and served versions differ for Produce alone: librdkafka up to
+2.6 sends uncompressed batches to a broker whose smallest Produce version is above zero
+(KAFKA-18659), while versions 0 to 2 carry record formats that no longer exist.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import Any, Final
+
+from tidelog.protocol.schema import NEVER_FLEXIBLE
+
+API_VERSIONS_KEY: Final = 18
+
+
+@dataclass(slots=True, frozen=True)
+class Api:
+    """One API; `flexible` is its first version with compact encoding and tagged fields."""
+
+    key: int
+    name: str
+    module: str
+    advertised: tuple[int, int]
+    served: tuple[int, int]
+    flexible: int = NEVER_FLEXIBLE
+
+    @property
+    def request(self) -> type[Any]:
+        """The class of its requests, imported on first use."""
+        return _load(self.module, self.name + "Request")
+
+    @property
+    def response(self) -> type[Any]:
+        """The class of its responses, imported on first use."""
+        return _load(self.module, self.name + "Response")
+
+    def serves(self, version: int) -> bool:
+        return self.served[0] <= version <= self.served[1]
+
+
+@cache
+def _load(module: str, name: str) -> type[Any]:
+    made: type[Any] = getattr(import_module(f"tidelog.protocol.messages.{module}"), name)
+    return made
+
+
+def _served(key: int, name: str, module: str, versions: tuple[int, int], flexible: int) -> Api:
+    return Api(key, name, module, versions, versions, flexible)
+
+
+APIS: Final[tuple[Api, ...]] = (
+    Api(0, "Produce", "produce", advertised=(0, 13), served=(3, 13), flexible=9),
+    _served(1, "Fetch", "fetch", (4, 16), flexible=12),
+    _served(2, "ListOffsets", "list_offsets", (1, 10), flexible=6),
+    _served(3, "Metadata", "metadata", (0, 13), flexible=9),
+    _served(10, "FindCoordinator", "find_coordinator", (0, 6), flexible=3),
+    _served(18, "ApiVersions", "api_versions", (0, 4), flexible=3),
+    _served(19, "CreateTopics", "create_topics", (2, 7), flexible=5),
+    _served(20, "DeleteTopics", "delete_topics", (1, 6), flexible=4),
+    _served(21, "DeleteRecords", "delete_records", (0, 2), flexible=2),
+    _served(22, "InitProducerId", "init_producer_id", (0, 5), flexible=2),
+    _served(23, "OffsetForLeaderEpoch", "offset_for_leader_epoch", (2, 4), flexible=4),
+    _served(32, "DescribeConfigs", "describe_configs", (1, 4), flexible=4),
+    _served(33, "AlterConfigs", "alter_configs", (0, 2), flexible=2),
+    _served(37, "CreatePartitions", "create_partitions", (0, 3), flexible=2),
+    _served(44, "IncrementalAlterConfigs", "incremental_alter_configs", (0, 1), flexible=1),
+    _served(60, "DescribeCluster", "describe_cluster", (0, 2), flexible=0),
+)
+
+API_BY_KEY: Final[dict[int, Api]] = {each.key: each for each in APIS}
+_API_BY_NAME: Final[dict[str, Api]] = {each.name: each for each in APIS}
+
+
+def api(name_or_key: str | int) -> Api:
+    """Look up an API by its name, such as "Produce", or its key; KeyError if there is none."""
+    if isinstance(name_or_key, str):
+        return _API_BY_NAME[name_or_key]
+    return API_BY_KEY[name_or_key]

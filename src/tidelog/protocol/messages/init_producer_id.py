@@ -1,0 +1,35 @@
+"""InitProducerId: hands out the producer id and epoch of an idempotent producer.
+
+Version notes: 2 is flexible, 3 lets a producer name the id and epoch it holds, 4 and 5 differ in
+the error codes that the client understands.
+"""
+
+from __future__ import annotations
+
+from tidelog.protocol.schema import (
+    int16,
+    int32,
+    int64,
+    message,
+    string,
+)
+
+
+@message(api_key=22, versions=(0, 5), flexible=2)
+class InitProducerIdRequest:
+    """Asks for a producer id, for a transactional id or, with null, for none."""
+
+    transactional_id: str | None = string(nullable="0+")
+    transaction_timeout_ms: int = int32()
+    producer_id: int = int64("3+", default=-1)
+    producer_epoch: int = int16("3+", default=-1)
+
+
+@message(api_key=22, versions=(0, 5), flexible=2)
+class InitProducerIdResponse:
+    """The producer id and epoch."""
+
+    throttle_time_ms: int = int32(ignorable=True)
+    error_code: int = int16()
+    producer_id: int = int64(default=-1)
+    producer_epoch: int = int16()
