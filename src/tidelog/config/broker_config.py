@@ -1,0 +1,201 @@
+"""The effective settings of one broker: what its files say, and what was altered at run time.
+
+A value is looked for among the settings altered for this broker, those altered for all brokers,
+those of its files, environment and flags, and at last the default. Where a setting has other forms
+(`log.retention.ms`, `.minutes`, `.hours`) each of the four is asked for all forms before the next.
+Values are parsed when the object is built; reading one is a look-up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+
+from tidelog.config.broker_settings import DEFAULT_REQUEST_POOL_BYTES
+from tidelog.config.checks import parse_connection_overrides, parse_host_port
+from tidelog.config.listeners import Listeners, ListenerTexts, resolve
+from tidelog.config.setting import Setting, Update, Value
+from tidelog.config.table import BROKER_SETTINGS, hint
+from tidelog.errors import ConfigError
+
+
+class Source(IntEnum):
+    """Where a value comes from; the numbers are those of DescribeConfigs."""
+
+    TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+
+
+class BrokerConfig:
+    """The settings of a broker, parsed and checked against each other.
+
+    >>> BrokerConfig({"log.segment.bytes": "1048576"}).get_int("log.segment.bytes")
+    1048576
+    """
+
+    __slots__ = ("_layers", "_sources", "_static", "_values", "listeners", "warnings")
+
+    def __init__(
+        self,
+        static: Mapping[str, str] | None = None,
+        *,
+        dynamic: Mapping[str, str] | None = None,
+        dynamic_default: Mapping[str, str] | None = None,
+        warnings: Sequence[str] = (),
+    ) -> None:
+        self._static = dict(static or {})
+        self._layers: tuple[tuple[Source, dict[str, Value]], ...] = (
+            (Source.DYNAMIC_BROKER, parse_settings(dynamic or {}, BROKER_SETTINGS)),
+            (Source.DYNAMIC_DEFAULT, parse_settings(dynamic_default or {}, BROKER_SETTINGS)),
+            (Source.STATIC_BROKER, parse_settings(self._static, BROKER_SETTINGS)),
+        )
+        self._values: dict[str, Value] = {}
+        self._sources: dict[str, Source] = {}
+        for name, setting in BROKER_SETTINGS.items():
+            self._values[name], self._sources[name] = self._resolve(setting)
+        self._settle_node_id()
+        self._check()
+        self.listeners: Listeners = self._resolve_listeners()
+        self.warnings = (*warnings, *self.listeners.warnings)
+
+    def with_dynamic(
+        self, broker: Mapping[str, str], cluster_default: Mapping[str, str]
+    ) -> BrokerConfig:
+        """The same files with settings altered for this broker and for all brokers."""
+        return BrokerConfig(self._static, dynamic=broker, dynamic_default=cluster_default)
+
+    def get(self, name: str) -> Value:
+        """The effective value; KeyError for a name that is not in the table."""
+        return self._values[name]
+
+    def get_int(self, name: str) -> int:
+        value = self._values[name]
+        assert isinstance(value, int), f"{name} is no integer: {value!r}"
+        return value
+
+    def get_bool(self, name: str) -> bool:
+        value = self._values[name]
+        assert isinstance(value, bool), f"{name} is no boolean: {value!r}"
+        return value
+
+    def get_str(self, name: str) -> str:
+        """The text of a string setting; empty when it is not set."""
+        value = self._values[name]
+        assert value is None or isinstance(value, str), f"{name} is no string: {value!r}"
+        return value or ""
+
+    def get_list(self, name: str) -> list[str]:
+        """The items of a list setting; empty when it is not set."""
+        value = self._values[name]
+        assert value is None or isinstance(value, list), f"{name} is no list: {value!r}"
+        return list(value or ())
+
+    def source(self, name: str) -> Source:
+        """Where the effective value comes from."""
+        return self._sources[name]
+
+    def is_set(self, name: str) -> bool:
+        """Whether the setting, or another form of it, was given by anything but its default."""
+        return self._sources[name] is not Source.DEFAULT
+
+    def layers(self) -> tuple[tuple[Source, dict[str, Value]], ...]:
+        """What was set, by source, the strongest first."""
+        return self._layers
+
+    @property
+    def node_id(self) -> int:
+        return self.get_int("node.id")
+
+    @property
+    def connections_per_host(self) -> dict[str, int]:
+        """The limits of `max.connections.per.ip.overrides`."""
+        return parse_connection_overrides(self.get_str("max.connections.per.ip.overrides"))
+
+    @property
+    def metrics_listener(self) -> tuple[str, int] | None:
+        """Host and port of the metrics, or None when they are off."""
+        text = self.get_str("metrics.listener")
+        if not text:
+            return None
+        host, port = parse_host_port(text)
+        return host or "127.0.0.1", port
+
+    def _resolve(self, setting: Setting) -> tuple[Value, Source]:
+        for source, values in self._layers:
+            if setting.name in values:
+                return values[setting.name], source
+            for name, factor in setting.fallbacks:
+                if name in values:
+                    return _scaled(values[name], factor), source
+        if setting.default is not None:
+            return setting.default, Source.DEFAULT
+        for name, factor in setting.fallbacks:
+            default = BROKER_SETTINGS[name].default
+            if default is not None:
+                return _scaled(default, factor), Source.DEFAULT
+        return None, Source.DEFAULT
+
+    def _settle_node_id(self) -> None:
+        old, new = self._values["broker.id"], self._values["node.id"]
+        if old == -1:
+            return
+        if self.is_set("node.id") and old != new:
+            raise ConfigError(f"node.id is {new} and broker.id is {old}: they must be the same")
+        self._values["node.id"] = old
+        self._sources["node.id"] = self._sources["broker.id"]
+
+    def _check(self) -> None:
+        values = self._values
+        if values["queued.max.request.bytes"] == -1:
+            values["queued.max.request.bytes"] = DEFAULT_REQUEST_POOL_BYTES
+        pool = self.get_int("queued.max.request.bytes")
+        largest = self.get_int("socket.request.max.bytes")
+        if pool < largest:
+            raise ConfigError(
+                f"queued.max.request.bytes ({pool}) must not be smaller than "
+                f"socket.request.max.bytes ({largest}): the largest request would never be read"
+            )
+
+    def _resolve_listeners(self) -> Listeners:
+        advertised = self.get_list("advertised.listeners")
+        return resolve(
+            ListenerTexts(
+                self.get_list("listeners"),
+                advertised or None,
+                self.get_str("listener.security.protocol.map"),
+                self.get_str("inter.broker.listener.name") or None,
+                self.get_list("controller.listener.names"),
+            )
+        )
+
+
+def parse_settings(texts: Mapping[str, str], settings: Mapping[str, Setting]) -> dict[str, Value]:
+    """The values of `texts`; ConfigError for the first that is not among `settings` or not valid."""
+    result = {}
+    for name, text in texts.items():
+        setting = settings.get(name)
+        if setting is None:
+            raise ConfigError(f"unknown setting {name}{hint(name, settings)}")
+        result[name] = setting.parse(text)
+    return result
+
+
+def validate_broker_overrides(overrides: Mapping[str, str], *, per_broker: bool) -> None:
+    """Raise ConfigError unless all of this may be altered while brokers run.
+
+    `per_broker` False is for the defaults of the whole cluster.
+    """
+    parse_settings(overrides, BROKER_SETTINGS)
+    least = Update.PER_BROKER if per_broker else Update.CLUSTER_WIDE
+    refused = sorted(name for name in overrides if BROKER_SETTINGS[name].update < least)
+    if refused:
+        raise ConfigError(f"Cannot update these configs dynamically: {', '.join(refused)}")
+
+
+def _scaled(value: Value, factor: int) -> Value:
+    if factor == 1 or not isinstance(value, int):
+        return value
+    return value * factor if value >= 0 else -1

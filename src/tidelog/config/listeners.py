@@ -1,0 +1,158 @@
+"""Listeners: the addresses a broker opens and the addresses it tells clients.
+
+Listeners named in `controller.listener.names` belong to Kafka's controllers and are left out. A
+listener without a host is opened on 127.0.0.1 and a warning says so: Kafka would open it on every
+interface, which must be asked for here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tidelog.config.checks import parse_host_port
+from tidelog.config.setting import split_list
+from tidelog.errors import ConfigError
+
+SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+OFFERED_PROTOCOLS: Final = ("PLAINTEXT",)
+LOOPBACK: Final = "127.0.0.1"
+
+
+@dataclass(slots=True, frozen=True)
+class Listener:
+    """One address to open: its name, the security protocol the name stands for, host and port."""
+
+    name: str
+    protocol: str
+    host: str
+    port: int
+
+
+@dataclass(slots=True, frozen=True)
+class Listeners:
+    """What a broker opens, which of it is for other brokers, and what clients are told.
+
+    `advertised` holds only what was configured: a listener that is missing there is advertised
+    at the address that the client connected to.
+    """
+
+    opened: tuple[Listener, ...]
+    inter_broker: str
+    advertised: dict[str, tuple[str, int]]
+    warnings: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class ListenerTexts:
+    """The settings that listeners are made of."""
+
+    listeners: Sequence[str]
+    advertised: Sequence[str] | None
+    protocol_map: str
+    inter_broker_name: str | None
+    controller_names: Sequence[str]
+
+
+def resolve(texts: ListenerTexts) -> Listeners:
+    """The listeners that the settings describe; ConfigError says which of them contradict."""
+    protocols = _protocols(texts.protocol_map)
+    controllers = {name.upper() for name in texts.controller_names}
+    warnings: list[str] = []
+    opened = []
+    for text in texts.listeners:
+        name, host, port = _parse(text, "listeners")
+        if name in controllers:
+            warnings.append(f"listener {name} is for Kafka's controllers and is not opened")
+            continue
+        if not host:
+            host = LOOPBACK
+            warnings.append(
+                f"listener {name} names no host and is opened on {LOOPBACK} only; "
+                f"write {name}://0.0.0.0:{port} to open it on every interface"
+            )
+        opened.append(Listener(name, _protocol(name, protocols), host, port))
+    _check_distinct(opened)
+    names = [listener.name for listener in opened]
+    advertised = _advertised(texts.advertised, names, controllers)
+    return Listeners(
+        tuple(opened), _inter_broker(texts.inter_broker_name, names), advertised, tuple(warnings)
+    )
+
+
+def _parse(text: str, setting: str) -> tuple[str, str, int]:
+    name, separator, address = text.partition("://")
+    if not separator or not name:
+        raise ConfigError(f"{setting}: {text} is not NAME://HOST:PORT")
+    try:
+        host, port = parse_host_port(address)
+    except ConfigError:
+        raise ConfigError(f"{setting}: {text} is not NAME://HOST:PORT") from None
+    return name.upper(), host, port
+
+
+def _protocols(text: str) -> dict[str, str]:
+    result = {}
+    for pair in split_list(text):
+        name, separator, protocol = pair.partition(":")
+        protocol = protocol.strip().upper()
+        if not separator or protocol not in SECURITY_PROTOCOLS:
+            raise ConfigError(
+                f"listener.security.protocol.map: {pair} is not NAME:PROTOCOL with one of "
+                + ", ".join(SECURITY_PROTOCOLS)
+            )
+        result[name.strip().upper()] = protocol
+    return result
+
+
+def _protocol(name: str, protocols: dict[str, str]) -> str:
+    protocol = protocols.get(name)
+    if protocol is None:
+        raise ConfigError(
+            f"listeners: no security protocol is known for {name}; "
+            f"add {name}:PLAINTEXT to listener.security.protocol.map"
+        )
+    if protocol not in OFFERED_PROTOCOLS:
+        raise ConfigError(f"listeners: {name} needs {protocol}, which is not offered yet")
+    return protocol
+
+
+def _check_distinct(listeners: Sequence[Listener]) -> None:
+    if not listeners:
+        raise ConfigError("listeners: none is left to open for clients")
+    names = [listener.name for listener in listeners]
+    if len(set(names)) != len(names):
+        raise ConfigError("listeners: each listener must have a different name")
+    addresses = [(listener.host, listener.port) for listener in listeners if listener.port]
+    if len(set(addresses)) != len(addresses):
+        raise ConfigError("listeners: each listener must have a different address")
+
+
+def _advertised(
+    texts: Sequence[str] | None, names: Sequence[str], controllers: set[str]
+) -> dict[str, tuple[str, int]]:
+    result: dict[str, tuple[str, int]] = {}
+    for text in texts or ():
+        name, host, port = _parse(text, "advertised.listeners")
+        if name in controllers:
+            continue
+        if name not in names:
+            raise ConfigError(f"advertised.listeners: {name} is not among the listeners")
+        if name in result:
+            raise ConfigError(f"advertised.listeners: {name} is given twice")
+        if host in ("0.0.0.0", "::"):
+            raise ConfigError(
+                f"advertised.listeners: {host} is no address that a client can connect to"
+            )
+        if host:
+            result[name] = (host, port)
+    return result
+
+
+def _inter_broker(wanted: str | None, names: Sequence[str]) -> str:
+    if wanted:
+        if wanted.upper() not in names:
+            raise ConfigError(f"inter.broker.listener.name: {wanted} is not among the listeners")
+        return wanted.upper()
+    return "PLAINTEXT" if "PLAINTEXT" in names else names[0]

@@ -1,0 +1,189 @@
+"""What a setting is: its type, its range, and how its text becomes a value and back.
+
+Values are text everywhere outside (files, environment, flags, the wire) and are parsed once, with
+the rules of Kafka's own types: integers of 16, 32 and 64 bits in ASCII digits, booleans as `true`
+or `false`, lists parted by commas. A value that does not fit raises `ConfigError` with a sentence
+that says what would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final, TypeAlias
+
+from tidelog.errors import ConfigError
+
+Value: TypeAlias = bool | int | float | str | list[str] | None
+
+LONG_MAX: Final = (1 << 63) - 1
+INT_MAX: Final = (1 << 31) - 1
+
+
+class Kind(IntEnum):
+    """The type of a setting; the numbers are those of DescribeConfigs."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    CLASS = 8
+    PASSWORD = 9
+
+
+class Update(IntEnum):
+    """When a broker's setting may change: at a start, on one running broker, or on all of them."""
+
+    READ_ONLY = 0
+    PER_BROKER = 1
+    CLUSTER_WIDE = 2
+
+
+class Scope(IntEnum):
+    """Whose setting it is."""
+
+    BROKER = 0
+    TOPIC = 1
+
+
+@dataclass(slots=True)
+class Setting:
+    """One row of the table of settings.
+
+    `default` None means that nothing is set; `fallbacks` then say which other settings of the
+    broker are asked, in order, each with the factor that turns its unit into this one's.
+    `broker_name` names the broker's setting that a topic without its own value takes.
+    `kafka_default` is Kafka's default as text where ours differs, and `help` says why.
+    """
+
+    name: str
+    kind: Kind
+    default: Value
+    help: str
+    minimum: float | None = None
+    maximum: float | None = None
+    choices: tuple[str, ...] = ()
+    check: Callable[[Value], None] | None = None
+    update: Update = Update.READ_ONLY
+    scope: Scope = Scope.BROKER
+    fallbacks: tuple[tuple[str, int], ...] = ()
+    broker_name: str | None = None
+    kafka: bool = True
+    kafka_default: str | None = None
+    unused: bool = False
+    internal: bool = False
+
+    @property
+    def is_sensitive(self) -> bool:
+        return self.kind is Kind.PASSWORD
+
+    def parse(self, text: str | None) -> Value:
+        """The value that `text` stands for; ConfigError when it is not one of this setting."""
+        try:
+            if text is None:
+                raise ConfigError("a value is missing")
+            value = _parse(self.kind, text)
+            self.validate(value)
+        except ConfigError as error:
+            shown = "[hidden]" if self.is_sensitive else text
+            message = f"Invalid value {shown} for configuration {self.name}: {error}"
+            raise ConfigError(message) from None
+        return value
+
+    def validate(self, value: Value) -> None:
+        """Raise ConfigError unless `value` lies in the setting's range."""
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            if self.minimum is not None and value < self.minimum:
+                raise ConfigError(f"value must be at least {format_value(self.minimum)}")
+            if self.maximum is not None and value > self.maximum:
+                raise ConfigError(f"value must be at most {format_value(self.maximum)}")
+        if self.choices:
+            _check_choices(value, self.choices)
+        if self.check is not None:
+            self.check(value)
+
+    def valid_values(self) -> str:
+        """The range in words, for the documentation."""
+        if self.choices:
+            return ", ".join(self.choices)
+        low = None if self.minimum is None else format_value(self.minimum)
+        high = None if self.maximum is None else format_value(self.maximum)
+        if low is not None and high is not None:
+            return f"{low} to {high}"
+        if low is not None:
+            return f"at least {low}"
+        return "" if high is None else f"at most {high}"
+
+
+def format_value(value: Value) -> str | None:
+    """The text of a value, as DescribeConfigs shows it."""
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list):
+        return ",".join(value)
+    return str(value)
+
+
+def split_list(text: str) -> list[str]:
+    """The items of a list parted by commas; an empty text is an empty list."""
+    if not text.strip():
+        return []
+    return [item.strip() for item in text.split(",")]
+
+
+_INTEGER_BITS: Final = {Kind.SHORT: 16, Kind.INT: 32, Kind.LONG: 64}
+
+
+def _parse(kind: Kind, text: str) -> Value:
+    if kind in _INTEGER_BITS:
+        return _parse_integer(kind, text.strip())
+    if kind is Kind.BOOLEAN:
+        lowered = text.strip().lower()
+        if lowered not in ("true", "false"):
+            raise ConfigError("value must be either true or false")
+        return lowered == "true"
+    if kind is Kind.LIST:
+        return split_list(text)
+    if kind is Kind.DOUBLE:
+        return _parse_double(text.strip())
+    return text if kind is Kind.PASSWORD else text.strip()
+
+
+def _parse_integer(kind: Kind, text: str) -> int:
+    # int() alone takes underscores, inner spaces and digits of other scripts; Kafka's parser
+    # takes none of them.
+    digits = text[1:] if text[:1] in ("-", "+") else text
+    if not (digits.isascii() and digits.isdigit()) or len(digits) > 40:
+        raise ConfigError(f"not a number of type {kind.name}")
+    number = int(text)
+    limit = 1 << (_INTEGER_BITS[kind] - 1)
+    if not -limit <= number < limit:
+        raise ConfigError(f"not a number of type {kind.name}")
+    return number
+
+
+def _parse_double(text: str) -> float:
+    if "_" in text or not text.isascii():
+        raise ConfigError("not a number of type DOUBLE")
+    try:
+        number = float(text)
+    except ValueError:
+        raise ConfigError("not a number of type DOUBLE") from None
+    if number != number:
+        raise ConfigError("not a number of type DOUBLE")
+    return number
+
+
+def _check_choices(value: Value, choices: tuple[str, ...]) -> None:
+    items = value if isinstance(value, list) else [value]
+    for item in items:
+        if item not in choices:
+            raise ConfigError(f"{item} is not one of {', '.join(choices)}")
+    if len(set(items)) != len(items):
+        raise ConfigError("a value is given twice")

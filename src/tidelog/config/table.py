@@ -1,0 +1,43 @@
+"""The one table of settings, and how a name is looked up in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from tidelog.config.broker_settings import BROKER_SECTIONS
+from tidelog.config.setting import Setting
+from tidelog.config.topic_settings import TOPIC_SECTIONS
+
+BROKER_SETTINGS: Final[dict[str, Setting]] = {
+    setting.name: setting for _, settings in BROKER_SECTIONS for setting in settings
+}
+TOPIC_SETTINGS: Final[dict[str, Setting]] = {
+    setting.name: setting for _, settings in TOPIC_SECTIONS for setting in settings
+}
+SETTINGS: Final[tuple[Setting, ...]] = (*BROKER_SETTINGS.values(), *TOPIC_SETTINGS.values())
+
+# Names of one thing: when a later source of settings gives one of them, what earlier sources said
+# under any of the names no longer counts.
+SYNONYM_GROUPS: Final[tuple[tuple[str, ...], ...]] = (
+    ("node.id", "broker.id"),
+    ("log.dirs", "log.dir"),
+    ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+    ("log.roll.ms", "log.roll.hours"),
+    ("log.roll.jitter.ms", "log.roll.jitter.hours"),
+)
+
+
+def nearest(name: str, names: Iterable[str]) -> str | None:
+    """The name most like `name`, or None when none is like it."""
+    # difflib is needed for a mistake only.
+    from difflib import get_close_matches
+
+    found = get_close_matches(name, list(names), n=1, cutoff=0.6)
+    return found[0] if found else None
+
+
+def hint(name: str, names: Iterable[str]) -> str:
+    """A clause for an error message that names the nearest valid name, or nothing."""
+    found = nearest(name, names)
+    return f"; did you mean {found}?" if found else ""

@@ -1,0 +1,355 @@
+"""The settings of a topic, with the broker's setting that each falls back on.
+
+Names and defaults are Kafka's, except for the rows marked as ours. Rows marked `unused` are taken
+and shown, because Kafka's clients and tools set them, but nothing acts on them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tidelog.config.checks import check_false, check_gzip_level, check_throttled_replicas
+from tidelog.config.setting import LONG_MAX, Kind, Scope, Setting, Update
+
+MIB: Final = 1024 * 1024
+HOUR_MS: Final = 3_600_000
+DAY_MS: Final = 24 * HOUR_MS
+
+
+def _topic(setting: Setting) -> Setting:
+    setting.scope = Scope.TOPIC
+    setting.update = Update.CLUSTER_WIDE
+    return setting
+
+
+_RETENTION: Final = (
+    Setting(
+        "cleanup.policy",
+        Kind.LIST,
+        ["delete"],
+        "What happens to old segments: `delete` removes them by age and size, `compact` keeps the "
+        "last value of each key, both may be given. Empty keeps everything.",
+        choices=("compact", "delete"),
+        broker_name="log.cleanup.policy",
+    ),
+    Setting(
+        "retention.ms",
+        Kind.LONG,
+        7 * DAY_MS,
+        "How long a segment is kept after its newest record, whatever was consumed; -1 keeps it "
+        "for ever.",
+        minimum=-1,
+        broker_name="log.retention.ms",
+    ),
+    Setting(
+        "retention.bytes",
+        Kind.LONG,
+        -1,
+        "How large a partition may grow before its oldest segments are removed; -1 sets no limit.",
+        broker_name="log.retention.bytes",
+    ),
+    Setting(
+        "file.delete.delay.ms",
+        Kind.LONG,
+        60_000,
+        "How long a removed segment stays on disk, renamed, before its files are unlinked.",
+        minimum=0,
+        broker_name="log.segment.delete.delay.ms",
+    ),
+)
+
+_SEGMENTS: Final = (
+    Setting(
+        "segment.bytes",
+        Kind.INT,
+        1024 * MIB,
+        "The size at which a segment file is closed and the next one begun.",
+        minimum=MIB,
+        broker_name="log.segment.bytes",
+    ),
+    Setting(
+        "segment.ms",
+        Kind.LONG,
+        7 * DAY_MS,
+        "The age at which a segment is closed even though it is not full, so that retention can "
+        "reach it.",
+        minimum=1,
+        broker_name="log.roll.ms",
+    ),
+    Setting(
+        "segment.jitter.ms",
+        Kind.LONG,
+        0,
+        "At most so much is taken off `segment.ms`, at random per segment, so that many partitions "
+        "do not roll at once.",
+        minimum=0,
+        broker_name="log.roll.jitter.ms",
+    ),
+    Setting(
+        "segment.index.bytes",
+        Kind.INT,
+        10 * MIB,
+        "The largest size of a segment's index; a full index closes the segment.",
+        minimum=4,
+        broker_name="log.index.size.max.bytes",
+    ),
+    Setting(
+        "index.interval.bytes",
+        Kind.INT,
+        4096,
+        "How many bytes of records lie between two entries of the sparse indexes.",
+        minimum=0,
+        broker_name="log.index.interval.bytes",
+    ),
+    Setting(
+        "internal.segment.bytes",
+        Kind.INT,
+        None,
+        "Overrides `segment.bytes` below its minimum. For tests only; not shown to clients.",
+        minimum=1,
+        broker_name="internal.segment.bytes",
+        internal=True,
+    ),
+)
+
+_DURABILITY: Final = (
+    Setting(
+        "durability",
+        Kind.STRING,
+        "replicated",
+        "When a record counts as committed: `replicated`, once the in-sync replicas have it in "
+        "memory of their operating systems; `fsync`, once it was also flushed to their disks, "
+        "before it is acknowledged and before consumers see it.",
+        choices=("replicated", "fsync"),
+        broker_name="log.durability",
+        kafka=False,
+    ),
+    Setting(
+        "flush.messages",
+        Kind.LONG,
+        LONG_MAX,
+        "How many records may be written before the partition is flushed to disk.",
+        minimum=1,
+        broker_name="log.flush.interval.messages",
+    ),
+    Setting(
+        "flush.ms",
+        Kind.LONG,
+        LONG_MAX,
+        "How long a record may wait before the partition is flushed to disk.",
+        minimum=0,
+        broker_name="log.flush.interval.ms",
+    ),
+    Setting(
+        "min.insync.replicas",
+        Kind.INT,
+        1,
+        "How many in-sync replicas a write with acks=all needs.",
+        minimum=1,
+        broker_name="min.insync.replicas",
+    ),
+    Setting(
+        "unclean.leader.election.enable",
+        Kind.BOOLEAN,
+        False,
+        "Whether a replica that is not in sync may lead when no other is left, at the price of "
+        "acknowledged records.",
+        broker_name="unclean.leader.election.enable",
+    ),
+)
+
+_RECORDS: Final = (
+    Setting(
+        "max.message.bytes",
+        Kind.INT,
+        MIB + 12,
+        "The largest record batch that is accepted, as it arrives (compressed, if it is).",
+        minimum=0,
+        broker_name="message.max.bytes",
+    ),
+    Setting(
+        "message.timestamp.type",
+        Kind.STRING,
+        "CreateTime",
+        "Whose clock stamps the records: the producer's or the broker's.",
+        choices=("CreateTime", "LogAppendTime"),
+        broker_name="log.message.timestamp.type",
+    ),
+    Setting(
+        "message.timestamp.before.max.ms",
+        Kind.LONG,
+        LONG_MAX,
+        "How far a producer's timestamp may lie behind the broker's clock.",
+        minimum=0,
+        broker_name="log.message.timestamp.before.max.ms",
+    ),
+    Setting(
+        "message.timestamp.after.max.ms",
+        Kind.LONG,
+        HOUR_MS,
+        "How far a producer's timestamp may lie ahead of the broker's clock.",
+        minimum=0,
+        broker_name="log.message.timestamp.after.max.ms",
+    ),
+    Setting(
+        "record.validation",
+        Kind.STRING,
+        "headers",
+        "How deep a produced batch is looked into: `headers` checks batch header, checksum and the "
+        "records of uncompressed batches; `full` also inflates compressed ones and checks their "
+        "records.",
+        choices=("headers", "full"),
+        broker_name="record.validation",
+        kafka=False,
+    ),
+    Setting(
+        "compression.type",
+        Kind.STRING,
+        "producer",
+        "The codec that batches are stored with; `producer` keeps what the producer chose, "
+        "`uncompressed` stores plain records.",
+        choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
+        broker_name="compression.type",
+    ),
+    Setting(
+        "compression.gzip.level",
+        Kind.INT,
+        -1,
+        "The level used when `compression.type` is gzip: 1 to 9, or -1 for the library's default.",
+        check=check_gzip_level,
+        broker_name="compression.gzip.level",
+    ),
+    Setting(
+        "compression.lz4.level",
+        Kind.INT,
+        9,
+        "The level used when `compression.type` is lz4.",
+        minimum=1,
+        maximum=17,
+        broker_name="compression.lz4.level",
+    ),
+    Setting(
+        "compression.zstd.level",
+        Kind.INT,
+        3,
+        "The level used when `compression.type` is zstd.",
+        minimum=-131072,
+        maximum=22,
+        broker_name="compression.zstd.level",
+    ),
+)
+
+_UNUSED: Final = (
+    Setting(
+        "delete.retention.ms",
+        Kind.LONG,
+        DAY_MS,
+        "How long the cleaner keeps the marker of a deleted key.",
+        minimum=0,
+        broker_name="log.cleaner.delete.retention.ms",
+        unused=True,
+    ),
+    Setting(
+        "min.cleanable.dirty.ratio",
+        Kind.DOUBLE,
+        0.5,
+        "The share of uncleaned bytes from which a compacted log is cleaned.",
+        minimum=0,
+        maximum=1,
+        broker_name="log.cleaner.min.cleanable.ratio",
+        unused=True,
+    ),
+    Setting(
+        "min.compaction.lag.ms",
+        Kind.LONG,
+        0,
+        "How long a record stays uncompacted at least.",
+        minimum=0,
+        broker_name="log.cleaner.min.compaction.lag.ms",
+        unused=True,
+    ),
+    Setting(
+        "max.compaction.lag.ms",
+        Kind.LONG,
+        LONG_MAX,
+        "How long a record stays uncompacted at most.",
+        minimum=1,
+        broker_name="log.cleaner.max.compaction.lag.ms",
+        unused=True,
+    ),
+    Setting(
+        "leader.replication.throttled.replicas",
+        Kind.LIST,
+        [],
+        "Replicas whose replication is throttled on the leader's side, as partition:broker.",
+        check=check_throttled_replicas,
+        unused=True,
+    ),
+    Setting(
+        "follower.replication.throttled.replicas",
+        Kind.LIST,
+        [],
+        "Replicas whose replication is throttled on the follower's side, as partition:broker.",
+        check=check_throttled_replicas,
+        unused=True,
+    ),
+    Setting(
+        "preallocate",
+        Kind.BOOLEAN,
+        False,
+        "Whether a new segment file is allocated at its full size.",
+        broker_name="log.preallocate",
+        unused=True,
+    ),
+    Setting(
+        "remote.storage.enable",
+        Kind.BOOLEAN,
+        False,
+        "Whether old segments move to tiered storage, which is not offered: only false is taken.",
+        check=check_false,
+        unused=True,
+    ),
+    Setting(
+        "remote.log.copy.disable",
+        Kind.BOOLEAN,
+        False,
+        "Stops copying to tiered storage, which is not offered.",
+        unused=True,
+    ),
+    Setting(
+        "remote.log.delete.on.disable",
+        Kind.BOOLEAN,
+        False,
+        "Deletes what lies in tiered storage, which is not offered.",
+        unused=True,
+    ),
+    Setting(
+        "local.retention.ms",
+        Kind.LONG,
+        -2,
+        "Age limit of local segments under tiered storage, which is not offered.",
+        minimum=-2,
+        broker_name="log.local.retention.ms",
+        unused=True,
+    ),
+    Setting(
+        "local.retention.bytes",
+        Kind.LONG,
+        -2,
+        "Size limit of local segments under tiered storage, which is not offered.",
+        minimum=-2,
+        broker_name="log.local.retention.bytes",
+        unused=True,
+    ),
+)
+
+TOPIC_SECTIONS: Final = tuple(
+    (heading, tuple(_topic(setting) for setting in settings))
+    for heading, settings in (
+        ("Retention", _RETENTION),
+        ("Segments and indexes", _SEGMENTS),
+        ("Durability", _DURABILITY),
+        ("Records", _RECORDS),
+        ("Accepted and shown, but not acted on", _UNUSED),
+    )
+)
