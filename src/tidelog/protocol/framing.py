@@ -19,8 +19,8 @@ from typing import Any
 
 from tidelog.errors import ProtocolError
 from tidelog.protocol.apis import API_BY_KEY, API_VERSIONS_KEY, Api
-from tidelog.protocol.primitives import Buffer, Part, part_size, refuse_length, skip_tags
-from tidelog.protocol.schema import decode, encode_parts
+from tidelog.protocol.primitives import Buffer, Part, refuse_length, skip_tags
+from tidelog.protocol.schema import decode, encode_sized
 
 _REQUEST_HEADER = struct.Struct(">hhih")
 _REQUEST_START = struct.Struct(">ihhih")
@@ -68,8 +68,8 @@ def encode_request(
     """A whole request frame, its length prefix included; the first part is always bytes."""
     name = b"" if client_id is None else client_id.encode()
     header = name + b"\0" if version >= api.flexible else name
-    parts = encode_parts(message, version)
-    size = _REQUEST_START.size - _LENGTH_PREFIX_BYTES + len(header) + _total_size(parts)
+    parts, body_size = encode_sized(message, version)
+    size = _REQUEST_START.size - _LENGTH_PREFIX_BYTES + len(header) + body_size
     length = -1 if client_id is None else len(name)
     try:
         start = _REQUEST_START.pack(size, api.key, version, correlation_id, length)
@@ -80,9 +80,9 @@ def encode_request(
 
 def encode_response(api: Api, version: int, correlation_id: int, message: object) -> list[Part]:
     """A whole response frame, its length prefix included; the first part is always bytes."""
-    parts = encode_parts(message, version)
+    parts, body_size = encode_sized(message, version)
     layout = _RESPONSE_START_FLEXIBLE if _has_header_tags(api, version) else _RESPONSE_START
-    size = layout.size - _LENGTH_PREFIX_BYTES + _total_size(parts)
+    size = layout.size - _LENGTH_PREFIX_BYTES + body_size
     try:
         start = layout.pack(size, correlation_id)
     except struct.error as error:
@@ -111,12 +111,6 @@ def _skip_header_tags(buffer: Buffer, position: int) -> int:
     count = buffer[position]
     position += 1
     return skip_tags(buffer, position, count) if count else position
-
-
-def _total_size(parts: list[Part]) -> int:
-    if len(parts) == 1:
-        return part_size(parts[0])
-    return sum(map(part_size, parts))
 
 
 def _with_header(header: bytes, parts: list[Part]) -> list[Part]:

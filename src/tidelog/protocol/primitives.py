@@ -50,11 +50,13 @@ FIXED_WIDTH: Final[dict[str, tuple[str, int]]] = {
 }
 
 
+# Values of one byte each, indexed by value: cheaper than packing them.
+ONE_BYTE: Final = tuple(bytes((value,)) for value in range(0x80))
+
+
 def part_size(part: Part) -> int:
-    """The bytes that a part will put on the wire."""
-    if isinstance(part, memoryview):
-        return part.nbytes
-    if isinstance(part, (bytes, bytearray)):
+    """The bytes that a part will put on the wire; memory views have to be views of bytes."""
+    if isinstance(part, (bytes, bytearray, memoryview)):
         return len(part)
     return part.size_bytes
 
@@ -64,8 +66,16 @@ def read_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
     value = buffer[position]
     if value < 0x80:
         return value, position + 1
-    value &= 0x7F
-    for index in range(1, UVARINT_BYTES_MAX):
+    # Two and three bytes, the lengths of most batches, are worth a way without a loop.
+    byte = buffer[position + 1]
+    value = value & 0x7F | (byte & 0x7F) << 7
+    if byte < 0x80:
+        return value, position + 2
+    byte = buffer[position + 2]
+    value |= (byte & 0x7F) << 14
+    if byte < 0x80:
+        return value, position + 3
+    for index in range(3, UVARINT_BYTES_MAX):
         byte = buffer[position + index]
         value |= (byte & 0x7F) << (7 * index)
         if byte < 0x80:
@@ -75,6 +85,12 @@ def read_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
 
 def encode_uvarint(value: int) -> bytes:
     """One unsigned varint, in its shortest form."""
+    if value < 0x80:
+        return ONE_BYTE[value]
+    if value < 0x4000:
+        return bytes((value & 0x7F | 0x80, value >> 7))
+    if value < 0x20_0000:
+        return bytes((value & 0x7F | 0x80, value >> 7 & 0x7F | 0x80, value >> 14))
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)

@@ -31,13 +31,26 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from typing import Any, Final, Literal, TypedDict, TypeVar, Unpack, dataclass_transform, overload
+from typing import (
+    Any,
+    Final,
+    Literal,
+    TypeAlias,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    dataclass_transform,
+    overload,
+)
 from uuid import UUID
 
 from tidelog.errors import ProtocolError
 from tidelog.protocol.primitives import Buffer, Part
 
 T = TypeVar("T")
+
+Decoder: TypeAlias = Callable[[Buffer, int], tuple[Any, int]]
+Encoder: TypeAlias = Callable[[Any], tuple[list[Part], int]]
 
 VERSION_MAX: Final = 32767
 NEVER_FLEXIBLE: Final = VERSION_MAX
@@ -95,8 +108,8 @@ class Schema:
 
 
 _schemas: dict[type[Any], Schema] = {}
-_decoders: dict[tuple[type[Any], int], Callable[[Buffer, int], tuple[Any, int]]] = {}
-_encoders: dict[tuple[type[Any], int], Callable[[Any], list[Part]]] = {}
+_decoders: dict[tuple[type[Any], int], Decoder] = {}
+_encoders: dict[tuple[type[Any], int], Encoder] = {}
 
 
 def schema_of(cls: type[Any]) -> Schema:
@@ -274,6 +287,11 @@ def decode(cls: type[T], version: int, buffer: Buffer, offset: int = 0) -> tuple
 
 def encode_parts(message: object, version: int) -> list[Part]:
     """Write a message body; records stand in the list as they are, between the other bytes."""
+    return encode_sized(message, version)[0]
+
+
+def encode_sized(message: object, version: int) -> tuple[list[Part], int]:
+    """As `encode_parts`, with the bytes of all parts together."""
     cls = type(message)
     try:
         encoder = _encoders[cls, version]
@@ -304,7 +322,7 @@ def warm(cls: type[Any], version: int) -> None:
         _compile_encoder(cls, version)
 
 
-def _compile_decoder(cls: type[Any], version: int) -> Callable[[Buffer, int], tuple[Any, int]]:
+def _compile_decoder(cls: type[Any], version: int) -> Decoder:
     from tidelog.protocol.schema_decode import compile_decoder
 
     decoder = compile_decoder(_checked(cls, version), version)
@@ -312,7 +330,7 @@ def _compile_decoder(cls: type[Any], version: int) -> Callable[[Buffer, int], tu
     return decoder
 
 
-def _compile_encoder(cls: type[Any], version: int) -> Callable[[Any], list[Part]]:
+def _compile_encoder(cls: type[Any], version: int) -> Encoder:
     from tidelog.protocol.schema_encode import compile_encoder
 
     encoder = compile_encoder(_checked(cls, version), version)

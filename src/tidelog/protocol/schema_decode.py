@@ -20,23 +20,22 @@ loop. Reads behind the end raise IndexError or struct.error, which `schema.decod
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from struct import calcsize, unpack_from
 from typing import Any
 
 from tidelog.errors import ProtocolError
 from tidelog.protocol import primitives
-from tidelog.protocol.primitives import FIXED_WIDTH, SMALL_ARRAY_MAX, Buffer
-from tidelog.protocol.schema import FieldSpec, Schema, schema_of
+from tidelog.protocol.primitives import FIXED_WIDTH, SMALL_ARRAY_MAX
+from tidelog.protocol.schema import Decoder, FieldSpec, Schema, schema_of
 
 
-def compile_decoder(schema: Schema, version: int) -> Callable[[Buffer, int], tuple[Any, int]]:
+def compile_decoder(schema: Schema, version: int) -> Decoder:
     """Generate and compile the decoder of one message version."""
     writer = _DecoderWriter(version, version >= schema.flexible)
     source = writer.function(schema)
     code = compile(source, f"<decode {schema.name} version {version}>", "exec")
     exec(code, writer.names)  # noqa: S102 - the source is made here, of declarations only
-    made: Callable[[Buffer, int], tuple[Any, int]] = writer.names["decode"]
+    made: Decoder = writer.names["decode"]
     return made
 
 
@@ -204,8 +203,11 @@ class _DecoderWriter:
         self.line(store.format(target))
         self.indent -= 1
 
-    def open_prefixed(self, spec: FieldSpec, store: str, label: str, code: str) -> str:
-        """Read a prefix and, where null is allowed, open the branch for a value."""
+    def open_prefixed(self, spec: FieldSpec, store: str, code: str) -> str:
+        """Read a length or count and, where null is allowed, open the branch for a value.
+
+        Whoever calls has to refuse a number below zero.
+        """
         nullable = spec.nullable_in(self.version)
         count = self.name("n")
         self.run.append(("B" if self.flexible else code, count))
@@ -220,9 +222,6 @@ class _DecoderWriter:
             self.line(f"    {store.format('None')}")
             self.line("else:")
             self.indent += 1
-        if not (nullable and self.flexible):
-            self.line(f"if {count} < 0:")
-            self.line(f"    refuse_length({label!r}, {count})")
         return count
 
     def close_prefixed(self, spec: FieldSpec) -> None:
@@ -231,7 +230,9 @@ class _DecoderWriter:
 
     def sliced(self, spec: FieldSpec, store: str, label: str) -> None:
         """Decode a string, bytes or records."""
-        count = self.open_prefixed(spec, store, label, "h" if spec.wire_type == "string" else "i")
+        count = self.open_prefixed(spec, store, "h" if spec.wire_type == "string" else "i")
+        self.line(f"if {count} < 0:")
+        self.line(f"    refuse_length({label!r}, {count})")
         end = self.name("e")
         self.line(f"{end} = p + {count}")
         cut = {
@@ -244,9 +245,9 @@ class _DecoderWriter:
         self.close_prefixed(spec)
 
     def array(self, spec: FieldSpec, store: str, label: str) -> None:
-        count = self.open_prefixed(spec, store, label, "i")
+        count = self.open_prefixed(spec, store, "i")
         smallest = smallest_element(spec, self.version, self.flexible)
-        self.line(f"if {count} * {smallest} > size - p:")
+        self.line(f"if not 0 <= {count} * {smallest} <= size - p:")
         self.line(f"    refuse_count({label!r}, {count})")
         if spec.wire_type in FIXED_WIDTH and spec.wire_type != "uuid":
             code, width = FIXED_WIDTH[spec.wire_type]

@@ -1,35 +1,34 @@
 """Generates the function that encodes one message version.
 
-The function takes a message and returns a list of parts. It collects small pieces in `out` and
-joins them at the end, or before every non-empty records field, which becomes a part of its own.
-Neighbouring fixed-width fields are packed by one call together with the length or count that
-follows them; compact lengths below 128 are one byte and take that way too. For a topic of a Fetch
-response::
+The function takes a message and returns a list of parts and their bytes in all. It collects small
+pieces in `out` and joins them at the end, or before every non-empty records field, which becomes a
+part of its own. Neighbouring fixed-width fields are packed by one call together with the length or
+count that follows them; compact lengths below 128 are one byte and take that way too::
 
-    s4 = o3.topic.encode()
-    ...
-    w(pack_5(o4.partition_index, o4.error_code, ..., n7) if n7 < 128 else ...)
+    s6 = o5.host.encode()
+    n7 = len(s6) + 1
+    w(pack8(o5.node_id, n7) if n7 < 128 else pack9(o5.node_id) + uvarint(n7))
+    w(s6)
 
 Fields that the version lacks are compared with their defaults first, so that no value is lost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from tidelog.protocol import primitives
-from tidelog.protocol.primitives import FIXED_WIDTH, SMALL_ARRAY_MAX, Part
-from tidelog.protocol.schema import FieldSpec, Schema, schema_of
+from tidelog.protocol.primitives import FIXED_WIDTH, SMALL_ARRAY_MAX
+from tidelog.protocol.schema import Encoder, FieldSpec, Schema, schema_of
 
 
-def compile_encoder(schema: Schema, version: int) -> Callable[[Any], list[Part]]:
+def compile_encoder(schema: Schema, version: int) -> Encoder:
     """Generate and compile the encoder of one message version."""
     writer = _EncoderWriter(version, version >= schema.flexible)
     source = writer.function(schema)
     code = compile(source, f"<encode {schema.name} version {version}>", "exec")
     exec(code, writer.names)  # noqa: S102 - the source is made here, of declarations only
-    made: Callable[[Any], list[Part]] = writer.names["encode"]
+    made: Encoder = writer.names["encode"]
     return made
 
 
@@ -41,6 +40,7 @@ class _EncoderWriter:
         self.flexible = flexible
         self.names: dict[str, Any] = {
             "join": b"".join,
+            "one_byte": primitives.ONE_BYTE,
             "uvarint": primitives.encode_uvarint,
             "part_size": primitives.part_size,
             "pack_array": primitives.pack_array,
@@ -55,13 +55,16 @@ class _EncoderWriter:
 
     def function(self, schema: Schema) -> str:
         self.line("parts = []")
+        self.line("size = 0")
         self.line("out = []")
         self.line("w = out.append")
         self.structure(schema, "m")
         self.flush()
         self.line("if out:")
-        self.line("    parts.append(join(out))")
-        self.line("return parts")
+        self.line("    joined = join(out)")
+        self.line("    parts.append(joined)")
+        self.line("    size += len(joined)")
+        self.line("return parts, size")
         return "\n".join(["def encode(m):", *self.lines])
 
     def line(self, text: str) -> None:
@@ -102,9 +105,9 @@ class _EncoderWriter:
             self.run.append((code, count))
             self.flush()
             return
-        short = self.packed([*self.run, ("B", count)])
-        long = f"uvarint({count})"
+        short, long = f"one_byte[{count}]", f"uvarint({count})"
         if self.run:
+            short = self.packed([*self.run, ("B", count)])
             long = f"{self.packed(self.run)} + {long}"
         self.line(f"{self.write}({short} if {count} < 128 else {long})")
         self.run.clear()
@@ -214,8 +217,10 @@ class _EncoderWriter:
         count = self.counted(spec, content, f"part_size({content})", label)
         self.flush_prefix(count, "i")
         self.line(f"if {count} > {1 if self.flexible else 0}:")
-        self.line("    parts.append(join(out))")
+        self.line("    joined = join(out)")
+        self.line("    parts.append(joined)")
         self.line(f"    parts.append({content})")
+        self.line(f"    size += len(joined) + {count}{' - 1' if self.flexible else ''}")
         self.line("    out.clear()")
 
     def array(self, spec: FieldSpec, value: str, label: str) -> None:
@@ -292,8 +297,7 @@ class _EncoderWriter:
             self.line(f"{content} += uvarint({spec.tag}), uvarint(len({pieces})), {pieces}")
             self.indent -= 1
         self.run, self.write = waiting, write
-        self.run.append(("B", count))
-        self.flush()
+        self.flush_prefix(count, "B")
         self.line(f"if {count}:")
         self.line(f"    {self.write}(join({content}))")
 
