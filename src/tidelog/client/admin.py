@@ -1,0 +1,338 @@
+"""Administration as operations: topics, their settings, their offsets, and the cluster.
+
+Each function returns an operation for a shell's `run`:
+
+    client.run(create_topic(client.cluster, NewTopic("orders", partitions=6)))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any
+from uuid import UUID
+
+from tidelog.client.connection import Call
+from tidelog.client.faults import UnsupportedApiError, raise_for
+from tidelog.client.metadata import ANY, CONTROLLER, BrokerNode, Cluster, TopicMetadata
+from tidelog.client.operation import (
+    Operation,
+    UnknownTopicError,
+    ask,
+    refresh,
+    retrying,
+    topic_metadata,
+)
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.model import TopicPartition
+
+
+@dataclass(slots=True)
+class NewTopic:
+    """A topic to create; -1 leaves the number to the broker's defaults."""
+
+    name: str
+    partitions: int = -1
+    replication_factor: int = -1
+    configs: Mapping[str, str] = field(default_factory=dict)
+    validate_only: bool = False
+
+
+@dataclass(slots=True)
+class CreatedTopic:
+    """What the broker made of a `NewTopic`; counts are -1 where an old broker tells none."""
+
+    name: str
+    topic_id: UUID
+    partitions: int
+    replication_factor: int
+
+
+class ResourceType(IntEnum):
+    """What a configuration belongs to; wire values."""
+
+    TOPIC = 2
+    BROKER = 4
+
+
+class AlterOperation(IntEnum):
+    """What to do with a setting; wire values of IncrementalAlterConfigs."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+@dataclass(slots=True)
+class ConfigEntry:
+    """One setting of a topic or broker, and where its value comes from."""
+
+    name: str
+    value: str | None
+    source: str
+    read_only: bool
+    sensitive: bool
+
+
+@dataclass(slots=True)
+class ClusterDescription:
+    """The cluster as DescribeCluster, or Metadata before it, tells."""
+
+    cluster_id: str
+    controller_id: int
+    brokers: list[BrokerNode]
+
+
+# Later versions take ids beside names, which older brokers cannot be asked for.
+_DELETE_BY_NAME_VERSION = 5
+
+_CONFIG_SOURCES = {
+    1: "topic",
+    2: "broker",
+    3: "cluster",
+    4: "static",
+    5: "default",
+    6: "logger",
+    7: "client-metrics",
+    8: "group",
+}
+
+
+def create_topic(cluster: Cluster, topic: NewTopic) -> Operation[CreatedTopic]:
+    """Create a topic; TOPIC_ALREADY_EXISTS, INVALID_CONFIG and the like as `KafkaError`."""
+    from tidelog.protocol.messages.create_topics import (
+        CreatableTopic,
+        CreatableTopicConfig,
+        CreateTopicsRequest,
+    )
+
+    configs = [
+        CreatableTopicConfig(name=name, value=value) for name, value in topic.configs.items()
+    ]
+    entry = CreatableTopic(
+        name=topic.name,
+        num_partitions=topic.partitions,
+        replication_factor=topic.replication_factor,
+        configs=configs,
+    )
+    request = CreateTopicsRequest(
+        topics=[entry], timeout_ms=_timeout_ms(cluster), validate_only=topic.validate_only
+    )
+
+    def attempt() -> Operation[CreatedTopic]:
+        response = yield from ask(Call(CONTROLLER, "CreateTopics", request))
+        result = response.topics[0]
+        raise_for(result.error_code, result.error_message)
+        return CreatedTopic(
+            result.name, result.topic_id, result.num_partitions, result.replication_factor
+        )
+
+    return (yield from retrying(cluster, attempt))
+
+
+def delete_topic(cluster: Cluster, name: str) -> Operation[None]:
+    """Delete a topic and its data."""
+    from tidelog.protocol.messages.delete_topics import DeleteTopicsRequest
+
+    request = DeleteTopicsRequest(topic_names=[name], timeout_ms=_timeout_ms(cluster))
+
+    def attempt() -> Operation[None]:
+        call = Call(CONTROLLER, "DeleteTopics", request, max_version=_DELETE_BY_NAME_VERSION)
+        response = yield from ask(call)
+        result = response.responses[0]
+        if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise UnknownTopicError(name)
+        raise_for(result.error_code, result.error_message)
+
+    yield from retrying(cluster, attempt)
+    cluster.topics.pop(name, None)
+
+
+def list_topics(cluster: Cluster) -> Operation[list[TopicMetadata]]:
+    """All topics that the broker shows, by name, internal ones too."""
+    yield from retrying(cluster, lambda: refresh(cluster))
+    return [cluster.topics[name] for name in sorted(cluster.topics)]
+
+
+def describe_topic(cluster: Cluster, name: str) -> Operation[TopicMetadata]:
+    """One topic as it is now; UnknownTopicError where there is none."""
+    cluster.forget([name])
+    return (yield from topic_metadata(cluster, [name]))[name]
+
+
+def add_partitions(cluster: Cluster, name: str, total: int) -> Operation[None]:
+    """Raise a topic's number of partitions to `total`."""
+    from tidelog.protocol.messages.create_partitions import (
+        CreatePartitionsRequest,
+        CreatePartitionsTopic,
+    )
+
+    entry = CreatePartitionsTopic(name=name, count=total, assignments=None)
+    request = CreatePartitionsRequest(topics=[entry], timeout_ms=_timeout_ms(cluster))
+
+    def attempt() -> Operation[None]:
+        response = yield from ask(Call(CONTROLLER, "CreatePartitions", request))
+        result = response.results[0]
+        if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise UnknownTopicError(name)
+        raise_for(result.error_code, result.error_message)
+
+    yield from retrying(cluster, attempt)
+    cluster.forget([name])
+
+
+def describe_configs(
+    cluster: Cluster, resource: ResourceType, name: str
+) -> Operation[list[ConfigEntry]]:
+    """The effective settings of a topic or broker, by name."""
+    from tidelog.protocol.messages.describe_configs import (
+        DescribeConfigsRequest,
+        DescribeConfigsResource,
+    )
+
+    entry = DescribeConfigsResource(
+        resource_type=int(resource), resource_name=name, configuration_keys=None
+    )
+    node = int(name) if resource is ResourceType.BROKER and name else ANY
+
+    def attempt() -> Operation[list[ConfigEntry]]:
+        response = yield from ask(
+            Call(node, "DescribeConfigs", DescribeConfigsRequest(resources=[entry]))
+        )
+        result = response.results[0]
+        if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise UnknownTopicError(name)
+        raise_for(result.error_code, result.error_message)
+        return sorted((_config_entry(config) for config in result.configs), key=_entry_name)
+
+    return (yield from retrying(cluster, attempt))
+
+
+def _config_entry(config: Any) -> ConfigEntry:
+    source = _CONFIG_SOURCES.get(config.config_source, "unknown")
+    return ConfigEntry(
+        config.name, config.value, source, bool(config.read_only), bool(config.is_sensitive)
+    )
+
+
+def _entry_name(entry: ConfigEntry) -> str:
+    return entry.name
+
+
+def alter_configs(
+    cluster: Cluster,
+    resource: ResourceType,
+    name: str,
+    changes: Iterable[tuple[str, AlterOperation, str | None]],
+) -> Operation[None]:
+    """Change single settings of a topic or broker and leave the others as they are."""
+    from tidelog.protocol.messages.incremental_alter_configs import (
+        AlterableConfig,
+        AlterConfigsResource,
+        IncrementalAlterConfigsRequest,
+    )
+
+    configs = [
+        AlterableConfig(name=key, config_operation=int(operation), value=value)
+        for key, operation, value in changes
+    ]
+    entry = AlterConfigsResource(resource_type=int(resource), resource_name=name, configs=configs)
+    node = int(name) if resource is ResourceType.BROKER and name else CONTROLLER
+
+    def attempt() -> Operation[None]:
+        request = IncrementalAlterConfigsRequest(resources=[entry], validate_only=False)
+        response = yield from ask(Call(node, "IncrementalAlterConfigs", request))
+        result = response.responses[0]
+        if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise UnknownTopicError(name)
+        raise_for(result.error_code, result.error_message)
+
+    yield from retrying(cluster, attempt)
+
+
+def delete_records(
+    cluster: Cluster, before: Mapping[TopicPartition, int]
+) -> Operation[dict[TopicPartition, int]]:
+    """Drop the records below an offset (-1: all so far); the new log start per partition."""
+    from tidelog.protocol.messages.delete_records import (
+        DeleteRecordsPartition,
+        DeleteRecordsRequest,
+        DeleteRecordsTopic,
+    )
+
+    def build(partitions: Sequence[TopicPartition]) -> object:
+        topics: dict[str, DeleteRecordsTopic] = {}
+        for tp in partitions:
+            topic = topics.setdefault(tp.topic, DeleteRecordsTopic(name=tp.topic, partitions=[]))
+            topic.partitions.append(
+                DeleteRecordsPartition(partition_index=tp.partition, offset=before[tp])
+            )
+        return DeleteRecordsRequest(topics=list(topics.values()), timeout_ms=_timeout_ms(cluster))
+
+    def attempt() -> Operation[dict[TopicPartition, int]]:
+        responses = yield from by_leader(cluster, list(before), "DeleteRecords", build)
+        low: dict[TopicPartition, int] = {}
+        for response in responses:
+            for topic in response.topics:
+                for part in topic.partitions:
+                    raise_for(part.error_code)
+                    low[TopicPartition(topic.name, part.partition_index)] = part.low_watermark
+        return low
+
+    return (yield from retrying(cluster, attempt))
+
+
+def describe_cluster(cluster: Cluster) -> Operation[ClusterDescription]:
+    """Who is there; by Metadata where the broker is too old for DescribeCluster."""
+    from tidelog.protocol.messages.describe_cluster import DescribeClusterRequest
+
+    def attempt() -> Operation[ClusterDescription]:
+        try:
+            response = yield from ask(Call(ANY, "DescribeCluster", DescribeClusterRequest()))
+        except UnsupportedApiError:
+            yield from refresh(cluster, [])
+            brokers = list(cluster.brokers.values())
+            return ClusterDescription(cluster.cluster_id or "", cluster.controller_id, brokers)
+        raise_for(response.error_code, response.error_message)
+        brokers = [
+            BrokerNode(broker.broker_id, broker.host, broker.port, broker.rack)
+            for broker in response.brokers
+        ]
+        brokers.sort(key=lambda broker: broker.id)
+        return ClusterDescription(response.cluster_id, response.controller_id, brokers)
+
+    return (yield from retrying(cluster, attempt))
+
+
+def by_leader(
+    cluster: Cluster, partitions: Sequence[TopicPartition], api: str, build: Any
+) -> Operation[list[Any]]:
+    """One call per leader, all at once, each built from the partitions that it leads."""
+    yield from topic_metadata(cluster, sorted({tp.topic for tp in partitions}))
+    leaders: dict[int, list[TopicPartition]] = {}
+    for tp in partitions:
+        if tp.partition not in cluster.topics[tp.topic].partitions:
+            raise UnknownPartitionError(tp)
+        leaders.setdefault(cluster.leader(*tp), []).append(tp)
+    if -1 in leaders:
+        cluster.forget({tp.topic for tp in leaders[-1]})
+        raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{leaders[-1][0]} has no leader")
+    outcomes = yield [Call(node, api, build(group)) for node, group in leaders.items()]
+    for outcome in outcomes:
+        if isinstance(outcome, Exception):
+            raise outcome
+    return list(outcomes)
+
+
+class UnknownPartitionError(UnknownTopicError):
+    """The topic exists, but has no partition of that number."""
+
+    def __init__(self, partition: TopicPartition) -> None:
+        super().__init__(partition.topic)
+        self.args = (f"topic '{partition.topic}' has no partition {partition.partition}",)
+
+
+def _timeout_ms(cluster: Cluster) -> int:
+    return cluster.settings.request_timeout_ms

@@ -1,0 +1,196 @@
+"""Records on their way out: single deliveries, the batches they wait in, a queue per partition."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tidelog.errors import TidelogError
+from tidelog.model import Codec, TopicPartition
+from tidelog.protocol.batches import Record, encode_batch
+
+# What a record takes beside its key, value and headers: lengths, deltas and attributes as varints.
+_RECORD_OVERHEAD_BYTES = 21
+_BATCH_OVERHEAD_BYTES = 61
+
+
+@dataclass(slots=True)
+class ProducerRecord:
+    """A record to send; without a partition the key, or else chance, picks one."""
+
+    topic: str
+    value: bytes | None
+    key: bytes | None = None
+    partition: int | None = None
+    headers: Sequence[tuple[str, bytes | None]] = ()
+    timestamp_ms: int | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """About what it adds to a batch."""
+        size = _RECORD_OVERHEAD_BYTES + len(self.value or b"") + len(self.key or b"")
+        for name, value in self.headers:
+            size += 4 + len(name) + len(value or b"")
+        return size
+
+
+@dataclass(slots=True, frozen=True)
+class Identity:
+    """The producer id and epoch under which a broker counts sequences."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    """Records for one partition that are sent, retried and acknowledged together."""
+
+    partition: TopicPartition
+    # Its place among the partition's batches; halves of batch (7,) are (7, 0) and (7, 1).
+    order: tuple[int, ...]
+    created: float
+    deadline: float
+    records: list[Record] = field(default_factory=list)
+    size_bytes: int = _BATCH_OVERHEAD_BYTES
+    identity: Identity | None = None
+    base_sequence: int = -1
+    encoded: bytearray | None = None
+    attempts: int = 0
+    retry_at: float = 0.0
+    done: bool = False
+    base_offset: int = -1
+    append_time_ms: int = -1
+    error: TidelogError | None = None
+    # A try went unanswered: the broker may or may not have stored it.
+    unsure: bool = False
+    halves: tuple[Batch, Batch] | None = None
+
+    def encode(self, codec: Codec) -> bytearray:
+        """The batch's bytes, made once per identity: a retry sends the very same."""
+        if self.encoded is None:
+            self.encoded = encode_batch(
+                self.records,
+                codec=codec,
+                producer_id=self.identity.producer_id if self.identity else -1,
+                producer_epoch=self.identity.producer_epoch if self.identity else -1,
+                base_sequence=self.base_sequence,
+            )
+        return self.encoded
+
+    def stamp(self, identity: Identity | None, base_sequence: int) -> None:
+        """Give the batch a place in a producer's sequence, or take it away."""
+        self.identity = identity
+        self.base_sequence = base_sequence
+        self.encoded = None
+
+
+@dataclass(slots=True)
+class Delivery:
+    """The fate of one record: where it went, or why it did not."""
+
+    _batch: Batch
+    _index: int
+
+    @property
+    def batch(self) -> Batch:
+        """The batch that holds the record now; a batch found too large is split in two."""
+        while self._batch.halves is not None:
+            first, second = self._batch.halves
+            if self._index < len(first.records):
+                self._batch = first
+            else:
+                self._index -= len(first.records)
+                self._batch = second
+        return self._batch
+
+    @property
+    def done(self) -> bool:
+        return self.batch.done
+
+    @property
+    def error(self) -> TidelogError | None:
+        return self.batch.error
+
+    @property
+    def partition(self) -> TopicPartition:
+        return self._batch.partition
+
+    @property
+    def offset(self) -> int:
+        """The record's offset, -1 with acks=0 or before it is acknowledged."""
+        base = self.batch.base_offset
+        return base + self._index if base >= 0 else -1
+
+    @property
+    def timestamp_ms(self) -> int:
+        """The broker's time where the topic uses it, else the record's own."""
+        batch = self.batch
+        if batch.append_time_ms >= 0:
+            return batch.append_time_ms
+        return batch.records[self._index].timestamp
+
+    def result(self) -> int:
+        """The offset, or the error raised."""
+        assert self.done, "flush before asking for a result"
+        if self.error is not None:
+            raise self.error
+        return self.offset
+
+
+@dataclass(slots=True, eq=False)
+class PartitionQueue:
+    """The batches of one partition: waiting, under way, and to be sent again, in order."""
+
+    partition: TopicPartition
+    waiting: deque[Batch] = field(default_factory=deque)
+    retries: list[Batch] = field(default_factory=list)
+    in_flight: list[Batch] = field(default_factory=list)
+    node: int = -1
+    identity: Identity | None = None
+    next_sequence: int = 0
+
+    def put_back(self, batch: Batch) -> None:
+        """Queue a batch that was sent before, at its place in the order."""
+        self.retries.append(batch)
+        self.retries.sort(key=_order)
+
+    def stamp(self, batch: Batch, identity: Identity) -> None:
+        """The next sequence numbers; they begin again at 0 under a new identity."""
+        if self.identity != identity:
+            self.identity = identity
+            self.next_sequence = 0
+        batch.stamp(identity, self.next_sequence)
+        self.next_sequence = (self.next_sequence + len(batch.records)) & 0x7FFFFFFF
+
+    def precedes(self, batch: Batch) -> bool:
+        """True where an earlier batch of the same identity has no answer yet."""
+        return any(
+            other.order < batch.order and other.identity == batch.identity
+            for other in (*self.retries, *self.in_flight)
+        )
+
+
+def _order(batch: Batch) -> tuple[int, ...]:
+    return batch.order
+
+
+def split(batch: Batch) -> tuple[Batch, Batch]:
+    """Two halves of a batch that the broker found too large, with its sequence numbers kept."""
+    middle = len(batch.records) // 2
+    first = _half(batch, 0, batch.records[:middle], batch.base_sequence)
+    second = _half(batch, 1, batch.records[middle:], batch.base_sequence + middle)
+    second.size_bytes = batch.size_bytes - first.size_bytes
+    batch.halves = (first, second)
+    return first, second
+
+
+def _half(batch: Batch, side: int, records: list[Record], sequence: int) -> Batch:
+    half = Batch(batch.partition, (*batch.order, side), batch.created, batch.deadline)
+    half.records = records
+    half.size_bytes = batch.size_bytes * len(records) // len(batch.records)
+    half.attempts = batch.attempts
+    if batch.identity is not None:
+        half.stamp(batch.identity, sequence & 0x7FFFFFFF)
+    return half

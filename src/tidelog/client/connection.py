@@ -1,0 +1,248 @@
+"""One connection to a broker as a state machine: calls and bytes in, bytes and answers out.
+
+Promises: the versions of every API are negotiated first (KIP-511: on error 35 the request is sent
+again in the version that the broker names); calls made meanwhile wait and are encoded afterwards;
+any number of requests may be under way, answers are matched to them in order, and an answer that
+is out of order, malformed or larger than `max_frame_bytes` is a `ProtocolError` after which the
+connection is of no use. Memory grows with the bytes that arrive, not with the length claimed.
+
+Bytes: each message is a 4-byte big-endian length and that many bytes (`protocol/framing`).
+
+Left out: sockets, clocks and timeouts, which belong to the shells; TLS and SASL.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tidelog.client.faults import NetworkError, UnsupportedApiError
+from tidelog.errors import ErrorCode, ProtocolError, TidelogError
+from tidelog.protocol.apis import Api, api
+from tidelog.protocol.framing import decode_response, encode_request
+from tidelog.protocol.primitives import Part
+from tidelog.version import VERSION
+
+if TYPE_CHECKING:
+    from tidelog.protocol.messages.api_versions import ApiVersionsResponse
+
+Buffer = bytes | bytearray | memoryview
+_API_VERSIONS_KEY = 18
+_NEGOTIATION = -1
+_NO_CAP = 32767
+
+
+@dataclass(slots=True)
+class Call:
+    """One request: which broker, which API, its message."""
+
+    node: int
+    api: str
+    message: object
+    max_version: int = _NO_CAP
+    # A produce with acks=0 gets no answer; its call is over once it is sent.
+    answered: bool = True
+    timeout_ms: int = 0
+
+
+@dataclass(slots=True)
+class Answer:
+    """What became of a call, named by the ticket that `send` gave out."""
+
+    ticket: int
+    outcome: object
+
+
+@dataclass(slots=True)
+class _Pending:
+    ticket: int
+    api: Api
+    version: int
+
+
+class Framer:
+    """Cuts a stream of bytes into frames without their length prefix."""
+
+    __slots__ = ("_chunks", "_max_bytes", "_needed", "_size")
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._chunks: list[Buffer] = []
+        self._size = 0
+        self._needed = 4
+
+    def feed(self, data: Buffer) -> list[memoryview]:
+        """Take bytes as they came; give back the frames that are whole now."""
+        self._chunks.append(data)
+        self._size += len(data)
+        if self._size < self._needed:
+            return []
+        whole = memoryview(b"".join(self._chunks) if len(self._chunks) > 1 else data)
+        frames: list[memoryview] = []
+        position = 0
+        while len(whole) - position >= 4:
+            length = self._length(whole, position)
+            self._needed = 4 + length
+            if len(whole) - position < self._needed:
+                break
+            frames.append(whole[position + 4 : position + 4 + length])
+            position += self._needed
+            self._needed = 4
+        rest = bytes(whole[position:])
+        self._chunks = [rest] if rest else []
+        self._size = len(rest)
+        return frames
+
+    def _length(self, data: memoryview, position: int) -> int:
+        length = int.from_bytes(data[position : position + 4], "big", signed=True)
+        if 0 <= length <= self._max_bytes:
+            return length
+        head = bytes(data[position : position + 4])
+        if head[:2] == b"\x15\x03":
+            raise ProtocolError("the broker answers in TLS; this connection is plaintext")
+        if head == b"HTTP":
+            raise ProtocolError("an HTTP server answers here, not a Kafka broker")
+        raise ProtocolError(f"a frame of {length} bytes is refused (limit {self._max_bytes})")
+
+
+class Connection:
+    """The protocol state of one connection; see the module's docstring."""
+
+    def __init__(self, client_id: str, max_frame_bytes: int, address: str = "broker") -> None:
+        self.address = address
+        self.ready = False
+        self.closed = False
+        self.versions: dict[int, tuple[int, int]] = {}
+        self._client_id = client_id
+        self._framer = Framer(max_frame_bytes)
+        self._tickets = 0
+        self._correlation = 0
+        self._waiting: deque[tuple[int, Call]] = deque()
+        self._pending: deque[tuple[int, _Pending]] = deque()
+        self._output: list[Part] = []
+        self._answers: list[Answer] = []
+        self._negotiate(api("ApiVersions").served[1])
+
+    @property
+    def outstanding(self) -> int:
+        """Calls without an answer yet."""
+        return len(self._waiting) + len(self._pending)
+
+    def send(self, call: Call) -> int:
+        """Queue a call; its answer, sooner or later, carries the ticket returned."""
+        self._tickets += 1
+        ticket = self._tickets
+        if self.closed:
+            self._answers.append(Answer(ticket, NetworkError(self.address, "connection closed")))
+        elif self.ready:
+            self._encode(ticket, call)
+        else:
+            self._waiting.append((ticket, call))
+        return ticket
+
+    def take_output(self) -> list[Part]:
+        """The bytes to write now, handed over."""
+        output, self._output = self._output, []
+        return output
+
+    def take_answers(self) -> list[Answer]:
+        """The answers that have come about since the last call, in order."""
+        answers, self._answers = self._answers, []
+        return answers
+
+    def receive(self, data: Buffer) -> None:
+        """Take bytes from the broker; ProtocolError where they are no answer to what was sent."""
+        for frame in self._framer.feed(data):
+            self._take_frame(frame)
+
+    def fail(self, error: TidelogError) -> None:
+        """The connection is gone: every call without an answer gets `error`."""
+        self.closed = True
+        self.ready = False
+        tickets = [pending.ticket for _, pending in self._pending]
+        tickets += [ticket for ticket, _ in self._waiting]
+        self._pending.clear()
+        self._waiting.clear()
+        self._output.clear()
+        self._answers += [Answer(ticket, error) for ticket in tickets if ticket != _NEGOTIATION]
+
+    def version_for(self, target: Api, max_version: int = _NO_CAP) -> int:
+        """The newest version of an API that both sides speak; UnsupportedApiError where none."""
+        if target.key not in self.versions:
+            raise UnsupportedApiError(f"{self.address} does not serve {target.name}")
+        oldest, newest = self.versions[target.key]
+        version = min(newest, target.served[1], max_version)
+        if version < max(oldest, target.served[0]):
+            raise UnsupportedApiError(
+                f"{self.address} serves {target.name} in versions {oldest} to {newest}, "
+                f"this client needs {target.served[0]} to {min(target.served[1], max_version)}"
+            )
+        return version
+
+    def _encode(self, ticket: int, call: Call) -> None:
+        target = api(call.api)
+        try:
+            version = self.version_for(target, call.max_version)
+        except UnsupportedApiError as error:
+            self._answers.append(Answer(ticket, error))
+            return
+        self._write(_Pending(ticket, target, version), call.message, answered=call.answered)
+
+    def _write(self, pending: _Pending, message: object, *, answered: bool = True) -> None:
+        self._correlation = (self._correlation + 1) & 0x7FFFFFFF
+        self._output += encode_request(
+            pending.api, pending.version, self._correlation, self._client_id, message
+        )
+        if answered:
+            self._pending.append((self._correlation, pending))
+        else:
+            self._answers.append(Answer(pending.ticket, None))
+
+    def _negotiate(self, version: int) -> None:
+        target = api("ApiVersions")
+        message = target.request()
+        if version >= 3:
+            message.client_software_name = "tidelog"
+            message.client_software_version = VERSION
+        self._write(_Pending(_NEGOTIATION, target, version), message)
+
+    def _take_frame(self, frame: memoryview) -> None:
+        if not self._pending:
+            raise ProtocolError(f"{self.address} sent an answer that nobody asked for")
+        expected, pending = self._pending.popleft()
+        version = pending.version
+        # Whoever does not know our version of ApiVersions answers error 35 in version 0.
+        refused = pending.ticket == _NEGOTIATION and bytes(frame[4:6]) == b"\x00\x23"
+        try:
+            correlation, message = decode_response(pending.api, 0 if refused else version, frame)
+        except ProtocolError:
+            # Put it back, so that `fail` answers this call too.
+            self._pending.appendleft((expected, pending))
+            raise
+        if correlation != expected:
+            self._pending.appendleft((expected, pending))
+            raise ProtocolError(
+                f"{self.address} answered request {correlation} where {expected} was due"
+            )
+        if pending.ticket == _NEGOTIATION:
+            self._negotiated(version, message)
+        else:
+            self._answers.append(Answer(pending.ticket, message))
+
+    def _negotiated(self, version: int, response: ApiVersionsResponse) -> None:
+        code = response.error_code
+        ranges = {
+            entry.api_key: (entry.min_version, entry.max_version) for entry in response.api_keys
+        }
+        if code == ErrorCode.UNSUPPORTED_VERSION and version > 0:
+            offered = ranges.get(_API_VERSIONS_KEY, (0, 0))[1]
+            self._negotiate(offered if 0 <= offered < version else 0)
+            return
+        if code:
+            raise ProtocolError(f"{self.address} refuses to name its versions: error {code}")
+        self.versions = ranges
+        self.ready = True
+        waiting, self._waiting = self._waiting, deque()
+        for ticket, call in waiting:
+            self._encode(ticket, call)

@@ -1,0 +1,110 @@
+"""Look-up of offsets: the ends of a partition's log, and the first record at or after a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tidelog.client.admin import by_leader
+from tidelog.client.faults import raise_for
+from tidelog.client.metadata import Cluster
+from tidelog.client.operation import Operation, retrying
+from tidelog.model import Isolation, TopicPartition
+
+# Timestamps with a meaning, as ListOffsets has them.
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+_MAX_TIMESTAMP_VERSION = 7
+
+
+@dataclass(slots=True)
+class FoundOffset:
+    """An offset, the timestamp of its record (-1 at the ends) and its leader epoch."""
+
+    offset: int
+    timestamp_ms: int
+    leader_epoch: int
+
+
+def list_offsets(
+    cluster: Cluster,
+    wanted: Mapping[TopicPartition, int],
+    isolation: Isolation = Isolation.READ_UNCOMMITTED,
+) -> Operation[dict[TopicPartition, FoundOffset]]:
+    """The offset for each partition's timestamp, EARLIEST or LATEST.
+
+    A time after the last record gives offset -1, as on the wire.
+    """
+    from tidelog.protocol.messages.list_offsets import (
+        ListOffsetsPartition,
+        ListOffsetsRequest,
+        ListOffsetsTopic,
+    )
+
+    def build(partitions: Sequence[TopicPartition]) -> object:
+        topics: dict[str, ListOffsetsTopic] = {}
+        for tp in partitions:
+            topic = topics.setdefault(tp.topic, ListOffsetsTopic(name=tp.topic, partitions=[]))
+            topic.partitions.append(
+                ListOffsetsPartition(partition_index=tp.partition, timestamp=wanted[tp])
+            )
+        return ListOffsetsRequest(
+            replica_id=-1, isolation_level=int(isolation), topics=list(topics.values())
+        )
+
+    def attempt() -> Operation[dict[TopicPartition, FoundOffset]]:
+        found: dict[TopicPartition, FoundOffset] = {}
+        responses = yield from by_leader(cluster, list(wanted), "ListOffsets", build)
+        for response in responses:
+            for topic in response.topics:
+                for part in topic.partitions:
+                    raise_for(part.error_code)
+                    tp = TopicPartition(topic.name, part.partition_index)
+                    found[tp] = FoundOffset(part.offset, part.timestamp, part.leader_epoch)
+        return found
+
+    return (yield from retrying(cluster, attempt))
+
+
+def log_bounds(
+    cluster: Cluster, partitions: Sequence[TopicPartition]
+) -> Operation[dict[TopicPartition, tuple[int, int]]]:
+    """The first offset and the one after the last, per partition."""
+    earliest = yield from list_offsets(cluster, dict.fromkeys(partitions, EARLIEST))
+    latest = yield from list_offsets(cluster, dict.fromkeys(partitions, LATEST))
+    return {tp: (earliest[tp].offset, latest[tp].offset) for tp in partitions}
+
+
+def resolve_offsets(
+    cluster: Cluster, starts: Mapping[TopicPartition, Start]
+) -> Operation[dict[TopicPartition, int]]:
+    """Where to begin reading each partition, as an offset to fetch."""
+    resolved: dict[TopicPartition, int] = {}
+    bounded = [tp for tp, start in starts.items() if start.kind != "offset"]
+    bounds = (yield from log_bounds(cluster, bounded)) if bounded else {}
+    timed = {tp: start.value for tp, start in starts.items() if start.kind == "time"}
+    found = (yield from list_offsets(cluster, timed)) if timed else {}
+    for tp, start in starts.items():
+        if start.kind == "offset":
+            resolved[tp] = start.value
+            continue
+        low, high = bounds[tp]
+        if start.kind == "start":
+            resolved[tp] = low
+        elif start.kind == "end":
+            resolved[tp] = high
+        elif start.kind == "tail":
+            resolved[tp] = max(low, high - start.value)
+        else:
+            offset = found[tp].offset
+            resolved[tp] = offset if offset >= 0 else high
+    return resolved
+
+
+@dataclass(slots=True, frozen=True)
+class Start:
+    """A place to read from: `start`, `end`, an `offset`, the last n (`tail`), a `time` in ms."""
+
+    kind: str
+    value: int = 0

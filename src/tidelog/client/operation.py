@@ -1,0 +1,163 @@
+"""Operations: what takes several requests, written once as generators and driven by both shells.
+
+An operation yields a list of calls and gets their outcomes back in the same order, each the
+decoded response or the `TidelogError` that kept it away; or it yields a `Pause`. It never touches
+a socket. Nothing in it depends on which shell drives it, so a retry policy is a function too.
+
+    def ping(cluster: Cluster) -> Operation[str]:
+        response = yield from ask(Call(ANY, "DescribeCluster", DescribeClusterRequest()))
+        return response.cluster_id
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, TypeVar
+
+from tidelog.client.connection import Call
+from tidelog.client.faults import NetworkError, error_code, raise_for
+from tidelog.client.metadata import ANY, Cluster, TopicMetadata
+from tidelog.errors import ErrorCode, KafkaError, TidelogError
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Pause:
+    """Wait this long before going on."""
+
+    seconds: float
+
+
+Step = list[Call] | Pause
+Operation = Generator[Step, Any, T]
+
+
+class Action(Enum):
+    """What a client does about an error code."""
+
+    RETRY = "retry"
+    REFRESH = "refresh"
+    FAIL = "fail"
+
+
+# The broker asked is not the one in charge (any more): metadata tells who is.
+_STALE_METADATA = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.LISTENER_NOT_FOUND,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+    }
+)
+
+
+def action_for(code: int) -> Action:
+    """The retry policy: whether an error passes by itself, and whether metadata is stale."""
+    known = error_code(code)
+    if known in _STALE_METADATA:
+        return Action.REFRESH
+    return Action.RETRY if known.retriable else Action.FAIL
+
+
+def backoff_seconds(cluster: Cluster, attempt: int) -> float:
+    """The pause before attempt number `attempt` (from 1): doubling, up to the limit set."""
+    settings = cluster.settings
+    delay_ms = settings.retry_backoff_ms << min(attempt - 1, 16)
+    return min(delay_ms, settings.retry_backoff_max_ms) / 1000
+
+
+def ask(call: Call) -> Operation[Any]:
+    """Send one call; its response, or its error raised."""
+    outcomes = yield [call]
+    if isinstance(outcomes[0], TidelogError):
+        raise outcomes[0]
+    return outcomes[0]
+
+
+def retrying(cluster: Cluster, attempt: Callable[[], Operation[T]]) -> Operation[T]:
+    """Run `attempt` until it succeeds, fails for good, or the operation's time is over."""
+    deadline = cluster.clock.monotonic() + cluster.settings.operation_timeout_ms / 1000
+    tries = 0
+    while True:
+        tries += 1
+        try:
+            return (yield from attempt())
+        except (NetworkError, KafkaError) as error:
+            stale = isinstance(error, NetworkError)
+            if isinstance(error, KafkaError):
+                action = action_for(error.code)
+                if action is Action.FAIL:
+                    raise
+                stale = action is Action.REFRESH
+            pause = backoff_seconds(cluster, tries)
+            if cluster.clock.monotonic() + pause >= deadline:
+                raise
+            yield Pause(pause)
+            if stale:
+                cluster.forget(list(cluster.topics))
+                yield from _refresh_quietly(cluster)
+
+
+def _refresh_quietly(cluster: Cluster) -> Operation[None]:
+    from tidelog.protocol.messages.metadata import MetadataRequest
+
+    outcomes = yield [Call(ANY, "Metadata", MetadataRequest(topics=[]))]
+    if not isinstance(outcomes[0], TidelogError):
+        cluster.apply(outcomes[0])
+
+
+def refresh(
+    cluster: Cluster, topics: Sequence[str] | None = None, *, create: bool = False
+) -> Operation[None]:
+    """Ask any broker for metadata: of `topics`, or of all; unknown topics are noted, not raised."""
+    from tidelog.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+
+    wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
+    request = MetadataRequest(topics=wanted, allow_auto_topic_creation=create)
+    response = yield from ask(Call(ANY, "Metadata", request))
+    raise_for(getattr(response, "error_code", 0))
+    if topics is None:
+        cluster.topics.clear()
+    cluster.apply(response)
+
+
+def topic_metadata(
+    cluster: Cluster, topics: Sequence[str], *, create: bool = False
+) -> Operation[dict[str, TopicMetadata]]:
+    """The metadata of topics, from the cache where fresh; waits for one that is being created.
+
+    KafkaError with UNKNOWN_TOPIC_OR_PARTITION at once where the topic does not exist, unless
+    `create` asks the broker to create it, which may take a few tries to show.
+    """
+
+    def attempt() -> Operation[dict[str, TopicMetadata]]:
+        missing = [topic for topic in topics if not cluster.is_fresh(topic)]
+        if missing:
+            yield from refresh(cluster, missing, create=create)
+        for topic in topics:
+            known = cluster.topics.get(topic)
+            code = known.error_code if known else int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not create:
+                raise UnknownTopicError(topic)
+            raise_for(code, f"topic '{topic}': {error_code(code).message}")
+        return {topic: cluster.topics[topic] for topic in topics}
+
+    return (yield from retrying(cluster, attempt))
+
+
+class UnknownTopicError(TidelogError):
+    """The topic does not exist; final, unlike the retriable error code that brokers use for it."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"topic '{topic}' does not exist")
+        self.topic = topic
