@@ -1,0 +1,201 @@
+"""Everything that can happen to a MetadataImage, one class each.
+
+A change says what is so afterwards, not what was asked: applying it needs no decision, so every
+broker that applies the same changes in the same order holds the same image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from uuid import UUID
+
+from tidelog.cluster.image import (
+    BrokerRegistration,
+    Draft,
+    MetadataImage,
+    PartitionState,
+    TopicImage,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRegistered:
+    """A broker is alive, in a new life."""
+
+    registration: BrokerRegistration
+
+    def apply_to(self, draft: Draft) -> None:
+        draft.put_broker(self.registration)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerGone:
+    """A broker's life has ended."""
+
+    broker_id: int
+    broker_epoch: int
+
+    def apply_to(self, draft: Draft) -> None:
+        draft.remove_broker(self.broker_id)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicCreated:
+    """A topic exists, with all of its partitions."""
+
+    topic: TopicImage
+
+    def apply_to(self, draft: Draft) -> None:
+        draft.put_topic(self.topic)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDeleted:
+    """A topic is gone; one of the same name that comes later has another id."""
+
+    topic: str
+    topic_id: UUID
+    partition_count: int
+
+    def apply_to(self, draft: Draft) -> None:
+        draft.remove_topic(self.topic)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionsAdded:
+    """A topic has further partitions, numbered on from those it had."""
+
+    topic: str
+    topic_id: UUID
+    partitions: tuple[PartitionState, ...]
+
+    def apply_to(self, draft: Draft) -> None:
+        topic = draft.topics[self.topic]
+        draft.put_topic(replace(topic, partitions=topic.partitions + self.partitions))
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionsChanged:
+    """Some partitions of a topic have another leader, epoch or in-sync set."""
+
+    topic: str
+    topic_id: UUID
+    partitions: tuple[PartitionState, ...]
+
+    def apply_to(self, draft: Draft) -> None:
+        topic = draft.topics[self.topic]
+        partitions = list(topic.partitions)
+        for state in self.partitions:
+            partitions[state.partition] = state
+        draft.put_topic(replace(topic, partitions=tuple(partitions)))
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfigsChanged:
+    """A topic has these overrides and no others."""
+
+    topic: str
+    topic_id: UUID
+    configs: Mapping[str, str]
+
+    def apply_to(self, draft: Draft) -> None:
+        draft.put_topic(replace(draft.topics[self.topic], configs=self.configs))
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerConfigsChanged:
+    """A broker, or with "" every broker, has these dynamic settings and no others."""
+
+    broker: str
+    configs: Mapping[str, str]
+
+    def apply_to(self, draft: Draft) -> None:
+        draft.put_broker_configs(self.broker, self.configs)
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdsAllocated:
+    """The producer ids below `next_producer_id` are given out."""
+
+    broker_id: int
+    next_producer_id: int
+
+    def apply_to(self, draft: Draft) -> None:
+        draft.next_producer_id = self.next_producer_id
+
+
+Change = (
+    BrokerRegistered
+    | BrokerGone
+    | TopicCreated
+    | TopicDeleted
+    | PartitionsAdded
+    | PartitionsChanged
+    | TopicConfigsChanged
+    | BrokerConfigsChanged
+    | ProducerIdsAllocated
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeBatch:
+    """The changes of one transaction, which bring an image to `version`."""
+
+    version: int
+    changes: tuple[Change, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """What a follower lacks: the whole image, or the batches after the version that it has."""
+
+    image: MetadataImage | None = None
+    batches: tuple[ChangeBatch, ...] = ()
+
+
+def changes_between(old: MetadataImage, new: MetadataImage) -> tuple[Change, ...]:
+    """What leads from one image to another, for a follower that was given a whole image."""
+    changes: list[Change] = [
+        BrokerGone(broker.id, broker.epoch)
+        for broker in old.brokers.values()
+        if broker.id not in new.brokers
+    ]
+    changes += (
+        BrokerRegistered(broker)
+        for broker in new.brokers.values()
+        if old.brokers.get(broker.id) != broker
+    )
+    changes += (
+        TopicDeleted(topic.name, topic.topic_id, len(topic.partitions))
+        for topic in old.topics.values()
+        if topic.topic_id not in new.topic_names
+    )
+    for topic in new.topics.values():
+        before = old.topics.get(topic.name)
+        if before is not topic:
+            changes.extend(_changes_of_topic(before, topic))
+    for name in old.broker_configs.keys() | new.broker_configs.keys():
+        configs = new.broker_configs.get(name, {})
+        if old.broker_configs.get(name, {}) != configs:
+            changes.append(BrokerConfigsChanged(name, configs))
+    if old.next_producer_id != new.next_producer_id:
+        changes.append(ProducerIdsAllocated(new.controller_id, new.next_producer_id))
+    return tuple(changes)
+
+
+def _changes_of_topic(before: TopicImage | None, topic: TopicImage) -> list[Change]:
+    if before is None or before.topic_id != topic.topic_id:
+        return [TopicCreated(topic)]
+    changes: list[Change] = []
+    count = len(before.partitions)
+    changed = tuple(
+        state for state in topic.partitions[:count] if state != before.partitions[state.partition]
+    )
+    if changed:
+        changes.append(PartitionsChanged(topic.name, topic.topic_id, changed))
+    if len(topic.partitions) > count:
+        changes.append(PartitionsAdded(topic.name, topic.topic_id, topic.partitions[count:]))
+    if before.configs != topic.configs:
+        changes.append(TopicConfigsChanged(topic.name, topic.topic_id, topic.configs))
+    return changes

@@ -1,0 +1,150 @@
+"""What can be asked of the controller, and what it answers. One command is done wholly or not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from uuid import UUID
+
+from tidelog.cluster.image import BrokerRegistration
+
+
+class ConfigOperation(IntEnum):
+    """What IncrementalAlterConfigs does to one setting; the wire values."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+@dataclass(slots=True)
+class ConfigChange:
+    """One setting to change; `value` is None for DELETE."""
+
+    name: str
+    value: str | None
+    operation: ConfigOperation = ConfigOperation.SET
+
+
+@dataclass(slots=True)
+class RegisterBroker:
+    """A broker whose ephemeral node is in the store: it is alive from here on."""
+
+    registration: BrokerRegistration
+
+
+@dataclass(slots=True)
+class UnregisterBroker:
+    """A broker whose ephemeral node is gone."""
+
+    broker_id: int
+    broker_epoch: int
+
+
+@dataclass(slots=True)
+class CreateTopic:
+    """`partitions` and `replication_factor` are -1 for the default, and with `assignments`
+    (partition -> brokers, the preferred leader first)."""
+
+    name: str
+    partitions: int = -1
+    replication_factor: int = -1
+    assignments: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    configs: Mapping[str, str] = field(default_factory=dict)
+    validate_only: bool = False
+
+
+@dataclass(slots=True)
+class DeleteTopic:
+    """By name or by id, whichever is given."""
+
+    name: str | None = None
+    topic_id: UUID | None = None
+
+
+@dataclass(slots=True)
+class AddPartitions:
+    """`count` is the total wanted; `assignments` are those of the new partitions, in order."""
+
+    topic: str
+    count: int
+    assignments: Sequence[Sequence[int]] | None = None
+    validate_only: bool = False
+
+
+@dataclass(slots=True)
+class AlterTopicConfigs:
+    """With `replace` the topic keeps no override but these (AlterConfigs), else each is applied to
+    what the topic has (IncrementalAlterConfigs)."""
+
+    topic: str
+    changes: Sequence[ConfigChange]
+    replace: bool = False
+    validate_only: bool = False
+
+
+@dataclass(slots=True)
+class AlterBrokerConfigs:
+    """As for a topic; `broker` is a broker id in decimal, or "" for every broker."""
+
+    broker: str
+    changes: Sequence[ConfigChange]
+    replace: bool = False
+    validate_only: bool = False
+
+
+@dataclass(slots=True)
+class AllocateProducerIds:
+    """A block of producer ids for a broker to hand out."""
+
+    broker_id: int
+    broker_epoch: int
+
+
+Command = (
+    RegisterBroker
+    | UnregisterBroker
+    | CreateTopic
+    | DeleteTopic
+    | AddPartitions
+    | AlterTopicConfigs
+    | AlterBrokerConfigs
+    | AllocateProducerIds
+)
+
+
+@dataclass(slots=True)
+class Done:
+    """The answer where there is nothing to tell."""
+
+
+@dataclass(slots=True)
+class CreatedTopic:
+    """The topic as it is now, or as it would be with `validate_only`."""
+
+    name: str
+    topic_id: UUID
+    partitions: int
+    replication_factor: int
+    configs: Mapping[str, str]
+
+
+@dataclass(slots=True)
+class DeletedTopic:
+    """Which topic is gone."""
+
+    name: str
+    topic_id: UUID
+
+
+@dataclass(slots=True)
+class ProducerIdBlock:
+    """The producer ids from `first` on, `size` of them, given to nobody else ever."""
+
+    first: int
+    size: int
+
+
+Answer = Done | CreatedTopic | DeletedTopic | ProducerIdBlock

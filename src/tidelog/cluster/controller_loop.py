@@ -1,0 +1,395 @@
+"""The one writer of a cluster's metadata: a queue of commands in front of a store.
+
+Promises: a command's answer comes after its changes are durable; a crash at any moment leaves every
+command wholly done or not done. The image changes only after the store said yes. Commands take
+effect in the order in which they were submitted. Those that wait while a transaction is written
+share the next one, so that a thousand creates do not cost a thousand disk syncs; each still has its
+own answer, and none is half of a transaction.
+
+Every transaction checks the controller epoch, so a deposed controller cannot write, and moves
+`/controller/sequence` by compare-and-set, so after a lost connection reading that one node tells
+whether the transaction was done.
+
+Left out for now: giving up leadership when the store is merely suspended, elections for leaders
+that died while no controller ran.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from tidelog.cluster import layout
+from tidelog.cluster.changes import Change, ChangeBatch, Update
+from tidelog.cluster.commands import Answer, Command
+from tidelog.cluster.controller import ControllerRules, plan
+from tidelog.cluster.image import Draft, MetadataImage
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.store.port import (
+    Check,
+    Conflict,
+    ConnectionLoss,
+    Operation,
+    SessionState,
+    Set,
+    Store,
+    Stored,
+    StoreError,
+    StoreFull,
+)
+
+logger = logging.getLogger(__name__)
+
+UNKNOWN_EPOCH: Final = -1
+_CLAIM_ATTEMPTS: Final = 10
+_READ_BACK_DELAY_S: Final = 0.1
+
+
+@dataclass(slots=True)
+class ControllerLimits:
+    """The bounds of the queue, of one transaction and of the history for followers."""
+
+    queued_commands: int = 20_000
+    commands_per_write: int = 256
+    operations_per_write: int = 2_000
+    history_changes: int = 10_000
+
+
+@dataclass(slots=True)
+class _Pending:
+    command: Command
+    answer: asyncio.Future[Answer]
+
+
+@dataclass(slots=True)
+class _Round:
+    """The commands of one transaction: what they write, and what each is told afterwards."""
+
+    draft: Draft
+    operations: list[Operation] = field(default_factory=list)
+    changes: list[Change] = field(default_factory=list)
+    outcomes: list[tuple[asyncio.Future[Answer], Answer | KafkaError]] = field(default_factory=list)
+
+    def tell(self) -> None:
+        for future, outcome in self.outcomes:
+            if isinstance(outcome, KafkaError):
+                _refuse(future, outcome)
+            elif not future.done():
+                future.set_result(outcome)
+
+    def refuse(self, code: ErrorCode, message: str) -> None:
+        for future, _ in self.outcomes:
+            _refuse(future, KafkaError(code, message))
+
+
+class Controller:
+    """Owns the changes of one store's metadata, from `start` to `close`.
+
+    controller = Controller(store, node_id=0, rules=ControllerRules(host.random))
+    await controller.start()
+    created = await controller.submit(CreateTopic("orders", partitions=6))
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        node_id: int,
+        rules: ControllerRules,
+        limits: ControllerLimits | None = None,
+    ) -> None:
+        self._store = store
+        self._node_id = node_id
+        self._rules = rules
+        self._limits = limits or ControllerLimits()
+        self._image = MetadataImage()
+        self._epoch_version = 0
+        self._sequence = 0
+        self._sequence_version = 0
+        self._queue: deque[_Pending] = deque()
+        self._wake = asyncio.Event()
+        self._changed = asyncio.Event()
+        self._history: deque[ChangeBatch] = deque()
+        self._history_start = 0
+        self._history_changes = 0
+        self._closing = False
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def image(self) -> MetadataImage:
+        """The image that is in the store; it may be ahead of what followers have."""
+        return self._image
+
+    @property
+    def running(self) -> bool:
+        return self._task is not None and not self._task.done() and not self._closing
+
+    async def start(self) -> None:
+        """Take over the store: raise the controller epoch, read the image, begin to serve.
+
+        StorageError where what the store holds cannot be understood.
+        """
+        assert self._task is None, "a controller starts once"
+        for attempt in range(_CLAIM_ATTEMPTS):
+            try:
+                await self._claim()
+                break
+            except Conflict:
+                # Someone else wrote between our reading and our claim: read again.
+                if attempt == _CLAIM_ATTEMPTS - 1:
+                    raise
+        self._history_start = self._image.version
+        self._task = asyncio.create_task(self._run(), name=f"controller-{self._node_id}")
+        logger.info(
+            "controller started node=%d epoch=%d version=%d topics=%d partitions=%d",
+            self._node_id,
+            self._image.controller_epoch,
+            self._image.version,
+            len(self._image.topics),
+            self._image.partition_count,
+        )
+
+    async def close(self) -> None:
+        """Finish the transaction at hand, refuse what waits behind it, stop."""
+        self._closing = True
+        self._wake.set()
+        self._changed.set()
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
+    async def wait_closed(self) -> None:
+        """Return once the controller has stopped; raise what made it stop, if it was not asked."""
+        assert self._task is not None, "the controller was not started"
+        await asyncio.wait([self._task])
+        if not self._task.cancelled():
+            self._task.result()
+
+    async def submit(self, command: Command) -> Answer:
+        """Do a command; durable when this returns. KafkaError where it is refused."""
+        return await self._enqueue(command)
+
+    async def submit_all(self, commands: Iterable[Command]) -> list[Answer | KafkaError]:
+        """Do several commands, in order, each for itself; what each gave."""
+        futures = [self._enqueue(command) for command in commands]
+        answers: list[Answer | KafkaError] = []
+        try:
+            for future in futures:
+                try:
+                    answers.append(await future)
+                except KafkaError as error:
+                    answers.append(error)
+        finally:
+            for future in futures:
+                future.cancel()
+        return answers
+
+    async def changes_after(
+        self, version: int, timeout_s: float, controller_epoch: int = UNKNOWN_EPOCH
+    ) -> Update:
+        """What came after `version` of this controller's epoch, waiting up to `timeout_s` for it.
+
+        The whole image where the epoch is another or the history does not reach back that far; an
+        empty update where the time is over.
+        """
+        self._check_running()
+        if controller_epoch != self._image.controller_epoch or version > self._image.version:
+            return Update(image=self._image)
+        if version == self._image.version:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self._changed.wait()
+            except TimeoutError:
+                return Update()
+            self._check_running()
+        if version < self._history_start:
+            return Update(image=self._image)
+        return Update(batches=tuple(each for each in self._history if each.version > version))
+
+    async def _claim(self) -> None:
+        tree = await self._store.tree("/")
+        if not tree:
+            await self._found_cluster()
+            return
+        held = layout.load(tree)
+        epoch = held.image.controller_epoch + 1
+        revision = await self._store.multi(
+            (
+                Set(
+                    layout.CONTROLLER_EPOCH,
+                    layout.encode(epoch=epoch, broker=self._node_id),
+                    held.epoch_version,
+                ),
+                # Fails if anything was written since the tree was read.
+                Set(
+                    layout.CONTROLLER_SEQUENCE,
+                    layout.encode(epoch=epoch, number=0),
+                    held.sequence_version,
+                ),
+            )
+        )
+        self._epoch_version = held.epoch_version + 1
+        self._sequence_version = held.sequence_version + 1
+        self._image = replace(
+            held.image, version=revision, controller_id=self._node_id, controller_epoch=epoch
+        )
+
+    async def _found_cluster(self) -> None:
+        """Write what a new cluster begins with, in one transaction."""
+        identifier = base64.urlsafe_b64encode(self._rules.random.uuid().bytes)
+        cluster_id = identifier.rstrip(b"=").decode()
+        operations = layout.first_operations(cluster_id, 1, self._node_id)
+        revision = await self._store.multi(operations)
+        self._image = MetadataImage(revision, cluster_id, self._node_id, controller_epoch=1)
+
+    def _enqueue(self, command: Command) -> asyncio.Future[Answer]:
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        if not self.running:
+            _refuse(future, _not_controller())
+        elif len(self._queue) >= self._limits.queued_commands:
+            message = "Too many metadata changes are waiting; try again later."
+            _refuse(future, KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, message))
+        else:
+            self._queue.append(_Pending(command, future))
+            self._wake.set()
+        return future
+
+    def _check_running(self) -> None:
+        if not self.running:
+            raise _not_controller()
+
+    async def _run(self) -> None:
+        cancel_watch = self._store.watch_session(self._session_changed)
+        try:
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                while self._queue and not self._closing:
+                    await self._do_round()
+                if self._closing:
+                    return
+                if self._store.session_state is SessionState.LOST:
+                    raise StoreError("the session with the metadata store was lost")
+        except (StoreError, KafkaError) as error:
+            logger.error("controller stopped node=%d reason=%s", self._node_id, error)
+            raise
+        finally:
+            cancel_watch()
+            self._closing = True
+            self._changed.set()
+            for pending in self._queue:
+                _refuse(pending.answer, _not_controller())
+            self._queue.clear()
+
+    def _session_changed(self, state: SessionState) -> None:
+        if state is SessionState.LOST:
+            self._wake.set()
+
+    async def _do_round(self) -> None:
+        """Plan what waits, write it as one transaction, then make it true and tell everyone."""
+        round_ = self._plan_round()
+        if round_.changes:
+            try:
+                revision = await self._write(round_.operations)
+            except StoreFull as error:
+                round_.refuse(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+                return
+            except BaseException as error:
+                # Nobody knows, or will know here, whether the transaction was done.
+                round_.refuse(ErrorCode.REQUEST_TIMED_OUT, f"The outcome is unknown: {error}")
+                raise
+            self._image = round_.draft.image(revision)
+            self._remember(ChangeBatch(revision, tuple(round_.changes)))
+        round_.tell()
+
+    def _plan_round(self) -> _Round:
+        limits = self._limits
+        round_ = _Round(Draft(self._image))
+        while (
+            self._queue
+            and len(round_.outcomes) < limits.commands_per_write
+            and len(round_.operations) < limits.operations_per_write
+        ):
+            pending = self._queue.popleft()
+            if not pending.answer.done():
+                round_.outcomes.append((pending.answer, self._plan_one(pending.command, round_)))
+        return round_
+
+    def _plan_one(self, command: Command, round_: _Round) -> Answer | KafkaError:
+        draft = round_.draft
+        try:
+            planned = plan(draft, command, self._rules)
+        except KafkaError as error:
+            return error
+        except Exception as error:
+            # Planning changes nothing, so a fault in it harms this one command only.
+            logger.exception("planning failed command=%r", command)
+            return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{type(error).__name__}: {error}")
+        for change in planned.changes:
+            epoch = self._image.controller_epoch
+            round_.operations.extend(layout.operations_of(change, draft, epoch))
+            change.apply_to(draft)
+        round_.changes.extend(planned.changes)
+        return planned.answer
+
+    async def _write(self, operations: list[Operation]) -> int:
+        """One transaction, fenced and recognisable; the revision that it made."""
+        epoch = self._image.controller_epoch
+        mark = layout.encode(epoch=epoch, number=self._sequence + 1)
+        transaction = (
+            Check(layout.CONTROLLER_EPOCH, self._epoch_version),
+            Set(layout.CONTROLLER_SEQUENCE, mark, self._sequence_version),
+            *operations,
+        )
+        lost = False
+        while True:
+            try:
+                revision = await self._store.multi(transaction)
+                break
+            except ConnectionLoss:
+                lost = True
+            except Conflict as conflict:
+                if conflict.index > 1:
+                    raise
+                if not lost:
+                    raise _not_controller() from conflict
+            node = await self._read_back()
+            if node is not None and node.value == mark:
+                revision = node.modified
+                break
+            # Not done so far. Should the lost one arrive yet, then one of the two finds the
+            # sequence moved and is refused, so that sending it again is safe.
+            if node is None or node.version != self._sequence_version:
+                raise _not_controller()
+        self._sequence += 1
+        self._sequence_version += 1
+        return revision
+
+    async def _read_back(self) -> Stored | None:
+        while True:
+            try:
+                return await self._store.read(layout.CONTROLLER_SEQUENCE)
+            except ConnectionLoss:
+                await asyncio.sleep(_READ_BACK_DELAY_S)
+
+    def _remember(self, batch: ChangeBatch) -> None:
+        self._history.append(batch)
+        self._history_changes += len(batch.changes)
+        while self._history_changes > self._limits.history_changes:
+            dropped = self._history.popleft()
+            self._history_changes -= len(dropped.changes)
+            self._history_start = dropped.version
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+
+def _refuse(future: asyncio.Future[Answer], error: KafkaError) -> None:
+    if not future.done():
+        future.set_exception(error)
+
+
+def _not_controller() -> KafkaError:
+    return KafkaError(ErrorCode.NOT_CONTROLLER)

@@ -1,0 +1,136 @@
+"""How a broker keeps its image: it follows the controller as a follower follows a log.
+
+Promises: the image moves forward only, by whole transactions, in the controller's order.
+Subscribers are called synchronously, in the order in which they subscribed, with the image before,
+the image after and the changes between; `image` is the new one by then, and whoever waits for its
+version goes on only after all subscribers are done. After a gap or under a new controller the
+changes are worked out from the two whole images, so a subscriber need not know the difference.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from tidelog.cluster.changes import Change, Update, changes_between
+from tidelog.cluster.controller_loop import UNKNOWN_EPOCH
+from tidelog.cluster.image import MetadataImage
+from tidelog.errors import ErrorCode, KafkaError
+
+logger = logging.getLogger(__name__)
+
+Subscriber = Callable[[MetadataImage, MetadataImage, tuple[Change, ...]], None]
+# The arguments are those of `Controller.changes_after`: version, time to wait, controller epoch.
+Poll = Callable[[int, float, int], Awaitable[Update]]
+
+_POLL_TIMEOUT_S: Final = 30.0
+_RETRY_DELAY_S: Final = 0.1
+_RETRY_DELAY_MAX_S: Final = 2.0
+
+
+class MetadataFollower:
+    """Holds the broker's image, from `start` to `close`.
+
+    follower = MetadataFollower(controller.changes_after)
+    await follower.start()
+    await follower.wait_for_version(controller.image.version)
+    """
+
+    def __init__(self, poll: Poll) -> None:
+        self._poll = poll
+        self._image = MetadataImage()
+        self._epoch = UNKNOWN_EPOCH
+        self._subscribers: list[Subscriber] = []
+        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def image(self) -> MetadataImage:
+        return self._image
+
+    async def start(self) -> None:
+        """Take the first image, then follow; a controller that cannot be reached raises here."""
+        assert self._task is None, "a follower starts once"
+        await self._poll_once()
+        self._task = asyncio.create_task(self._run(), name="metadata-follower")
+
+    async def close(self) -> None:
+        """Stop following; whoever still waits for a version is refused."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def wait_closed(self) -> None:
+        """Return once the follower has stopped; raise what made it stop, if it was not asked."""
+        assert self._task is not None, "the follower was not started"
+        await asyncio.wait([self._task])
+        if not self._task.cancelled():
+            self._task.result()
+
+    def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
+        """Call `subscriber(old, new, changes)` from the next change on; returns what ends that."""
+        self._subscribers.append(subscriber)
+
+        def cancel() -> None:
+            if subscriber in self._subscribers:
+                self._subscribers.remove(subscriber)
+
+        return cancel
+
+    async def wait_for_version(self, version: int) -> None:
+        """Return once the image is at `version` or later, at once where it is."""
+        if self._image.version >= version:
+            return
+        if self._task is None or self._task.done():
+            raise _stopped()
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        entry = (version, waiter)
+        self._waiters.append(entry)
+        try:
+            await waiter
+        finally:
+            if entry in self._waiters:
+                self._waiters.remove(entry)
+
+    async def _run(self) -> None:
+        delay_s = _RETRY_DELAY_S
+        try:
+            while True:
+                try:
+                    await self._poll_once()
+                    delay_s = _RETRY_DELAY_S
+                except (KafkaError, OSError) as error:
+                    logger.warning(
+                        "metadata not followed reason=%s retry_s=%.1f version=%d",
+                        error,
+                        delay_s,
+                        self._image.version,
+                    )
+                    await asyncio.sleep(delay_s)
+                    delay_s = min(2 * delay_s, _RETRY_DELAY_MAX_S)
+        finally:
+            for _, waiter in self._waiters:
+                if not waiter.done():
+                    waiter.set_exception(_stopped())
+
+    async def _poll_once(self) -> None:
+        update = await self._poll(self._image.version, _POLL_TIMEOUT_S, self._epoch)
+        if update.image is not None:
+            self._epoch = update.image.controller_epoch
+            self._move_to(update.image, changes_between(self._image, update.image))
+        for batch in update.batches:
+            self._move_to(self._image.apply_all(batch.changes, batch.version), batch.changes)
+
+    def _move_to(self, image: MetadataImage, changes: tuple[Change, ...]) -> None:
+        old, self._image = self._image, image
+        for subscriber in tuple(self._subscribers):
+            subscriber(old, image, changes)
+        for version, waiter in self._waiters:
+            if version <= image.version and not waiter.done():
+                waiter.set_result(None)
+
+
+def _stopped() -> KafkaError:
+    return KafkaError(ErrorCode.NOT_CONTROLLER, "The broker has stopped following the metadata.")

@@ -1,0 +1,256 @@
+"""What a broker knows of its cluster: one immutable value, replaced as a whole.
+
+Promises: an image never changes once it is made; `apply` gives a new one that shares everything it
+does not touch. Handlers read an image and nothing else, so whatever they answer is of one moment.
+`version` is the revision of the store at which the image holds; together with `controller_epoch`
+it says how new the image is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Protocol, TypeVar
+from uuid import UUID
+
+from tidelog.model import NO_LEADER
+
+if TYPE_CHECKING:
+    from tidelog.cluster.changes import Change
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a broker is reached through one of its listeners."""
+
+    listener: str
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRegistration:
+    """A live broker; `epoch` differs for every life of the same broker id."""
+
+    id: int
+    epoch: int
+    rack: str | None
+    endpoints: tuple[Endpoint, ...]
+
+    def endpoint(self, listener: str) -> Endpoint | None:
+        """The address for this listener's clients, or None where the broker has none."""
+        return next((each for each in self.endpoints if each.listener == listener), None)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """Who leads a partition and who is in sync; `partition_epoch` counts the changes of this."""
+
+    partition: int
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    partition_epoch: int = 0
+    elr: tuple[int, ...] = ()
+    last_known_elr: tuple[int, ...] = ()
+
+    def led_by(self, leader: int) -> PartitionState:
+        """The state in the next epoch, under this leader or, with NO_LEADER, under none."""
+        return replace(
+            self,
+            leader=leader,
+            leader_epoch=self.leader_epoch + 1,
+            partition_epoch=self.partition_epoch + 1,
+        )
+
+    @property
+    def has_leader(self) -> bool:
+        return self.leader != NO_LEADER
+
+
+@dataclass(frozen=True, slots=True)
+class TopicImage:
+    """A topic; `partitions[n]` is partition n. Ids are random and 128 bits wide: an id that was
+    ever given to a topic will not come again, so nobody keeps those of deleted topics."""
+
+    name: str
+    topic_id: UUID
+    partitions: tuple[PartitionState, ...]
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def replication_factor(self) -> int:
+        return len(self.partitions[0].replicas)
+
+
+class ImageView(Protocol):
+    """What can be read of an image, and of a draft of the next one."""
+
+    @property
+    def cluster_id(self) -> str: ...
+    @property
+    def brokers(self) -> Mapping[int, BrokerRegistration]: ...
+    @property
+    def topics(self) -> Mapping[str, TopicImage]: ...
+    @property
+    def topic_names(self) -> Mapping[UUID, str]: ...
+    @property
+    def unified_names(self) -> Mapping[str, str]: ...
+    @property
+    def broker_configs(self) -> Mapping[str, Mapping[str, str]]: ...
+    @property
+    def partition_count(self) -> int: ...
+    @property
+    def next_producer_id(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataImage:
+    """The cluster at one version. Compare images with `same_content`: versions apart, they say the
+    same."""
+
+    version: int = 0
+    cluster_id: str = ""
+    controller_id: int = -1
+    controller_epoch: int = 0
+    brokers: Mapping[int, BrokerRegistration] = field(default_factory=dict)
+    topics: Mapping[str, TopicImage] = field(default_factory=dict)
+    topic_names: Mapping[UUID, str] = field(default_factory=dict)
+    # Names that hold "." or "_", under the name in which every "." is a "_".
+    unified_names: Mapping[str, str] = field(default_factory=dict)
+    broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    features: Mapping[str, int] = field(default_factory=dict)
+    partition_count: int = 0
+    next_producer_id: int = 0
+
+    def apply(self, change: Change) -> MetadataImage:
+        """The image after one change."""
+        return self.apply_all((change,), self.version)
+
+    def apply_all(self, changes: Iterable[Change], version: int) -> MetadataImage:
+        """The image after several changes, which bring it to `version`."""
+        draft = Draft(self)
+        for change in changes:
+            change.apply_to(draft)
+        return draft.image(version)
+
+    def topic_by_id(self, topic_id: UUID) -> TopicImage | None:
+        name = self.topic_names.get(topic_id)
+        return None if name is None else self.topics[name]
+
+    def partition(self, topic: str, partition: int) -> PartitionState | None:
+        found = self.topics.get(topic)
+        if found is None or not 0 <= partition < len(found.partitions):
+            return None
+        return found.partitions[partition]
+
+    def same_content(self, other: MetadataImage) -> bool:
+        """True where the two differ at most in version and controller."""
+        unversioned = (
+            replace(each, version=0, controller_id=-1, controller_epoch=0) for each in (self, other)
+        )
+        return next(unversioned) == next(unversioned)
+
+
+class Draft:
+    """An image in the making: a dictionary is copied the first time that it is written to."""
+
+    __slots__ = (
+        "_base",
+        "_own",
+        "broker_configs",
+        "brokers",
+        "next_producer_id",
+        "partition_count",
+        "topic_names",
+        "topics",
+        "unified_names",
+    )
+
+    def __init__(self, base: MetadataImage) -> None:
+        self._base = base
+        self._own: set[str] = set()
+        self.brokers = base.brokers
+        self.topics = base.topics
+        self.topic_names = base.topic_names
+        self.unified_names = base.unified_names
+        self.broker_configs = base.broker_configs
+        self.partition_count = base.partition_count
+        self.next_producer_id = base.next_producer_id
+
+    @property
+    def cluster_id(self) -> str:
+        return self._base.cluster_id
+
+    def put_broker(self, registration: BrokerRegistration) -> None:
+        self.brokers = self._writable("brokers", self.brokers)
+        self.brokers[registration.id] = registration
+
+    def remove_broker(self, broker_id: int) -> None:
+        self.brokers = self._writable("brokers", self.brokers)
+        self.brokers.pop(broker_id, None)
+
+    def put_topic(self, topic: TopicImage) -> None:
+        """Add the topic, or replace the one of that name and id."""
+        old = self.topics.get(topic.name)
+        self.topics = self._writable("topics", self.topics)
+        self.topics[topic.name] = topic
+        self.partition_count += len(topic.partitions)
+        if old is not None:
+            self.partition_count -= len(old.partitions)
+            return
+        self.topic_names = self._writable("topic_names", self.topic_names)
+        self.topic_names[topic.topic_id] = topic.name
+        unified = unify_name(topic.name)
+        if unified is not None:
+            self.unified_names = self._writable("unified_names", self.unified_names)
+            self.unified_names[unified] = topic.name
+
+    def remove_topic(self, name: str) -> None:
+        self.topics = self._writable("topics", self.topics)
+        topic = self.topics.pop(name)
+        self.partition_count -= len(topic.partitions)
+        self.topic_names = self._writable("topic_names", self.topic_names)
+        del self.topic_names[topic.topic_id]
+        unified = unify_name(name)
+        if unified is not None:
+            self.unified_names = self._writable("unified_names", self.unified_names)
+            self.unified_names.pop(unified, None)
+
+    def put_broker_configs(self, broker: str, configs: Mapping[str, str]) -> None:
+        self.broker_configs = self._writable("broker_configs", self.broker_configs)
+        if configs:
+            self.broker_configs[broker] = configs
+        else:
+            self.broker_configs.pop(broker, None)
+
+    def image(self, version: int) -> MetadataImage:
+        """The finished image. The draft must not be used afterwards."""
+        return replace(
+            self._base,
+            version=version,
+            brokers=self.brokers,
+            topics=self.topics,
+            topic_names=self.topic_names,
+            unified_names=self.unified_names,
+            broker_configs=self.broker_configs,
+            partition_count=self.partition_count,
+            next_producer_id=self.next_producer_id,
+        )
+
+    def _writable(self, name: str, mapping: Mapping[K, V]) -> dict[K, V]:
+        if name in self._own:
+            return mapping  # type: ignore[return-value]
+        self._own.add(name)
+        return dict(mapping)
+
+
+def unify_name(name: str) -> str | None:
+    """The name under which two topics collide in the names of metrics; None where none can."""
+    if "." not in name and "_" not in name:
+        return None
+    return name.replace(".", "_")

@@ -1,0 +1,284 @@
+"""How the metadata lies in the store: paths and values, and the way there and back.
+
+    /cluster/id                        {"v":1,"id":"22 characters"}          written once
+    /controller/epoch                  {"v":1,"epoch":7,"broker":0}          checked by every write
+    /controller/sequence               {"v":1,"epoch":7,"number":42}         set by every write
+    /brokers/ids/<id>                  {"v":1,"rack":null,"endpoints":[["PLAINTEXT","host",9092]]}
+                                       ephemeral; the broker's own, the revision that made it is
+                                       the broker epoch
+    /topics/<name>                     {"v":1,"id":"32 hex digits","configs":{},"replicas":[[0]]}
+    /topics/<name>/partitions/<n>      {"v":1,"leader":0,"leader_epoch":3,"isr":[0],"elr":[],
+                                       "last_known_elr":[],"controller_epoch":7}
+                                       the node's version is the partition epoch
+    /config/brokers/<id or default>    {"v":1,"configs":{}}
+    /producer_ids/next                 {"v":1,"next":5000,"broker":0}
+
+Promises: applying a change to an image and writing its operations to the store come to the same:
+reading the store back gives an equal image. A value with a higher "v" than is known here, or one
+that cannot be understood, is refused with its path; nothing is guessed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+from uuid import UUID
+
+from tidelog.cluster.changes import (
+    BrokerConfigsChanged,
+    BrokerGone,
+    BrokerRegistered,
+    Change,
+    PartitionsAdded,
+    PartitionsChanged,
+    ProducerIdsAllocated,
+    TopicConfigsChanged,
+    TopicCreated,
+    TopicDeleted,
+)
+from tidelog.cluster.image import (
+    BrokerRegistration,
+    Draft,
+    Endpoint,
+    ImageView,
+    MetadataImage,
+    PartitionState,
+    TopicImage,
+)
+from tidelog.errors import StorageError
+from tidelog.store.port import Create, Delete, Operation, Set, Stored
+
+VALUE_VERSION: Final = 1
+
+CLUSTER_ID: Final = "/cluster/id"
+CONTROLLER_EPOCH: Final = "/controller/epoch"
+CONTROLLER_SEQUENCE: Final = "/controller/sequence"
+BROKER_IDS: Final = "/brokers/ids"
+TOPICS: Final = "/topics"
+BROKER_CONFIGS: Final = "/config/brokers"
+PRODUCER_IDS: Final = "/producer_ids/next"
+_FOLDERS: Final = (
+    "/cluster",
+    "/controller",
+    "/brokers",
+    BROKER_IDS,
+    TOPICS,
+    "/config",
+    BROKER_CONFIGS,
+    "/producer_ids",
+)
+# A node needs a name; no broker id is spelt like this.
+_EVERY_BROKER: Final = "default"
+
+
+def encode(**fields: object) -> bytes:
+    """A value of the store."""
+    return json.dumps({"v": VALUE_VERSION, **fields}, separators=(",", ":")).encode()
+
+
+def decode(path: str, value: bytes) -> dict[str, Any]:
+    """The fields of a value; StorageError names the path where it cannot be understood."""
+    try:
+        fields = json.loads(value)
+        version = fields["v"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise StorageError(f"the metadata at {path} is not readable: {error}") from error
+    if version != VALUE_VERSION:
+        raise StorageError(
+            f"the metadata at {path} has version {version}, this version of Tidelog reads"
+            f" {VALUE_VERSION}; start the version that wrote it"
+        )
+    assert isinstance(fields, dict)
+    return fields
+
+
+def broker_path(broker_id: int) -> str:
+    return f"{BROKER_IDS}/{broker_id}"
+
+
+def encode_broker(registration: BrokerRegistration) -> bytes:
+    endpoints = [[each.listener, each.host, each.port] for each in registration.endpoints]
+    return encode(rack=registration.rack, endpoints=endpoints)
+
+
+def first_operations(cluster_id: str, epoch: int, controller_id: int) -> list[Operation]:
+    """What makes an empty store the store of a new cluster."""
+    operations: list[Operation] = [Create(path, b"") for path in _FOLDERS]
+    operations += (
+        Create(CLUSTER_ID, encode(id=cluster_id)),
+        Create(CONTROLLER_EPOCH, encode(epoch=epoch, broker=controller_id)),
+        Create(CONTROLLER_SEQUENCE, encode(epoch=epoch, number=0)),
+        Create(PRODUCER_IDS, encode(next=0, broker=controller_id)),
+    )
+    return operations
+
+
+def operations_of(change: Change, before: ImageView, controller_epoch: int) -> Iterator[Operation]:
+    """What writes a change to a store that holds the image before it."""
+    match change:
+        case TopicCreated(topic):
+            yield Create(_topic_path(topic.name), _encode_topic(topic))
+            yield Create(f"{_topic_path(topic.name)}/partitions", b"")
+            yield from _create_partitions(topic.name, topic.partitions, controller_epoch)
+        case TopicDeleted(name, _, partition_count):
+            for partition in range(partition_count):
+                yield Delete(_partition_path(name, partition))
+            yield Delete(f"{_topic_path(name)}/partitions")
+            yield Delete(_topic_path(name))
+        case PartitionsAdded(name, _, partitions):
+            topic = before.topics[name]
+            replicas = [each.replicas for each in (*topic.partitions, *partitions)]
+            yield Set(_topic_path(name), _encode_topic(topic, replicas=replicas))
+            yield from _create_partitions(name, partitions, controller_epoch)
+        case PartitionsChanged(name, _, partitions):
+            for state in partitions:
+                value = _encode_partition(state, controller_epoch)
+                path = _partition_path(name, state.partition)
+                yield Set(path, value, state.partition_epoch - 1)
+        case TopicConfigsChanged(name, _, configs):
+            yield Set(_topic_path(name), _encode_topic(before.topics[name], configs=configs))
+        case BrokerConfigsChanged(broker, configs):
+            yield _write_broker_configs(broker, configs, broker in before.broker_configs)
+        case ProducerIdsAllocated(broker_id, next_producer_id):
+            yield Set(PRODUCER_IDS, encode(next=next_producer_id, broker=broker_id))
+        case BrokerRegistered() | BrokerGone():
+            # A broker's node is its own to write; the controller only reacts to it.
+            return
+
+
+@dataclass(slots=True)
+class Held:
+    """What a store holds: the image, and what the next controller must compare its claim with."""
+
+    image: MetadataImage
+    epoch_version: int
+    sequence_version: int
+
+
+def load(tree: Mapping[str, Stored]) -> Held:
+    """Everything that a whole store holds; the image's version is left for the caller to set."""
+    try:
+        image = _load_image(tree)
+        return Held(image, tree[CONTROLLER_EPOCH].version, tree[CONTROLLER_SEQUENCE].version)
+    except KeyError as error:
+        raise StorageError(f"the metadata store has no {error.args[0]}") from error
+    except (TypeError, ValueError, AttributeError) as error:
+        raise StorageError(f"the metadata store is not understood: {error}") from error
+
+
+def _load_image(tree: Mapping[str, Stored]) -> MetadataImage:
+    controller = decode(CONTROLLER_EPOCH, tree[CONTROLLER_EPOCH].value)
+    draft = Draft(
+        MetadataImage(
+            cluster_id=decode(CLUSTER_ID, tree[CLUSTER_ID].value)["id"],
+            controller_id=controller["broker"],
+            controller_epoch=controller["epoch"],
+        )
+    )
+    for path, node in tree.items():
+        folder, _, name = path.rpartition("/")
+        if folder == TOPICS:
+            draft.put_topic(_load_topic(name, tree))
+        elif folder == BROKER_IDS:
+            draft.put_broker(_load_broker(path, int(name), node))
+        elif folder == BROKER_CONFIGS:
+            broker = "" if name == _EVERY_BROKER else name
+            draft.put_broker_configs(broker, decode(path, node.value)["configs"])
+    draft.next_producer_id = decode(PRODUCER_IDS, tree[PRODUCER_IDS].value)["next"]
+    return draft.image(0)
+
+
+def _load_topic(name: str, tree: Mapping[str, Stored]) -> TopicImage:
+    path = _topic_path(name)
+    fields = decode(path, tree[path].value)
+    partitions = []
+    for partition, replicas in enumerate(fields["replicas"]):
+        state_path = _partition_path(name, partition)
+        node = tree[state_path]
+        state = decode(state_path, node.value)
+        partitions.append(
+            PartitionState(
+                partition,
+                state["leader"],
+                state["leader_epoch"],
+                tuple(replicas),
+                tuple(state["isr"]),
+                node.version,
+                tuple(state["elr"]),
+                tuple(state["last_known_elr"]),
+            )
+        )
+    return TopicImage(name, UUID(fields["id"]), tuple(partitions), fields["configs"])
+
+
+def _load_broker(path: str, broker_id: int, node: Stored) -> BrokerRegistration:
+    fields = decode(path, node.value)
+    endpoints = tuple(Endpoint(*each) for each in fields["endpoints"])
+    return BrokerRegistration(broker_id, node.created, fields["rack"], endpoints)
+
+
+def _topic_path(name: str) -> str:
+    return f"{TOPICS}/{name}"
+
+
+def _partition_path(topic: str, partition: int) -> str:
+    return f"{TOPICS}/{topic}/partitions/{partition}"
+
+
+def _encode_topic(
+    topic: TopicImage,
+    *,
+    configs: Mapping[str, str] | None = None,
+    replicas: list[tuple[int, ...]] | None = None,
+) -> bytes:
+    return encode(
+        id=topic.topic_id.hex,
+        configs=dict(topic.configs if configs is None else configs),
+        replicas=[each.replicas for each in topic.partitions] if replicas is None else replicas,
+    )
+
+
+def _encode_partition(state: PartitionState, controller_epoch: int) -> bytes:
+    return _encode_state(
+        (state.leader, state.leader_epoch),
+        state.isr,
+        (state.elr, state.last_known_elr),
+        controller_epoch,
+    )
+
+
+# The partitions of a topic are mostly in the same state; ten thousand encodings would be felt.
+@lru_cache(maxsize=256)
+def _encode_state(
+    leader: tuple[int, int],
+    isr: tuple[int, ...],
+    eligible: tuple[tuple[int, ...], tuple[int, ...]],
+    controller_epoch: int,
+) -> bytes:
+    return encode(
+        leader=leader[0],
+        leader_epoch=leader[1],
+        isr=isr,
+        elr=eligible[0],
+        last_known_elr=eligible[1],
+        controller_epoch=controller_epoch,
+    )
+
+
+def _create_partitions(
+    topic: str, partitions: tuple[PartitionState, ...], controller_epoch: int
+) -> Iterator[Operation]:
+    for state in partitions:
+        value = _encode_partition(state, controller_epoch)
+        yield Create(_partition_path(topic, state.partition), value)
+
+
+def _write_broker_configs(broker: str, configs: Mapping[str, str], exists: bool) -> Operation:
+    path = f"{BROKER_CONFIGS}/{broker or _EVERY_BROKER}"
+    value = encode(configs=dict(configs))
+    if not configs:
+        return Delete(path)
+    return Set(path, value) if exists else Create(path, value)

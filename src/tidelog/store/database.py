@@ -1,0 +1,342 @@
+"""The file of the embedded store: an SQLite database behind synchronous calls for one thread.
+
+Promises: a transaction that returned is on the disk (WAL, `synchronous=FULL`). A file that is
+torn, foreign, of another format version or whose rows fail their checksums is refused with a
+sentence that names it; nothing is ever initialised over a file that exists. One process at a time
+(a lock file beside the database).
+
+Format 1. `PRAGMA application_id` is 0x5449444C ("TIDL"), `PRAGMA user_version` is 1.
+    node(parent, name, value, version, created, modified, session, crc)   primary key (parent, name)
+    state(revision, digest)                                               one row
+`crc` is the CRC-32 of the row's other columns, looked at whenever the row is read. `digest` is
+the sum of all rows' `crc`, looked at when the file is opened, so that a row which vanished without
+a transaction is noticed too. `session` is 0 for lasting nodes. A new file is built under the name
+`<file>.new` and renamed when it is whole.
+
+Left out: a bit that rots inside the write-ahead log ends the log there, as SQLite sees it.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import zlib
+from collections.abc import Sequence
+from contextlib import closing
+from typing import Final
+
+from tidelog.errors import StorageError
+from tidelog.host.disk import Disk
+from tidelog.store.port import (
+    ANY_VERSION,
+    NO_SESSION,
+    Check,
+    Conflict,
+    ConflictReason,
+    ConnectionLoss,
+    Create,
+    Delete,
+    Operation,
+    Set,
+    Stored,
+    StoreError,
+    StoreFull,
+)
+
+FORMAT_VERSION: Final = 1
+_APPLICATION_ID: Final = 0x5449444C
+# SQLite's primary result codes; the extended code keeps them in its low byte.
+_BUSY: Final = 5
+_FULL: Final = 13
+
+_SCHEMA = (
+    "CREATE TABLE node (parent TEXT NOT NULL, name TEXT NOT NULL, value BLOB NOT NULL,"
+    " version INTEGER NOT NULL, created INTEGER NOT NULL, modified INTEGER NOT NULL,"
+    " session INTEGER NOT NULL, crc INTEGER NOT NULL, PRIMARY KEY (parent, name)) WITHOUT ROWID",
+    "CREATE TABLE state (revision INTEGER NOT NULL, digest INTEGER NOT NULL)",
+    "INSERT INTO state VALUES (0, 0)",
+)
+_SELECT = "SELECT value, version, created, modified, session, crc FROM node"
+
+
+class Database:
+    """The open file. Every call, `close` included, comes from the thread that opened it."""
+
+    def __init__(self, path: str, disk: Disk) -> None:
+        self._path = path
+        self._disk = disk
+        self._lock = self._take_lock()
+        try:
+            self._remove_unfinished()
+            if not disk.exists(path):
+                self._build()
+            self._connection = self._open()
+        except BaseException:
+            disk.close(self._lock)
+            raise
+
+    def read(self, path: str) -> Stored | None:
+        row = self._connection.execute(f"{_SELECT} WHERE parent = ? AND name = ?", _split(path))
+        found = row.fetchone()
+        return None if found is None else self._checked(path, found)
+
+    def children(self, path: str) -> list[str]:
+        rows = self._connection.execute(
+            "SELECT name FROM node WHERE parent = ? ORDER BY name", (_as_parent(path),)
+        )
+        return [name for (name,) in rows]
+
+    def tree(self, path: str) -> dict[str, Stored]:
+        """Everything at and below `path`, in the order of parents before children's children."""
+        found: dict[str, Stored] = {}
+        top = self.read(path) if path != "/" else None
+        if top is not None:
+            found[path] = top
+        prefix = _as_parent(path)
+        # "0" follows "/", so this range is every parent that begins with "<prefix>/".
+        rows = self._connection.execute(
+            "SELECT parent, name, value, version, created, modified, session, crc FROM node"
+            " WHERE parent = ? OR (parent >= ? AND parent < ?)",
+            (prefix, prefix + "/", prefix + "0"),
+        )
+        for parent, name, *columns in rows:
+            child = f"{parent}/{name}"
+            found[child] = self._checked(child, columns)
+        return found
+
+    def multi(self, operations: Sequence[Operation], session: int) -> int:
+        """All of the operations or none; the new revision."""
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+            revision = self._apply(operations, session)
+        except sqlite3.Error as error:
+            self._roll_back()
+            if _primary_code(error) == _FULL:
+                raise StoreFull(f"no space left to write {self._path}") from error
+            raise StoreError(f"{self._path} could not be read: {error}") from error
+        except BaseException:
+            self._roll_back()
+            raise
+        self._commit()
+        return revision
+
+    def begin_session(self) -> int:
+        """A number for a new session: a revision, hence never used before."""
+        return self.multi((), NO_SESSION)
+
+    def end_session(self, session: int) -> list[str]:
+        """Delete the session's ephemeral nodes; their paths."""
+        rows = self._connection.execute(
+            "SELECT parent, name FROM node WHERE session = ?", (session,)
+        ).fetchall()
+        paths = [f"{parent}/{name}" for parent, name in rows]
+        if paths:
+            self.multi([Delete(path) for path in paths], session)
+        return paths
+
+    @property
+    def revision(self) -> int:
+        return int(self._connection.execute("SELECT revision FROM state").fetchone()[0])
+
+    def close(self) -> None:
+        """Fold the log into the file and let the next process in."""
+        self._connection.close()
+        self._disk.close(self._lock)
+
+    def _take_lock(self) -> int:
+        try:
+            return self._disk.lock(self._path + ".lock")
+        except BlockingIOError:
+            raise StorageError(
+                f"{self._path} is in use by another process; stop that one first"
+            ) from None
+        except OSError as error:
+            raise StorageError(f"{self._path}.lock cannot be opened: {error}") from error
+
+    def _remove_unfinished(self) -> None:
+        for leftover in (".new", ".new-journal"):
+            if self._disk.exists(self._path + leftover):
+                self._disk.unlink(self._path + leftover)
+
+    def _build(self) -> None:
+        """Make a whole new file, then give it its name: a crash leaves no half of one."""
+        if self._disk.exists(self._path + "-wal"):
+            raise StorageError(
+                f"{self._path} is missing although {self._path}-wal is there;"
+                " restore the file, it holds the metadata of the cluster"
+            )
+        unfinished = self._path + ".new"
+        with closing(sqlite3.connect(unfinished, isolation_level=None)) as connection:
+            connection.execute("PRAGMA synchronous=OFF")
+            connection.execute(f"PRAGMA application_id={_APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version={FORMAT_VERSION}")
+            connection.execute("BEGIN IMMEDIATE")
+            for statement in _SCHEMA:
+                connection.execute(statement)
+            connection.execute("COMMIT")
+        descriptor = self._disk.open(unfinished)
+        try:
+            self._disk.fdatasync(descriptor)
+        finally:
+            self._disk.close(descriptor)
+        self._disk.rename(unfinished, self._path)
+        self._disk.sync_dir(os.path.dirname(self._path) or ".")
+
+    def _open(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self._path, isolation_level=None, timeout=0)
+        try:
+            connection.execute("PRAGMA locking_mode=EXCLUSIVE")
+            self._check_format(connection)
+            connection.execute("PRAGMA journal_mode=WAL")
+            connection.execute("PRAGMA synchronous=FULL")
+            connection.execute("PRAGMA fullfsync=ON")
+            self._check_content(connection)
+            self._connection = connection
+            self._drop_ephemerals()
+        except sqlite3.Error as error:
+            connection.close()
+            if _primary_code(error) == _BUSY:
+                raise StorageError(f"{self._path} is in use by another process") from error
+            raise self._unreadable(str(error)) from error
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _check_format(self, connection: sqlite3.Connection) -> None:
+        # SQLite takes an empty file for a new database; ours are never empty.
+        if os.path.getsize(self._path) == 0:
+            raise self._unreadable("the file is empty")
+        application_id = connection.execute("PRAGMA application_id").fetchone()[0]
+        if application_id != _APPLICATION_ID:
+            raise StorageError(f"{self._path} is a database, but not one that Tidelog wrote")
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        if version != FORMAT_VERSION:
+            raise StorageError(
+                f"{self._path} has store format {version}, this version of Tidelog reads format"
+                f" {FORMAT_VERSION}; start the version that wrote it"
+            )
+
+    def _check_content(self, connection: sqlite3.Connection) -> None:
+        problem = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+        if problem != "ok":
+            raise self._unreadable(problem)
+        rows = connection.execute("SELECT revision, digest FROM state").fetchall()
+        if len(rows) != 1:
+            raise self._unreadable(f"it has {len(rows)} state rows in place of one")
+        digest = connection.execute("SELECT COALESCE(SUM(crc), 0) FROM node").fetchone()[0]
+        if digest != rows[0][1]:
+            raise self._unreadable("its nodes do not add up to its digest")
+
+    def _drop_ephemerals(self) -> None:
+        """No session outlives its process, so whatever is ephemeral is left over."""
+        sessions = self._connection.execute("SELECT DISTINCT session FROM node WHERE session != 0")
+        for (session,) in sessions.fetchall():
+            self.end_session(session)
+
+    def _apply(self, operations: Sequence[Operation], session: int) -> int:
+        revision, digest = self._connection.execute("SELECT revision, digest FROM state").fetchone()
+        revision += 1
+        for index, operation in enumerate(operations):
+            digest += self._apply_one(index, operation, revision, session)
+        self._connection.execute("UPDATE state SET revision = ?, digest = ?", (revision, digest))
+        return int(revision)
+
+    def _apply_one(self, index: int, operation: Operation, revision: int, session: int) -> int:
+        """Do one operation; by how much it changes the digest."""
+        parent, name = _split(operation.path)
+        row = self._connection.execute(
+            f"{_SELECT} WHERE parent = ? AND name = ?", (parent, name)
+        ).fetchone()
+        if isinstance(operation, Create):
+            if row is not None:
+                raise Conflict(index, operation, ConflictReason.NODE_EXISTS)
+            self._check_parent(index, operation, parent)
+            owner = session if operation.ephemeral else NO_SESSION
+            return self._write(
+                operation.path, Stored(operation.value, 0, revision, revision, owner)
+            )
+        if row is None:
+            raise Conflict(index, operation, ConflictReason.NO_NODE)
+        old = self._checked(operation.path, row)
+        if operation.version not in (ANY_VERSION, old.version):
+            raise Conflict(index, operation, ConflictReason.BAD_VERSION)
+        if isinstance(operation, Check):
+            return 0
+        if isinstance(operation, Set):
+            new = Stored(operation.value, old.version + 1, old.created, revision, old.session)
+            return self._write(operation.path, new) - int(row[5])
+        if self._has_children(operation.path):
+            raise Conflict(index, operation, ConflictReason.NOT_EMPTY)
+        self._connection.execute("DELETE FROM node WHERE parent = ? AND name = ?", (parent, name))
+        return -int(row[5])
+
+    def _check_parent(self, index: int, operation: Create, parent: str) -> None:
+        if parent == "":
+            return
+        row = self._connection.execute(
+            "SELECT session FROM node WHERE parent = ? AND name = ?", _split(parent)
+        ).fetchone()
+        if row is None:
+            raise Conflict(index, operation, ConflictReason.NO_PARENT)
+        if row[0] != NO_SESSION:
+            raise Conflict(index, operation, ConflictReason.EPHEMERAL_PARENT)
+
+    def _has_children(self, path: str) -> bool:
+        row = self._connection.execute("SELECT 1 FROM node WHERE parent = ? LIMIT 1", (path,))
+        return row.fetchone() is not None
+
+    def _write(self, path: str, node: Stored) -> int:
+        crc = _checksum(path, node)
+        self._connection.execute(
+            "INSERT OR REPLACE INTO node VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (*_split(path), *node, crc),
+        )
+        return crc
+
+    def _checked(self, path: str, columns: Sequence[object]) -> Stored:
+        node = Stored(*columns[:5])  # type: ignore[arg-type]
+        if not isinstance(node.value, bytes) or _checksum(path, node) != columns[5]:
+            raise self._unreadable(f"node {path} fails its checksum")
+        return node
+
+    def _commit(self) -> None:
+        try:
+            self._connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            self._roll_back()
+            if _primary_code(error) == _FULL:
+                raise StoreFull(f"no space left to write {self._path}") from error
+            # The commit may or may not be in the log file: only reading it again can tell.
+            raise ConnectionLoss(f"{self._path} could not be written: {error}") from error
+
+    def _roll_back(self) -> None:
+        if self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
+
+    def _unreadable(self, problem: str) -> StorageError:
+        return StorageError(
+            f"{self._path} cannot be used: {problem}; restore it from a copy, it holds the metadata"
+            " of the cluster and is never made anew"
+        )
+
+
+def _as_parent(path: str) -> str:
+    return "" if path == "/" else path
+
+
+def _split(path: str) -> tuple[str, str]:
+    parent, slash, name = path.rpartition("/")
+    if not slash or not name:
+        raise ValueError(f"{path!r} is not an absolute path of a node")
+    return parent, name
+
+
+def _checksum(path: str, node: Stored) -> int:
+    crc = zlib.crc32(node.value)
+    rest = f"{path} {node.version} {node.created} {node.modified} {node.session}"
+    return zlib.crc32(rest.encode(), crc)
+
+
+def _primary_code(error: sqlite3.Error) -> int:
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF

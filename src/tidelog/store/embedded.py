@@ -1,0 +1,177 @@
+"""The store of a single machine: the port on an SQLite file, on one thread of its own.
+
+Promises: those of the port; the event loop never waits for the disk. Several sessions may share
+one file inside a process (`new_session`), each with its own ephemeral nodes. When the disk fails in
+the middle of a commit the outcome is unknown and nothing more is committed: every session is lost,
+and what is on the disk counts at the next start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from tidelog.host.disk import Disk
+from tidelog.host.offload import Offload
+from tidelog.store.database import Database
+from tidelog.store.port import (
+    Cancel,
+    Check,
+    ConnectionLoss,
+    Operation,
+    SessionCallback,
+    SessionExpired,
+    SessionState,
+    Stored,
+    WatchCallback,
+    WatchEvent,
+)
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class _Shared:
+    """What the sessions of one file have in common."""
+
+    database: Database
+    offload: Offload
+    sessions: list[EmbeddedStore] = field(default_factory=list)
+    watches: list[tuple[str, WatchCallback, EmbeddedStore]] = field(default_factory=list)
+    closing: bool = False
+
+
+class EmbeddedStore:
+    """One session on the file; closing the last one closes the file.
+
+    store = await EmbeddedStore.open("data/metadata.db", SystemDisk(), ThreadOffload("store", 1))
+    await store.multi([Create("/cluster", b"")])
+    """
+
+    def __init__(self, shared: _Shared, session: int) -> None:
+        self._shared = shared
+        self._session = session
+        self._state = SessionState.CONNECTED
+        self._session_callbacks: list[SessionCallback] = []
+        shared.sessions.append(self)
+
+    @classmethod
+    async def open(cls, path: str, disk: Disk, offload: Offload) -> EmbeddedStore:
+        """Open or create the file; StorageError where it exists and cannot be used.
+
+        `offload` must have exactly one thread, which the store then owns and closes.
+        """
+        try:
+            database, session = await offload.run(_open, path, disk)
+        except BaseException:
+            offload.close()
+            raise
+        return cls(_Shared(database, offload), session)
+
+    async def new_session(self) -> EmbeddedStore:
+        """Another session on the same file."""
+        session = await self._run(self._shared.database.begin_session)
+        return EmbeddedStore(self._shared, session)
+
+    @property
+    def session(self) -> int:
+        return self._session
+
+    @property
+    def session_state(self) -> SessionState:
+        return self._state
+
+    async def read(self, path: str) -> Stored | None:
+        return await self._run(self._shared.database.read, path)
+
+    async def children(self, path: str) -> list[str]:
+        return await self._run(self._shared.database.children, path)
+
+    async def tree(self, path: str) -> Mapping[str, Stored]:
+        return await self._run(self._shared.database.tree, path)
+
+    async def multi(self, operations: Sequence[Operation]) -> int:
+        operations = tuple(operations)
+        try:
+            revision = await self._run(self._shared.database.multi, operations, self._session)
+        except ConnectionLoss:
+            for session in tuple(self._shared.sessions):
+                session._lose()
+            raise
+        self._notify([each.path for each in operations if not isinstance(each, Check)], revision)
+        return revision
+
+    def watch(self, path: str, callback: WatchCallback) -> Cancel:
+        entry = (path, callback, self)
+        self._shared.watches.append(entry)
+
+        def cancel() -> None:
+            if entry in self._shared.watches:
+                self._shared.watches.remove(entry)
+
+        return cancel
+
+    def watch_session(self, callback: SessionCallback) -> Cancel:
+        self._session_callbacks.append(callback)
+
+        def cancel() -> None:
+            if callback in self._session_callbacks:
+                self._session_callbacks.remove(callback)
+
+        return cancel
+
+    async def expire(self) -> None:
+        """End the session as a lost connection would: its ephemeral nodes go, its owner is told."""
+        if self._state is SessionState.LOST:
+            return
+        shared = self._shared
+        self._lose()
+        paths, revision = await shared.offload.run(_end, shared.database, self._session)
+        self._notify(paths, revision)
+
+    async def close(self) -> None:
+        await self.expire()
+        shared = self._shared
+        if shared.sessions or shared.closing:
+            return
+        shared.closing = True
+        try:
+            await shared.offload.run(shared.database.close)
+        finally:
+            shared.offload.close()
+
+    def _run(self, function: Callable[..., T], *args: object) -> asyncio.Future[T]:
+        if self._state is SessionState.LOST:
+            raise SessionExpired("the session with the metadata store has ended")
+        return self._shared.offload.run(function, *args)
+
+    def _lose(self) -> None:
+        self._state = SessionState.LOST
+        self._shared.sessions.remove(self)
+        self._shared.watches = [each for each in self._shared.watches if each[2] is not self]
+        for callback in tuple(self._session_callbacks):
+            callback(SessionState.LOST)
+
+    def _notify(self, paths: Sequence[str], revision: int) -> None:
+        if not self._shared.watches:
+            return
+        for watched, callback, _ in tuple(self._shared.watches):
+            below = watched.rstrip("/") + "/"
+            for path in paths:
+                if path == watched or path.startswith(below):
+                    callback(WatchEvent(path, revision))
+
+
+def _open(path: str, disk: Disk) -> tuple[Database, int]:
+    database = Database(path, disk)
+    try:
+        return database, database.begin_session()
+    except BaseException:
+        database.close()
+        raise
+
+
+def _end(database: Database, session: int) -> tuple[list[str], int]:
+    return database.end_session(session), database.revision
