@@ -1,16 +1,28 @@
 """Settings: one table, read from files, environment and flags, resolved per topic."""
 
 from tidelog.config.broker_config import BrokerConfig, Source, validate_broker_overrides
+from tidelog.config.describe import (
+    DescribedSetting,
+    Synonym,
+    describe_broker,
+    describe_cluster_default,
+    describe_topic,
+)
 from tidelog.config.listeners import Listener, Listeners
 from tidelog.config.loader import load
 from tidelog.config.topic_config import TopicConfig, topic_config, validate_topic_overrides
 
 __all__ = [
     "BrokerConfig",
+    "DescribedSetting",
     "Listener",
     "Listeners",
     "Source",
+    "Synonym",
     "TopicConfig",
+    "describe_broker",
+    "describe_cluster_default",
+    "describe_topic",
     "load",
     "topic_config",
     "validate_broker_overrides",

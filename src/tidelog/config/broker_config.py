@@ -2,7 +2,7 @@
 
 A value is looked for among the settings altered for this broker, those altered for all brokers,
 those of its files, environment and flags, and at last the default. Where a setting has other forms
-(`log.retention.ms`, `.minutes`, `.hours`) each of the four is asked for all forms before the next.
+(`log.retention.ms`, `.minutes`, `.hours`) each of these is asked for all forms before the next.
 Values are parsed when the object is built; reading one is a look-up.
 """
 
@@ -13,9 +13,9 @@ from enum import IntEnum
 
 from tidelog.config.broker_settings import DEFAULT_REQUEST_POOL_BYTES
 from tidelog.config.checks import parse_connection_overrides, parse_host_port
-from tidelog.config.listeners import Listeners, ListenerTexts, resolve
+from tidelog.config.listeners import Listeners, resolve_listeners
 from tidelog.config.setting import Setting, Update, Value
-from tidelog.config.table import BROKER_SETTINGS, hint
+from tidelog.config.table import BROKER_SETTINGS, hint, is_kafka_name
 from tidelog.errors import ConfigError
 
 
@@ -93,6 +93,15 @@ class BrokerConfig:
         assert value is None or isinstance(value, list), f"{name} is no list: {value!r}"
         return list(value or ())
 
+    def own_value(self, name: str) -> Value:
+        """What was set under this very name, or its default, without asking other forms."""
+        if name in ("node.id", "broker.id"):
+            return self._values[name]
+        for _, values in self._layers:
+            if name in values:
+                return values[name]
+        return BROKER_SETTINGS[name].default
+
     def source(self, name: str) -> Source:
         """Where the effective value comes from."""
         return self._sources[name]
@@ -139,13 +148,17 @@ class BrokerConfig:
         return None, Source.DEFAULT
 
     def _settle_node_id(self) -> None:
-        old, new = self._values["broker.id"], self._values["node.id"]
-        if old == -1:
-            return
-        if self.is_set("node.id") and old != new:
-            raise ConfigError(f"node.id is {new} and broker.id is {old}: they must be the same")
-        self._values["node.id"] = old
-        self._sources["node.id"] = self._sources["broker.id"]
+        """One id under its two names, as clients look for either."""
+        values, sources = self._values, self._sources
+        if values["broker.id"] == -1:
+            values["broker.id"] = values["node.id"]
+        elif not self.is_set("node.id"):
+            values["node.id"], sources["node.id"] = values["broker.id"], sources["broker.id"]
+        elif values["node.id"] != values["broker.id"]:
+            raise ConfigError(
+                f"node.id is {values['node.id']} and broker.id is {values['broker.id']}: "
+                "they must be the same"
+            )
 
     def _check(self) -> None:
         values = self._values
@@ -160,20 +173,17 @@ class BrokerConfig:
             )
 
     def _resolve_listeners(self) -> Listeners:
-        advertised = self.get_list("advertised.listeners")
-        return resolve(
-            ListenerTexts(
-                self.get_list("listeners"),
-                advertised or None,
-                self.get_str("listener.security.protocol.map"),
-                self.get_str("inter.broker.listener.name") or None,
-                self.get_list("controller.listener.names"),
-            )
+        return resolve_listeners(
+            self.get_list("listeners"),
+            self.get_list("advertised.listeners"),
+            self.get_str("listener.security.protocol.map"),
+            self.get_str("inter.broker.listener.name"),
+            self.get_list("controller.listener.names"),
         )
 
 
 def parse_settings(texts: Mapping[str, str], settings: Mapping[str, Setting]) -> dict[str, Value]:
-    """The values of `texts`; ConfigError for the first that is not among `settings` or not valid."""
+    """The values of `texts`; ConfigError for the first unknown name or bad value."""
     result = {}
     for name, text in texts.items():
         setting = settings.get(name)
@@ -188,6 +198,9 @@ def validate_broker_overrides(overrides: Mapping[str, str], *, per_broker: bool)
 
     `per_broker` False is for the defaults of the whole cluster.
     """
+    for name in overrides:
+        if name not in BROKER_SETTINGS and is_kafka_name(name):
+            raise ConfigError(f"{name} is known to Kafka and not used by this broker")
     parse_settings(overrides, BROKER_SETTINGS)
     least = Update.PER_BROKER if per_broker else Update.CLUSTER_WIDE
     refused = sorted(name for name in overrides if BROKER_SETTINGS[name].update < least)

@@ -8,8 +8,7 @@ interface, which must be asked for here.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from tidelog.config.checks import parse_host_port
 from tidelog.config.setting import split_list
@@ -20,8 +19,7 @@ OFFERED_PROTOCOLS: Final = ("PLAINTEXT",)
 LOOPBACK: Final = "127.0.0.1"
 
 
-@dataclass(slots=True, frozen=True)
-class Listener:
+class Listener(NamedTuple):
     """One address to open: its name, the security protocol the name stands for, host and port."""
 
     name: str
@@ -30,8 +28,7 @@ class Listener:
     port: int
 
 
-@dataclass(slots=True, frozen=True)
-class Listeners:
+class Listeners(NamedTuple):
     """What a broker opens, which of it is for other brokers, and what clients are told.
 
     `advertised` holds only what was configured: a listener that is missing there is advertised
@@ -44,24 +41,19 @@ class Listeners:
     warnings: tuple[str, ...]
 
 
-@dataclass(slots=True)
-class ListenerTexts:
-    """The settings that listeners are made of."""
-
-    listeners: Sequence[str]
-    advertised: Sequence[str] | None
-    protocol_map: str
-    inter_broker_name: str | None
-    controller_names: Sequence[str]
-
-
-def resolve(texts: ListenerTexts) -> Listeners:
+def resolve_listeners(
+    listeners: Sequence[str],
+    advertised: Sequence[str],
+    protocol_map: str,
+    inter_broker_name: str,
+    controller_names: Sequence[str],
+) -> Listeners:
     """The listeners that the settings describe; ConfigError says which of them contradict."""
-    protocols = _protocols(texts.protocol_map)
-    controllers = {name.upper() for name in texts.controller_names}
+    protocols = _protocols(protocol_map)
+    controllers = {name.upper() for name in controller_names}
     warnings: list[str] = []
     opened = []
-    for text in texts.listeners:
+    for text in listeners:
         name, host, port = _parse(text, "listeners")
         if name in controllers:
             warnings.append(f"listener {name} is for Kafka's controllers and is not opened")
@@ -75,9 +67,11 @@ def resolve(texts: ListenerTexts) -> Listeners:
         opened.append(Listener(name, _protocol(name, protocols), host, port))
     _check_distinct(opened)
     names = [listener.name for listener in opened]
-    advertised = _advertised(texts.advertised, names, controllers)
     return Listeners(
-        tuple(opened), _inter_broker(texts.inter_broker_name, names), advertised, tuple(warnings)
+        opened=tuple(opened),
+        inter_broker=_inter_broker(inter_broker_name, names),
+        advertised=_advertised(advertised, names, controllers),
+        warnings=tuple(warnings),
     )
 
 
@@ -130,10 +124,10 @@ def _check_distinct(listeners: Sequence[Listener]) -> None:
 
 
 def _advertised(
-    texts: Sequence[str] | None, names: Sequence[str], controllers: set[str]
+    texts: Sequence[str], names: Sequence[str], controllers: set[str]
 ) -> dict[str, tuple[str, int]]:
     result: dict[str, tuple[str, int]] = {}
-    for text in texts or ():
+    for text in texts:
         name, host, port = _parse(text, "advertised.listeners")
         if name in controllers:
             continue
@@ -150,7 +144,7 @@ def _advertised(
     return result
 
 
-def _inter_broker(wanted: str | None, names: Sequence[str]) -> str:
+def _inter_broker(wanted: str, names: Sequence[str]) -> str:
     if wanted:
         if wanted.upper() not in names:
             raise ConfigError(f"inter.broker.listener.name: {wanted} is not among the listeners")

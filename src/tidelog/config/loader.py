@@ -13,7 +13,16 @@ from typing import Final
 
 from tidelog.config.broker_config import BrokerConfig
 from tidelog.config.properties_file import Entry, read_properties
-from tidelog.config.table import BROKER_SETTINGS, SYNONYM_GROUPS, TOPIC_SETTINGS, hint, nearest
+from tidelog.config.table import (
+    BROKER_SETTINGS,
+    SYNONYM_GROUPS,
+    TOPIC_SETTINGS,
+    hint,
+    is_group_name,
+    is_kafka_name,
+    kafka_names,
+    nearest,
+)
 from tidelog.errors import ConfigError
 
 ENVIRONMENT_PREFIX: Final = "TIDELOG_"
@@ -94,7 +103,7 @@ def _read_environment(
         place = f"environment variable {variable}"
         if variable in known:
             entries.append(Entry(known[variable], environment[variable], place))
-        elif variable in (environment_name(name) for name in _kafka_names()):
+        elif variable in (environment_name(name) for name in kafka_names()):
             warnings.append(f"{place} sets what Kafka knows and this broker does not use")
         elif near := nearest(variable, known):
             problems.append(f"{place} sets no setting; did you mean {near}?")
@@ -110,7 +119,7 @@ def _accept(entries: Sequence[Entry], warnings: list[str], problems: list[str]) 
     warned: set[str] = set()
     for entry in entries:
         setting = BROKER_SETTINGS.get(entry.name)
-        if setting is None and not _is_kafka_name(entry.name):
+        if setting is None and not is_kafka_name(entry.name):
             problems.append(f"{entry.place}: {_unknown(entry.name)}")
             continue
         if (setting is None or setting.unused) and entry.name not in warned:
@@ -133,10 +142,12 @@ def _accept(entries: Sequence[Entry], warnings: list[str], problems: list[str]) 
 
 
 def _unknown(name: str) -> str:
+    if is_group_name(name):
+        return f"{name} is a setting of groups, not of brokers"
     topic = TOPIC_SETTINGS.get(name)
     if topic is not None and topic.broker_name is not None:
         return f"{name} is a setting of topics; the broker's default is {topic.broker_name}"
-    return f"unknown setting {name}{hint(name, BROKER_SETTINGS)}"
+    return f"unknown setting {name}{hint(name, (*BROKER_SETTINGS, *kafka_names()))}"
 
 
 def _merge(merged: dict[str, Entry], stronger: Mapping[str, Entry]) -> None:
@@ -145,13 +156,3 @@ def _merge(merged: dict[str, Entry], stronger: Mapping[str, Entry]) -> None:
             for name in group:
                 merged.pop(name, None)
     merged.update(stronger)
-
-
-def _kafka_names() -> frozenset[str]:
-    from tidelog.config.kafka_names import BROKER_NAMES
-
-    return BROKER_NAMES
-
-
-def _is_kafka_name(name: str) -> bool:
-    return name in _kafka_names() or name.startswith("listener.name.")

@@ -7,8 +7,7 @@ understood, and a backslash before anything else stands for that. Later lines wi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from tidelog.errors import ConfigError
 
@@ -16,8 +15,7 @@ _BLANK: Final = " \t\f"
 _ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
-@dataclass(slots=True)
-class Entry:
+class Entry(NamedTuple):
     """One name and its text, with the place it was written at."""
 
     name: str

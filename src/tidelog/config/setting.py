@@ -50,7 +50,7 @@ class Scope(IntEnum):
     TOPIC = 1
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Setting:
     """One row of the table of settings.
 

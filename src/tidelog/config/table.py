@@ -41,3 +41,22 @@ def hint(name: str, names: Iterable[str]) -> str:
     """A clause for an error message that names the nearest valid name, or nothing."""
     found = nearest(name, names)
     return f"; did you mean {found}?" if found else ""
+
+
+def kafka_names() -> frozenset[str]:
+    """The broker settings that Kafka knows and nothing here uses; read when first needed."""
+    from tidelog.config.kafka_names import BROKER_NAMES
+
+    return BROKER_NAMES
+
+
+def is_kafka_name(name: str) -> bool:
+    """Whether Kafka knows this broker setting although nothing here uses it."""
+    return name in kafka_names() or name.startswith("listener.name.")
+
+
+def is_group_name(name: str) -> bool:
+    """Whether Kafka knows this as a setting of groups."""
+    from tidelog.config.kafka_names import GROUP_NAMES
+
+    return name in GROUP_NAMES

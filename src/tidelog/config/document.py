@@ -1,0 +1,145 @@
+"""Writes the reference of all settings from the table: `python -m tidelog.config.document`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from tidelog.config.broker_settings import BROKER_SECTIONS
+from tidelog.config.loader import environment_name
+from tidelog.config.setting import INT_MAX, LONG_MAX, Kind, Setting, Update, format_value
+from tidelog.config.topic_settings import TOPIC_SECTIONS
+
+_INTRODUCTION: Final = """\
+# Settings
+
+This page is generated from the table of settings (`python -m tidelog.config.document --write
+docs/configuration.md`); a test fails when it differs.
+
+Names and defaults are those of Apache Kafka wherever Kafka has the setting; the others are marked
+*ours*. A default that differs from Kafka's is shown with Kafka's.
+
+## Where settings come from
+
+A broker reads, each stronger than the one before:
+
+1. files, in the order they are given: properties files as Java writes them, or YAML
+   (`.yaml`, `.yml`) with names written flat (`log.segment.bytes: 1048576`) or nested
+   (`log: {segment.bytes: 1048576}`);
+2. environment variables: `TIDELOG_` and the name in capitals with `_` for `.`, for example
+   `%(environment)s`;
+3. flags: `--set NAME=VALUE`.
+
+Kafka's own `server.properties` starts a broker. Names that Kafka knows and this broker does not
+use are warned about, each once; any other unknown name and every value out of range is an error
+that gives file, line and the nearest valid name. Where a setting has several forms
+(`log.retention.ms`, `.minutes`, `.hours`) a stronger source's form replaces all forms of weaker
+ones. In YAML a value is the text as written: `no` does not become `false`.
+
+While brokers run, settings are altered with Kafka's admin calls (IncrementalAlterConfigs). A
+topic's value is looked for in: the topic's own settings, those altered for the broker, those
+altered for all brokers, what the broker was started with, the default. The column *change* says
+what may be altered without a restart: *cluster* for one broker or all, *restart* for nothing.
+"""
+
+_CHANGE: Final = {
+    Update.READ_ONLY: "restart",
+    Update.PER_BROKER: "broker",
+    Update.CLUSTER_WIDE: "cluster",
+}
+_BYTE_UNITS: Final = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+_TIME_UNITS: Final = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))
+
+
+def document() -> str:
+    """The whole page, in Markdown."""
+    example = environment_name("log.segment.bytes") + "=1048576"
+    parts = [_INTRODUCTION % {"environment": example}, "## Settings of a broker\n"]
+    for heading, settings in BROKER_SECTIONS:
+        parts.append(f"### {heading}\n")
+        rows = [(*_cells(setting), _CHANGE[setting.update]) for setting in _shown(settings)]
+        parts.append(_table("change", rows))
+    parts.append("## Settings of a topic\n")
+    parts.append(
+        "Set when a topic is created or altered, with `--config NAME=VALUE` on the command line. "
+        "The last\ncolumn names the broker's setting that a topic without its own value takes.\n"
+    )
+    for heading, settings in TOPIC_SECTIONS:
+        parts.append(f"### {heading}\n")
+        rows = [(*_cells(setting), _code(setting.broker_name)) for setting in _shown(settings)]
+        parts.append(_table("broker's default", rows))
+    return "\n".join(parts)
+
+
+def _shown(settings: Iterable[Setting]) -> list[Setting]:
+    return [setting for setting in settings if not setting.internal]
+
+
+def _cells(setting: Setting) -> tuple[str, ...]:
+    meaning = setting.help
+    if setting.unused:
+        meaning += " *Not acted on.*"
+    name = _code(setting.name) + ("" if setting.kafka else " *ours*")
+    return name, meaning, setting.kind.name.lower(), _default(setting), setting.valid_values()
+
+
+def _default(setting: Setting) -> str:
+    text = _quoted(format_value(setting.default)) + _in_units(setting)
+    if setting.kafka_default is not None:
+        text += f" (Kafka: {_quoted(setting.kafka_default or None)})"
+    return text
+
+
+def _quoted(text: str | None) -> str:
+    if text is None:
+        return "none"
+    return f"`{text}`" if text else "empty"
+
+
+def _code(name: str | None) -> str:
+    return f"`{name}`" if name else ""
+
+
+def _in_units(setting: Setting) -> str:
+    """The default in a unit that people read, where there is one."""
+    value = setting.default
+    if setting.kind not in (Kind.INT, Kind.LONG) or not isinstance(value, int):
+        return ""
+    if value in (INT_MAX, LONG_MAX):
+        return " (no limit)"
+    units: tuple[tuple[int, str], ...] = ()
+    if setting.name.endswith("bytes"):
+        units = _BYTE_UNITS
+    elif setting.name.endswith(".ms"):
+        units = _TIME_UNITS
+    for size, unit in units:
+        if value >= size and value % size == 0:
+            return f" ({value // size} {unit})"
+    return ""
+
+
+def _table(last: str, rows: Sequence[Sequence[str]]) -> str:
+    lines = [
+        f"| name | meaning | type | default | valid | {last} |",
+        "|---|---|---|---|---|---|",
+        *("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print the page, or write it to the file after `--write`."""
+    if not arguments:
+        sys.stdout.write(document())
+        return 0
+    if len(arguments) == 2 and arguments[0] == "--write":
+        with open(arguments[1], "w", encoding="utf-8") as file:
+            file.write(document())
+        return 0
+    sys.stderr.write("usage: python -m tidelog.config.document [--write PATH]\n")
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
