@@ -7,7 +7,7 @@ broker that applies the same changes in the same order holds the same image.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 from uuid import UUID
 
 from tidelog.cluster.image import (
@@ -19,8 +19,7 @@ from tidelog.cluster.image import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerRegistered:
+class BrokerRegistered(NamedTuple):
     """A broker is alive, in a new life."""
 
     registration: BrokerRegistration
@@ -29,8 +28,7 @@ class BrokerRegistered:
         draft.put_broker(self.registration)
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerGone:
+class BrokerGone(NamedTuple):
     """A broker's life has ended."""
 
     broker_id: int
@@ -40,8 +38,7 @@ class BrokerGone:
         draft.remove_broker(self.broker_id)
 
 
-@dataclass(frozen=True, slots=True)
-class TopicCreated:
+class TopicCreated(NamedTuple):
     """A topic exists, with all of its partitions."""
 
     topic: TopicImage
@@ -50,8 +47,7 @@ class TopicCreated:
         draft.put_topic(self.topic)
 
 
-@dataclass(frozen=True, slots=True)
-class TopicDeleted:
+class TopicDeleted(NamedTuple):
     """A topic is gone; one of the same name that comes later has another id."""
 
     topic: str
@@ -62,8 +58,7 @@ class TopicDeleted:
         draft.remove_topic(self.topic)
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionsAdded:
+class PartitionsAdded(NamedTuple):
     """A topic has further partitions, numbered on from those it had."""
 
     topic: str
@@ -72,11 +67,10 @@ class PartitionsAdded:
 
     def apply_to(self, draft: Draft) -> None:
         topic = draft.topics[self.topic]
-        draft.put_topic(replace(topic, partitions=topic.partitions + self.partitions))
+        draft.put_topic(topic._replace(partitions=topic.partitions + self.partitions))
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionsChanged:
+class PartitionsChanged(NamedTuple):
     """Some partitions of a topic have another leader, epoch or in-sync set."""
 
     topic: str
@@ -88,11 +82,10 @@ class PartitionsChanged:
         partitions = list(topic.partitions)
         for state in self.partitions:
             partitions[state.partition] = state
-        draft.put_topic(replace(topic, partitions=tuple(partitions)))
+        draft.put_topic(topic._replace(partitions=tuple(partitions)))
 
 
-@dataclass(frozen=True, slots=True)
-class TopicConfigsChanged:
+class TopicConfigsChanged(NamedTuple):
     """A topic has these overrides and no others."""
 
     topic: str
@@ -100,11 +93,10 @@ class TopicConfigsChanged:
     configs: Mapping[str, str]
 
     def apply_to(self, draft: Draft) -> None:
-        draft.put_topic(replace(draft.topics[self.topic], configs=self.configs))
+        draft.put_topic(draft.topics[self.topic]._replace(configs=self.configs))
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerConfigsChanged:
+class BrokerConfigsChanged(NamedTuple):
     """A broker, or with "" every broker, has these dynamic settings and no others."""
 
     broker: str
@@ -114,8 +106,7 @@ class BrokerConfigsChanged:
         draft.put_broker_configs(self.broker, self.configs)
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerIdsAllocated:
+class ProducerIdsAllocated(NamedTuple):
     """The producer ids below `next_producer_id` are given out."""
 
     broker_id: int
@@ -138,16 +129,14 @@ Change = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ChangeBatch:
+class ChangeBatch(NamedTuple):
     """The changes of one transaction, which bring an image to `version`."""
 
     version: int
     changes: tuple[Change, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Update:
+class Update(NamedTuple):
     """What a follower lacks: the whole image, or the batches after the version that it has."""
 
     image: MetadataImage | None = None

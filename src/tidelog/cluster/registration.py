@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 
 from tidelog.cluster import layout
 from tidelog.cluster.commands import Answer, Command, RegisterBroker
@@ -28,7 +27,7 @@ async def register_broker(
     """
     registration = BrokerRegistration(broker_id, -1, rack, endpoints)
     epoch = await _write_node(store, registration)
-    registration = replace(registration, epoch=epoch)
+    registration = registration._replace(epoch=epoch)
     await submit(RegisterBroker(registration))
     return registration
 

@@ -18,7 +18,6 @@ Left out: access lists, sequential nodes, time to live.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple, Protocol
 
@@ -38,16 +37,14 @@ class Stored(NamedTuple):
     session: int
 
 
-@dataclass(slots=True)
-class Check:
+class Check(NamedTuple):
     """The node must exist with this version."""
 
     path: str
     version: int = ANY_VERSION
 
 
-@dataclass(slots=True)
-class Create:
+class Create(NamedTuple):
     """The node must not exist yet; an ephemeral one belongs to the caller's session."""
 
     path: str
@@ -55,8 +52,7 @@ class Create:
     ephemeral: bool = False
 
 
-@dataclass(slots=True)
-class Set:
+class Set(NamedTuple):
     """Replace the value of a node that has this version."""
 
     path: str
@@ -64,8 +60,7 @@ class Set:
     version: int = ANY_VERSION
 
 
-@dataclass(slots=True)
-class Delete:
+class Delete(NamedTuple):
     """Remove a node that has this version and no children."""
 
     path: str
