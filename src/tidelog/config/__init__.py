@@ -5,7 +5,6 @@ from tidelog.config.describe import (
     DescribedSetting,
     Synonym,
     describe_broker,
-    describe_cluster_default,
     describe_topic,
 )
 from tidelog.config.listeners import Listener, Listeners
@@ -21,7 +20,6 @@ __all__ = [
     "Synonym",
     "TopicConfig",
     "describe_broker",
-    "describe_cluster_default",
     "describe_topic",
     "load",
     "topic_config",

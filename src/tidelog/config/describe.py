@@ -56,9 +56,20 @@ def describe_topic(
 
 
 def describe_broker(
-    broker: BrokerConfig, names: Collection[str] | None = None
+    broker: BrokerConfig,
+    *,
+    dynamic_broker: Mapping[str, str] | None,
+    dynamic_default: Mapping[str, str],
+    names: Collection[str] | None = None,
 ) -> list[DescribedSetting]:
-    """The settings of a broker: all, or those among `names` that exist."""
+    """The settings of a broker: all, or those among `names` that exist.
+
+    `dynamic_broker` holds what was altered for this broker and `dynamic_default` what was altered
+    for all; None for the first describes no certain broker, which shows the second and no more.
+    """
+    if dynamic_broker is None:
+        return _describe_cluster_default(dynamic_default, names)
+    broker = broker.with_dynamic(dynamic_broker, dynamic_default)
     result = []
     for setting in _chosen(BROKER_SETTINGS, names):
         synonyms = _broker_synonyms(broker, setting)
@@ -70,10 +81,9 @@ def describe_broker(
     return result
 
 
-def describe_cluster_default(
-    overrides: Mapping[str, str], names: Collection[str] | None = None
+def _describe_cluster_default(
+    overrides: Mapping[str, str], names: Collection[str] | None
 ) -> list[DescribedSetting]:
-    """What was altered for all brokers, which is all that describing no certain broker shows."""
     result = []
     for setting in _chosen(BROKER_SETTINGS, names):
         if setting.name in overrides:

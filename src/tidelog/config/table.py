@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from tidelog.config.broker_settings import BROKER_SECTIONS
-from tidelog.config.setting import Setting
+from tidelog.config.setting import Kind, Setting, format_value
 from tidelog.config.topic_settings import TOPIC_SECTIONS
 
 BROKER_SETTINGS: Final[dict[str, Setting]] = {
@@ -26,6 +26,14 @@ SYNONYM_GROUPS: Final[tuple[tuple[str, ...], ...]] = (
     ("log.roll.ms", "log.roll.hours"),
     ("log.roll.jitter.ms", "log.roll.jitter.hours"),
 )
+
+
+def list_default(name: str) -> str | None:
+    """The default of a setting that is a list, parted by commas; None for any other name."""
+    setting = TOPIC_SETTINGS.get(name) or BROKER_SETTINGS.get(name)
+    if setting is None or setting.kind is not Kind.LIST:
+        return None
+    return format_value(setting.default) or ""
 
 
 def nearest(name: str, names: Iterable[str]) -> str | None:
