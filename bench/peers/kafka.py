@@ -18,12 +18,11 @@ import subprocess
 import tempfile
 import uuid
 from base64 import urlsafe_b64encode
-from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from xml.etree import ElementTree
 
-from bench.peers.process import free_port, spawn, stop, wait_until_serving
+from bench.peers.peer import Peer
+from bench.peers.process import free_port
 
 POM = Path(__file__).with_name("pom.xml")
 
@@ -127,119 +126,33 @@ def random_uuid() -> str:
     return urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
 
 
-class ApacheKafka:
-    """One KRaft node, broker and controller in one process, on free ports of loopback.
+class ApacheKafka(Peer):
+    """One KRaft node, broker and controller in one process; `settings` win over ours."""
 
-    Without `data_dir` it lives in a temporary directory that goes with it; with one, the data stays
-    and a later node with the same directory (and `port`) carries on. `settings` are broker settings
-    by Kafka's names and win over ours.
-    """
+    name = "kafka"
 
-    def __init__(
-        self,
-        data_dir: str | os.PathLike[str] | None = None,
-        settings: Mapping[str, str] | None = None,
-        *,
-        port: int | None = None,
-        jvm_options: tuple[str, ...] = JVM_OPTIONS,
-    ) -> None:
-        self._temporary = data_dir is None
-        self._data_dir = None if data_dir is None else Path(data_dir).absolute()
-        self._settings = dict(settings or {})
-        self._wanted_port = port
-        self._jvm_options = jvm_options
-        self._process: subprocess.Popen[bytes] | None = None
-        self.port = 0
-
-    @property
-    def data_dir(self) -> Path:
-        assert self._data_dir is not None, "not started"
-        return self._data_dir
-
-    @property
-    def log_dir(self) -> Path:
-        """The directory that holds ``<topic>-<partition>/``."""
-        return self.data_dir / "logs"
-
-    @property
-    def output(self) -> Path:
-        """Where the node's own log lines go."""
-        return self.data_dir / "kafka.out"
-
-    @property
-    def bootstrap_servers(self) -> str:
-        return f"127.0.0.1:{self.port}"
-
-    @property
-    def pid(self) -> int:
-        assert self._process is not None, "not running"
-        return self._process.pid
-
-    def start(self) -> ApacheKafka:
-        """Prepare the directory, start the process, and return when it answers."""
-        self.prepare()
-        self.launch()
-        self.wait_until_serving()
-        return self
+    def version(self) -> str:
+        return KAFKA_VERSION
 
     def prepare(self) -> None:
-        """Choose the ports, write the properties and format the directory if it is new."""
-        if self._data_dir is None:
-            self._data_dir = Path(tempfile.mkdtemp(prefix="apache-kafka-"))
-        self.data_dir.mkdir(parents=True, exist_ok=True)
-        self.port = self._wanted_port or free_port()
-        properties = self.data_dir / "server.properties"
+        """Write the properties and format the directory if it is new."""
+        super().prepare()
         lines = (f"{name}={value}\n" for name, value in self._properties(free_port()).items())
-        properties.write_text("".join(lines))
+        self._properties_file.write_text("".join(lines))
         if not (self.log_dir / "meta.properties").exists():
-            arguments = ("format", "-t", random_uuid(), "-c", str(properties))
+            arguments = ("format", "-t", random_uuid(), "-c", str(self._properties_file))
             done = run_tool("kafka.tools.StorageTool", *arguments)
             if done.returncode != 0:
                 raise RuntimeError(f"formatting failed:\n{done.stdout}{done.stderr}")
 
-    def launch(self) -> None:
-        """Start the process and return at once; `prepare` comes before."""
+    def command(self) -> list[str]:
         logging = "-Dorg.apache.logging.log4j.level=INFO"
-        properties = str(self.data_dir / "server.properties")
-        command = ["java", *self._jvm_options, logging, "-cp", class_path(), "kafka.Kafka"]
-        self._process = spawn([*command, properties], str(self.output), cwd=self.data_dir)
+        program = ["-cp", class_path(), "kafka.Kafka", str(self._properties_file)]
+        return ["java", *JVM_OPTIONS, logging, *program]
 
-    def wait_until_serving(self, timeout_s: float = 60.0) -> None:
-        assert self._process is not None, "not launched"
-        wait_until_serving(self.port, self._process, self.output_tail, timeout_s)
-
-    def output_tail(self, lines: int = 40) -> str:
-        return "\n".join(self.output.read_text(errors="replace").splitlines()[-lines:])
-
-    def stop(self) -> None:
-        """Shut the node down cleanly; its directory stays until the context ends."""
-        if self._process is not None:
-            stop(self._process)
-            self._process = None
-
-    def kill(self) -> None:
-        """SIGKILL, as a crash would."""
-        if self._process is not None:
-            self._process.kill()
-            self.stop()
-
-    def __enter__(self) -> ApacheKafka:
-        try:
-            return self.start()
-        except BaseException:
-            self.__exit__(None, None, None)
-            raise
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
-        if self._temporary and self._data_dir is not None:
-            shutil.rmtree(self._data_dir, ignore_errors=True)
-            self._data_dir = None
+    @property
+    def _properties_file(self) -> Path:
+        return self.data_dir / "server.properties"
 
     def _properties(self, controller_port: int) -> dict[str, str]:
         broker = f"PLAINTEXT://127.0.0.1:{self.port}"
@@ -257,5 +170,5 @@ class ApacheKafka:
             "share.coordinator.state.topic.replication.factor": "1",
             "share.coordinator.state.topic.min.isr": "1",
             "group.initial.rebalance.delay.ms": "0",
-            **self._settings,
+            **self.settings,
         }

@@ -1,0 +1,140 @@
+"""``python -m bench``: Tidelog and Apache Kafka side by side, into JSON, a page and a plot."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from bench import limit, report, runner
+from bench.measure import machine
+from bench.peers import bare_loop, kafka
+from bench.peers.peer import Peer
+from bench.peers.tidelog import TidelogBroker
+from bench.rows import ROWS, Row
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "bench" / "results" / "latest.json"
+
+# Both sides get the same: topics made on first use (start row), and a hundred thousand connections.
+_SETTINGS = {"auto.create.topics.enable": "true"}
+_STANDALONE = ("start", "in-process")
+
+
+def say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    keys = ", ".join(row.key for row in ROWS)
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="small loads, one round")
+    parser.add_argument("--rounds", type=int, help="rounds of each row (5; with --quick 1)")
+    parser.add_argument("--rows", help=f"prefixes of the rows to run, by comma: {keys}")
+    parser.add_argument("--only", choices=("tidelog", "kafka"), help="measure one side alone")
+    parser.add_argument("--output", type=Path, default=RESULTS, help="where the JSON goes")
+    parser.add_argument("--no-page", action="store_true", help="leave the page and plot alone")
+    parser.add_argument("--page-only", action="store_true", help="page and plot from the last JSON")
+    chosen = parser.parse_args(arguments)
+    chosen.rounds = chosen.rounds or (1 if chosen.quick else 5)
+    return chosen
+
+
+def chosen_rows(prefixes: str | None) -> list[Row]:
+    if not prefixes:
+        return list(ROWS)
+    wanted = tuple(prefixes.split(","))
+    rows = [row for row in ROWS if row.key.startswith(wanted)]
+    if not rows:
+        raise SystemExit(f"no row begins with {' or '.join(wanted)}")
+    return rows
+
+
+def peer_makers(only: str | None) -> tuple[list[Callable[[], Peer]], list[str]]:
+    """How to make each side, Kafka first, and what cannot be run here."""
+    makers: list[Callable[[], Peer]] = []
+    not_run = []
+    if only != "tidelog":
+        if kafka.available():
+            makers.append(lambda: kafka.ApacheKafka(settings=_SETTINGS))
+        else:
+            not_run.append("Apache Kafka: needs java and mvn")
+    if only != "kafka":
+        makers.append(lambda: TidelogBroker(settings=_SETTINGS))
+    return makers, not_run
+
+
+def run(options: argparse.Namespace) -> runner.Result:
+    rows = chosen_rows(options.rows)
+    makers, not_run = peer_makers(options.only)
+    begin = time.monotonic()
+    results: runner.Result = {
+        "taken": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
+        "quick": options.quick,
+        "rounds": options.rounds,
+        "machine": machine(),
+        "quiet": runner.quietness(say),
+        "peers": {peer.name: peer.version() for peer in (maker() for maker in makers)},
+        "not_run": not_run,
+        "rows": [],
+    }
+    for row in rows:
+        if row.key == "start":
+            results["rows"].append(runner.run_start(row, makers, options.rounds, say))
+        elif row.key == "in-process" and options.only != "kafka":
+            results["rows"].append(runner.run_in_process(row, options.rounds, say))
+    loads = [row for row in rows if row.key not in _STANDALONE]
+    if loads:
+        _run_loads(loads, makers, options, results)
+    results["seconds"] = time.monotonic() - begin
+    return results
+
+
+def _run_loads(
+    rows: Sequence[Row],
+    makers: Sequence[Callable[[], Peer]],
+    options: argparse.Namespace,
+    results: runner.Result,
+) -> None:
+    """All loads against the same long-running brokers, as in production."""
+    with contextlib.ExitStack() as running:
+        peers = [running.enter_context(maker()) for maker in makers]
+        bare = None
+        if any(row.bare for row in rows):
+            if bare_loop.available():
+                java = any(row.load.startswith("java.") for row in rows)
+                bare = running.enter_context(limit.make_bare_loop(peers[0], java=java))
+                results["peers"][bare.name] = bare.version()
+            else:
+                results["not_run"].append("The bare loop: needs a C compiler named cc")
+        for row in rows:
+            say(row.title)
+            if row.load.startswith("java.") and not kafka.available():
+                results["not_run"].append(f"{row.title}: needs java and mvn")
+                continue
+            competing = [*peers, bare] if bare is not None and row.bare else peers
+            done = runner.run_row(row, competing, options.rounds, options.quick, say)
+            results["rows"].append(done)
+        results["rows"].append(runner.run_memory(peers))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    options = parse(arguments)
+    if options.page_only:
+        results = json.loads(options.output.read_text())
+    else:
+        results = run(options)
+        options.output.parent.mkdir(parents=True, exist_ok=True)
+        options.output.write_text(json.dumps(results, indent=1) + "\n")
+        say(f"{options.output} after {results['seconds']:.0f} s")
+    if not options.no_page:
+        report.write(results, ROOT / "docs")
+    print(report.table(results))
+
+
+if __name__ == "__main__":
+    main()

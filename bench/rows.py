@@ -1,0 +1,96 @@
+"""The table of what is measured: one `Row` for each line of the report."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+KB = 1_000
+MB = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One load, run in turn against every peer.
+
+    `kind` says what is held against what: "throughput" (records/s and CPU per GB), "latency" (p50
+    and p99), "requests" (requests per second, and per CPU second), "limit" (MB/s beside a bare
+    loop), "start" and "in-process" (seconds, memory). `amount` names the argument that a quick run
+    divides.
+    """
+
+    key: str
+    title: str
+    kind: str
+    load: str
+    arguments: dict[str, Any] = field(default_factory=dict)
+    amount: str = "records"
+    quick_divisor: int = 5
+    partitions: int = 1
+    filled: bool = False  # the topic is filled once before the rounds, for consuming
+    bare: bool = False  # also run against the bare loop
+
+    def sized(self, quick: bool) -> dict[str, Any]:
+        arguments = dict(self.arguments)
+        if quick and self.amount in arguments:
+            size = arguments[self.amount] / self.quick_divisor
+            arguments[self.amount] = type(arguments[self.amount])(size)
+        return arguments
+
+
+def _produce(key: str, title: str, records: int, record_bytes: int) -> Row:
+    sizes = {"records": records, "record_bytes": record_bytes, "partitions": 1}
+    return Row(key, title, "throughput", "librdkafka.produce", sizes, bare=True)
+
+
+def _java(key: str, title: str, records: int, record_bytes: int) -> Row:
+    sizes = {"records": records, "record_bytes": record_bytes}
+    return Row(key, title, "throughput", "java.produce", sizes, bare=True)
+
+
+def _consume(key: str, title: str, records: int, record_bytes: int) -> Row:
+    sizes = {"records": records, "record_bytes": record_bytes, "partitions": 4}
+    load = "librdkafka.consume"
+    return Row(key, title, "throughput", load, sizes, partitions=4, filled=True)
+
+
+def _synchronous(acks: str) -> Row:
+    sizes = {"records": 5_000, "record_bytes": 100, "acks": acks}
+    title = f"One record at a time, librdkafka, 100 B, acks={acks}"
+    key, load = f"synchronous-{acks}", "librdkafka.synchronous"
+    return Row(key, title, "latency", load, sizes, bare=True)
+
+
+def _requests(kind: str, connections: int) -> Row:
+    sizes = {"kind": kind, "connections": connections, "duration_s": 2.0}
+    plural = "connection" if connections == 1 else "connections"
+    title = f"Small {kind} requests, {connections:,} {plural}, one in flight each"
+    key, load = f"requests-{kind}-{connections}", "raw.small_requests"
+    return Row(key, title, "requests", load, sizes, amount="duration_s", quick_divisor=2)
+
+
+def _limit(batch_bytes: int, name: str) -> Row:
+    sizes = {"batch_bytes": batch_bytes, "total_bytes": 500 * MB, "in_flight": 5}
+    title = f"Prebuilt {name} batches on one connection, five in flight, acks=all"
+    key, load = f"limit-{name.replace(' ', '-').lower()}", "raw.pipelined_produce"
+    return Row(key, title, "limit", load, sizes, amount="total_bytes", bare=True)
+
+
+_BATCHES = "acks=all, batches to 1 MB"
+_JAVA_BATCHES = "64 KB batches, linger 5 ms"
+
+ROWS: tuple[Row, ...] = (
+    Row("start", "Process start to first acknowledged record", "start", ""),
+    Row("in-process", "In-process Broker(), warm interpreter", "in-process", "in_process.start"),
+    _produce("produce-1k", f"Produce, librdkafka, 1 KB, {_BATCHES}", 1_000_000, KB),
+    _produce("produce-100", f"Produce, librdkafka, 100 B, {_BATCHES}", 2_000_000, 100),
+    _java("java-1k", f"Produce, Java, 1 KB, {_JAVA_BATCHES}", 400_000, KB),
+    _java("java-100", f"Produce, Java, 100 B, {_JAVA_BATCHES}", 1_500_000, 100),
+    _consume("consume-1k", "Consume, librdkafka, 1 KB, 4 partitions", 1_000_000, KB),
+    _consume("consume-100", "Consume, librdkafka, 100 B, 4 partitions", 2_000_000, 100),
+    _synchronous("1"),
+    _synchronous("all"),
+    *(_requests(kind, count) for kind in ("produce", "metadata") for count in (1, 1_000)),
+    _limit(65_536, "64 KiB"),
+    _limit(1_000_000, "1 MB"),
+)

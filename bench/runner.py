@@ -1,0 +1,185 @@
+"""Runs rows in interleaved rounds and keeps every single result."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from bench.measure import cpu_busy_seconds, cpu_seconds, load_average, resident_mb
+from bench.peers.peer import Peer
+from bench.peers.tidelog import SOURCE
+from bench.rows import Row
+from bench.topics import log_end
+from bench.wire import (
+    Connection,
+    metadata_error,
+    metadata_frame,
+    produce_error,
+    produce_frame,
+    record_batch,
+)
+
+Result = dict[str, Any]
+Say = Callable[[str], None]
+
+
+def run_load(name: str, arguments: Mapping[str, Any]) -> Result:
+    """Run one load in a process of its own."""
+    path = os.pathsep.join(filter(None, [str(SOURCE), os.environ.get("PYTHONPATH", "")]))
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.loads", name, json.dumps(arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=SOURCE.parent,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    if done.returncode != 0:
+        raise RuntimeError(f"{name}: {done.stderr.strip()[-2000:]}")
+    result: Result = json.loads(done.stdout)
+    return result
+
+
+def measured_load(row: Row, peer: Peer, topic: str, quick: bool) -> Result:
+    """One round against one peer, with what everybody else on the machine did meanwhile."""
+    arguments = row.sized(quick) | {"pid": peer.pid, "topic": topic}
+    if row.load.startswith("raw."):
+        arguments["port"] = peer.port
+    else:
+        arguments["bootstrap_servers"] = peer.bootstrap_servers
+    busy, ours, start = cpu_busy_seconds(), _own_cpu(peer), time.monotonic()
+    result = run_load(row.load, arguments)
+    passed = time.monotonic() - start
+    others = (cpu_busy_seconds() - busy) - (_own_cpu(peer) - ours)
+    result["others_cores"] = max(0.0, others / passed)
+    if peer.stores and "stored" in result:
+        held = log_end(peer.bootstrap_servers, topic, row.partitions)
+        if held != result["stored"]:
+            raise RuntimeError(f"{row.key}: {result['stored']} acknowledged, {held} held")
+    return result
+
+
+def _own_cpu(peer: Peer) -> float:
+    """Processor time of the peer, of all loads that ended, and of ourselves."""
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_CHILDREN, resource.RUSAGE_SELF)]
+    return cpu_seconds(peer.pid).total + sum(usage.ru_utime + usage.ru_stime for usage in usages)
+
+
+def run_row(row: Row, peers: Sequence[Peer], rounds: int, quick: bool, say: Say) -> Result:
+    """`rounds` rounds, the peers in turn within each, after one small round that is not counted."""
+    results: dict[str, list[Result]] = {peer.name: [] for peer in peers}
+    with contextlib.ExitStack() as topics:
+        filled = {peer.name: topics.enter_context(_topic(row, peer, quick)) for peer in peers}
+        for number in range(-1, rounds):
+            for peer in peers:
+                if row.filled:
+                    result = measured_load(row, peer, filled[peer.name], quick or number < 0)
+                else:
+                    with peer.topic(row.partitions) as topic:
+                        result = measured_load(row, peer, topic, quick or number < 0)
+                if number >= 0:
+                    results[peer.name].append(result)
+                    say(f"  {row.key} round {number + 1} {peer.name}: {brief(result)}")
+    return {"key": row.key, "title": row.title, "kind": row.kind, "rounds": results}
+
+
+@contextlib.contextmanager
+def _topic(row: Row, peer: Peer, quick: bool) -> Any:
+    """The filled topic of a consume row; nothing for other rows."""
+    if not row.filled:
+        yield ""
+        return
+    with peer.topic(row.partitions) as topic:
+        arguments = row.sized(quick) | {"bootstrap_servers": peer.bootstrap_servers}
+        run_load("librdkafka.produce", arguments | {"pid": peer.pid, "topic": topic})
+        yield topic
+
+
+def brief(result: Result) -> str:
+    """One round in a few words, for whoever watches."""
+    elapsed_s, parts = result["elapsed_s"], [f"{result['elapsed_s']:.3f} s"]
+    if "records" in result:
+        parts.append(f"{result['records'] / elapsed_s:,.0f} records/s")
+    elif "requests" in result:
+        parts.append(f"{result['requests'] / elapsed_s:,.0f} requests/s")
+    if "p50_ms" in result:
+        parts.append(f"p50 {result['p50_ms']:.3f} ms p99 {result['p99_ms']:.3f} ms")
+    if "bytes" in result:
+        cpu = (result["cpu_user_s"] + result["cpu_system_s"]) / result["bytes"] * 1e9
+        parts.append(f"{cpu:.2f} CPU s/GB")
+    if "resident_mb" in result:
+        parts.append(f"{result['resident_mb']:.0f} MB")
+    return ", ".join(parts)
+
+
+def run_start(row: Row, make: Sequence[Callable[[], Peer]], rounds: int, say: Say) -> Result:
+    """Start every peer on a new directory, one at a time, until it has acknowledged a record."""
+    results: dict[str, list[Result]] = {}
+    for number in range(-1, rounds):
+        for maker in make:
+            peer = maker()
+            with contextlib.ExitStack() as cleanup:
+                cleanup.push(peer.__exit__)
+                peer.prepare()
+                start = time.perf_counter()
+                peer.launch()
+                wait_for_first_record(peer.port)
+                result: Result = {"elapsed_s": time.perf_counter() - start}
+                time.sleep(1)  # long enough that nothing of the start is still going on
+                result["resident_mb"] = resident_mb(peer.pid)
+            if number >= 0:
+                results.setdefault(peer.name, []).append(result)
+                say(f"  {row.key} round {number + 1} {peer.name}: {brief(result)}")
+    return {"key": row.key, "title": row.title, "kind": row.kind, "rounds": results}
+
+
+def wait_for_first_record(port: int, timeout_s: float = 60.0) -> None:
+    """Ask every millisecond until a topic exists and one record in it is acknowledged."""
+    topic, deadline = "first", time.monotonic() + timeout_s
+    produce = produce_frame(topic, record_batch([b"first"]))
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError):
+            connection = Connection(port)
+            try:
+                while metadata_error(connection.ask(metadata_frame(topic, create=True))) != 0:
+                    time.sleep(0.001)
+                while produce_error(connection.ask(produce), topic) != 0:
+                    time.sleep(0.001)
+                return
+            finally:
+                connection.close()
+        time.sleep(0.001)
+    raise TimeoutError(f"no record acknowledged within {timeout_s:.0f} s")
+
+
+def run_in_process(row: Row, rounds: int, say: Say) -> Result:
+    results = []
+    for number in range(rounds):
+        results.append(run_load(row.load, {"times": 5}))
+        say(f"  {row.key} round {number + 1} tidelog: {brief(results[-1])}")
+    return {"key": row.key, "title": row.title, "kind": row.kind, "rounds": {"tidelog": results}}
+
+
+def run_memory(peers: Sequence[Peer]) -> Result:
+    """Resident memory of the peers after everything that was asked of them."""
+    results = {
+        peer.name: [{"elapsed_s": 0.0, "resident_mb": resident_mb(peer.pid)}] for peer in peers
+    }
+    title = "Resident memory after all loads"
+    return {"key": "memory", "title": title, "kind": "memory", "rounds": results}
+
+
+def quietness(say: Say) -> Result:
+    """What others do while nothing of ours runs: the reader must know."""
+    busy, start = cpu_busy_seconds(), time.monotonic()
+    time.sleep(2)
+    others = (cpu_busy_seconds() - busy) / (time.monotonic() - start)
+    say(f"others use {others:.2f} cores, load average {load_average():.2f}")
+    return {"others_cores": others, "load_average": load_average()}
