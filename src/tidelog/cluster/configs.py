@@ -22,14 +22,16 @@ def _no_list(name: str) -> str | None:
 class ConfigRules:
     """What is asked of the table of settings.
 
-    `validate_topic` and `validate_broker` raise ConfigError where the settings, as they would be
-    afterwards, cannot be used. `list_default` gives the default of a setting that is a list, comma
-    separated, and None for any other setting.
+    The `validate` functions raise ConfigError where the settings, as they would be afterwards,
+    cannot be used: those of a topic, of one broker, of every broker (None: as of one broker).
+    `list_default` gives the default of a setting that is a list, comma separated, and None for any
+    other setting.
     """
 
     validate_topic: Callable[[Mapping[str, str]], None] = _accept
     validate_broker: Callable[[Mapping[str, str]], None] = _accept
     list_default: Callable[[str], str | None] = _no_list
+    validate_every_broker: Callable[[Mapping[str, str]], None] | None = None
 
 
 def altered_configs(

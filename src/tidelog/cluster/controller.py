@@ -303,11 +303,13 @@ def _alter_topic_configs(image: ImageView, command: AlterTopicConfigs, rules: Co
 def _alter_broker_configs(
     image: ImageView, command: AlterBrokerConfigs, rules: ConfigRules
 ) -> Plan:
+    validate = rules.validate_every_broker or rules.validate_broker
     if command.broker:
         _check_broker_name(image, command.broker)
+        validate = rules.validate_broker
     current = image.broker_configs.get(command.broker, {})
     configs = altered_configs({} if command.replace else current, command.changes, rules)
-    _validated(rules.validate_broker, configs)
+    _validated(validate, configs)
     if command.validate_only or configs == current:
         return Plan((), Done())
     return Plan((BrokerConfigsChanged(command.broker, configs),), Done())

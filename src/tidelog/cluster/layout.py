@@ -72,6 +72,8 @@ _FOLDERS: Final = (
 )
 # A node needs a name; no broker id is spelt like this.
 _EVERY_BROKER: Final = "default"
+# The partitions of a large cluster share a handful of values: each is decoded once.
+_States = dict[bytes, PartitionState]
 
 
 def encode(**fields: object) -> bytes:
@@ -82,7 +84,7 @@ def encode(**fields: object) -> bytes:
 def decode(path: str, value: bytes) -> dict[str, Any]:
     """The fields of a value; StorageError names the path where it cannot be understood."""
     try:
-        fields = json.loads(value)
+        fields = json.loads(value.decode())
         version = fields["v"]
     except (ValueError, KeyError, TypeError) as error:
         raise StorageError(f"the metadata at {path} is not readable: {error}") from error
@@ -178,10 +180,11 @@ def _load_image(tree: Mapping[str, Stored]) -> MetadataImage:
             controller_epoch=controller["epoch"],
         )
     )
+    states: _States = {}
     for path, node in tree.items():
         folder, _, name = path.rpartition("/")
         if folder == TOPICS:
-            draft.put_topic(_load_topic(name, tree))
+            draft.put_topic(_load_topic(name, tree, states))
         elif folder == BROKER_IDS:
             draft.put_broker(_load_broker(path, int(name), node))
         elif folder == BROKER_CONFIGS:
@@ -191,27 +194,35 @@ def _load_image(tree: Mapping[str, Stored]) -> MetadataImage:
     return draft.image(0)
 
 
-def _load_topic(name: str, tree: Mapping[str, Stored]) -> TopicImage:
+def _load_topic(name: str, tree: Mapping[str, Stored], states: _States) -> TopicImage:
     path = _topic_path(name)
     fields = decode(path, tree[path].value)
     partitions = []
     for partition, replicas in enumerate(fields["replicas"]):
         state_path = _partition_path(name, partition)
         node = tree[state_path]
-        state = decode(state_path, node.value)
+        state = states.get(node.value)
+        if state is None:
+            state = states[node.value] = _decode_state(decode(state_path, node.value))
         partitions.append(
-            PartitionState(
-                partition,
-                state["leader"],
-                state["leader_epoch"],
-                tuple(replicas),
-                tuple(state["isr"]),
-                node.version,
-                tuple(state["elr"]),
-                tuple(state["last_known_elr"]),
+            state._replace(
+                partition=partition, replicas=tuple(replicas), partition_epoch=node.version
             )
         )
     return TopicImage(name, UUID(fields["id"]), tuple(partitions), fields["configs"])
+
+
+def _decode_state(fields: dict[str, Any]) -> PartitionState:
+    """What a partition's value says; partition, replicas and partition epoch are not in it."""
+    return PartitionState(
+        partition=-1,
+        leader=fields["leader"],
+        leader_epoch=fields["leader_epoch"],
+        replicas=(),
+        isr=tuple(fields["isr"]),
+        elr=tuple(fields["elr"]),
+        last_known_elr=tuple(fields["last_known_elr"]),
+    )
 
 
 def _load_broker(path: str, broker_id: int, node: Stored) -> BrokerRegistration:

@@ -62,14 +62,14 @@ _SELECT = "SELECT value, version, created, modified, session, crc FROM node"
 class Database:
     """The open file. Every call, `close` included, comes from the thread that opened it."""
 
-    def __init__(self, path: str, disk: Disk) -> None:
+    def __init__(self, path: str, disk: Disk, *, create: bool) -> None:
         self._path = path
         self._disk = disk
         self._lock = self._take_lock()
         try:
             self._remove_unfinished()
             if not disk.exists(path):
-                self._build()
+                self._build(create)
             self._connection = self._open()
         except BaseException:
             disk.close(self._lock)
@@ -158,12 +158,12 @@ class Database:
             if self._disk.exists(self._path + leftover):
                 self._disk.unlink(self._path + leftover)
 
-    def _build(self) -> None:
+    def _build(self, create: bool) -> None:
         """Make a whole new file, then give it its name: a crash leaves no half of one."""
-        if self._disk.exists(self._path + "-wal"):
+        if not create or self._disk.exists(self._path + "-wal"):
             raise StorageError(
-                f"{self._path} is missing although {self._path}-wal is there;"
-                " restore the file, it holds the metadata of the cluster"
+                f"{self._path} is missing although this broker has run before; restore it from a"
+                " copy, it holds the metadata of the cluster"
             )
         unfinished = self._path + ".new"
         with closing(sqlite3.connect(unfinished, isolation_level=None)) as connection:
@@ -246,30 +246,31 @@ class Database:
         """Do one operation; by how much it changes the digest."""
         parent, name = _split(operation.path)
         row = self._connection.execute(
-            f"{_SELECT} WHERE parent = ? AND name = ?", (parent, name)
+            "SELECT version, created, session, crc FROM node WHERE parent = ? AND name = ?",
+            (parent, name),
         ).fetchone()
         if isinstance(operation, Create):
             if row is not None:
                 raise Conflict(index, operation, ConflictReason.NODE_EXISTS)
             self._check_parent(index, operation, parent)
             owner = session if operation.ephemeral else NO_SESSION
-            return self._write(
+            return self._insert(
                 operation.path, Stored(operation.value, 0, revision, revision, owner)
             )
         if row is None:
             raise Conflict(index, operation, ConflictReason.NO_NODE)
-        old = self._checked(operation.path, row)
-        if operation.version not in (ANY_VERSION, old.version):
+        version, created, owner, crc = row
+        if operation.version not in (ANY_VERSION, version):
             raise Conflict(index, operation, ConflictReason.BAD_VERSION)
         if isinstance(operation, Check):
             return 0
         if isinstance(operation, Set):
-            new = Stored(operation.value, old.version + 1, old.created, revision, old.session)
-            return self._write(operation.path, new) - int(row[5])
+            new = Stored(operation.value, version + 1, created, revision, owner)
+            return self._update(operation.path, new) - int(crc)
         if self._has_children(operation.path):
             raise Conflict(index, operation, ConflictReason.NOT_EMPTY)
         self._connection.execute("DELETE FROM node WHERE parent = ? AND name = ?", (parent, name))
-        return -int(row[5])
+        return -int(crc)
 
     def _check_parent(self, index: int, operation: Create, parent: str) -> None:
         if parent == "":
@@ -286,11 +287,19 @@ class Database:
         row = self._connection.execute("SELECT 1 FROM node WHERE parent = ? LIMIT 1", (path,))
         return row.fetchone() is not None
 
-    def _write(self, path: str, node: Stored) -> int:
+    def _insert(self, path: str, node: Stored) -> int:
         crc = _checksum(path, node)
         self._connection.execute(
-            "INSERT OR REPLACE INTO node VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (*_split(path), *node, crc),
+            "INSERT INTO node VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*_split(path), *node, crc)
+        )
+        return crc
+
+    def _update(self, path: str, node: Stored) -> int:
+        crc = _checksum(path, node)
+        self._connection.execute(
+            "UPDATE node SET value = ?, version = ?, modified = ?, crc = ?"
+            " WHERE parent = ? AND name = ?",
+            (node.value, node.version, node.modified, crc, *_split(path)),
         )
         return crc
 

@@ -58,13 +58,16 @@ class EmbeddedStore:
         shared.sessions.append(self)
 
     @classmethod
-    async def open(cls, path: str, disk: Disk, offload: Offload) -> EmbeddedStore:
-        """Open or create the file; StorageError where it exists and cannot be used.
+    async def open(
+        cls, path: str, disk: Disk, offload: Offload, *, create: bool = True
+    ) -> EmbeddedStore:
+        """Open the file, or make it where it is missing; StorageError where it cannot be used.
 
-        `offload` must have exactly one thread, which the store then owns and closes.
+        `offload` must have exactly one thread, which the store then owns and closes. With `create`
+        off a missing file is refused too: a broker that has run before must have one.
         """
         try:
-            database, session = await offload.run(_open, path, disk)
+            database, session = await offload.run(_open, path, disk, create)
         except BaseException:
             offload.close()
             raise
@@ -164,8 +167,8 @@ class EmbeddedStore:
                     callback(WatchEvent(path, revision))
 
 
-def _open(path: str, disk: Disk) -> tuple[Database, int]:
-    database = Database(path, disk)
+def _open(path: str, disk: Disk, create: bool) -> tuple[Database, int]:
+    database = Database(path, disk, create=create)
     try:
         return database, database.begin_session()
     except BaseException:
