@@ -148,6 +148,9 @@ class PartitionQueue:
     retries: list[Batch] = field(default_factory=list)
     in_flight: list[Batch] = field(default_factory=list)
     node: int = -1
+    # Without a leader the partition is not looked at again before this moment.
+    blocked_until: float = 0.0
+    searches: int = 0
     identity: Identity | None = None
     next_sequence: int = 0
 

@@ -28,10 +28,10 @@ from tidelog.client.faults import (
 from tidelog.client.fetcher import Chunk, FetchCall, FetcherCore
 from tidelog.client.metadata import Cluster
 from tidelog.client.offsets import EARLIEST, LATEST, Start, list_offsets, resolve_offsets
-from tidelog.client.operation import Operation, Pause, topic_metadata
+from tidelog.client.operation import Operation, Pause, topic_metadata, try_refresh
 from tidelog.client.producer import ProduceCall, ProducerCore, init_producer_id
 from tidelog.client.settings import ClientSettings, ConsumerSettings, ProducerSettings
-from tidelog.errors import KafkaError, ProtocolError, TidelogError
+from tidelog.errors import ProtocolError, TidelogError
 from tidelog.host.random import SystemRandom
 from tidelog.model import TopicPartition
 from tidelog.protocol.batches import Record
@@ -301,13 +301,13 @@ class Producer(Client):
             self._pump(wait=False)
         return delivery
 
-    def poll(self, timeout: float = 0.0) -> None:
-        """Send what is due and take what has come, waiting for either up to `timeout` seconds."""
+    def poll(self, timeout_s: float = 0.0) -> None:
+        """Send what is due and take what has come, waiting for either up to `timeout_s`."""
         self._pump(wait=False)
-        if timeout > 0:
-            wakeup = self.core.next_wakeup(self.cluster.clock.monotonic())
-            left = timeout if wakeup is None else wakeup - self.cluster.clock.monotonic()
-            self.network.poll(max(0.0, min(timeout, left)))
+        if timeout_s > 0:
+            now = self.cluster.clock.monotonic()
+            wakeup = self.core.next_wakeup(now)
+            self.network.poll(timeout_s if wakeup is None else min(timeout_s, wakeup - now))
             self._pump(wait=False)
 
     def flush(self) -> None:
@@ -344,11 +344,8 @@ class Producer(Client):
             self.core.identity = self.run(init_producer_id(self.cluster))
         stale = self.core.take_stale_topics()
         if stale:
-            try:
-                self.run(topic_metadata(self.cluster, sorted(stale)))
-            except (KafkaError, NetworkError):
-                # The batches concerned come round again, until their own time is over.
-                return
+            create = self.settings.auto_create_topics
+            self.run(try_refresh(self.cluster, stale, create=create))
 
     def _finisher(self, produce: ProduceCall) -> Done:
         def done(outcome: object) -> None:
@@ -385,21 +382,21 @@ class Consumer(Client):
         self.core.assign(offsets)
         return offsets
 
-    def poll(self, timeout: float) -> Iterator[tuple[TopicPartition, list[Record]]]:
-        """The records at hand, by partition; waits up to `timeout` seconds for the first."""
-        self._fill(timeout)
+    def poll(self, timeout_s: float) -> Iterator[tuple[TopicPartition, list[Record]]]:
+        """The records at hand, by partition; waits up to `timeout_s` for the first."""
+        self._fill(timeout_s)
         while (taken := self.core.take()) is not None:
             yield taken
 
-    def poll_chunks(self, timeout: float) -> Iterator[Chunk]:
+    def poll_chunks(self, timeout_s: float) -> Iterator[Chunk]:
         """As `poll`, but the batches as they came, for who decodes them himself."""
-        self._fill(timeout)
+        self._fill(timeout_s)
         while (chunk := self.core.take_chunk()) is not None:
             yield chunk
 
-    def _fill(self, timeout: float) -> None:
+    def _fill(self, timeout_s: float) -> None:
         clock = self.cluster.clock
-        until = clock.monotonic() + timeout
+        until = clock.monotonic() + timeout_s
         while True:
             self._prepare()
             now = clock.monotonic()
@@ -414,7 +411,7 @@ class Consumer(Client):
     def _prepare(self) -> None:
         stale = self.core.take_stale_topics()
         if stale:
-            self.run(topic_metadata(self.cluster, sorted(stale)))
+            self.run(try_refresh(self.cluster, stale))
         lost = self.core.take_out_of_range()
         if lost:
             end = EARLIEST if self.settings.out_of_range == "earliest" else LATEST

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from tidelog.client.connection import Call
 from tidelog.client.faults import NetworkError, error_code
 from tidelog.client.metadata import Cluster
-from tidelog.client.operation import Action, action_for, backoff_seconds
+from tidelog.client.operation import Action, UnknownTopicError, action_for, backoff_seconds
 from tidelog.client.settings import ConsumerSettings
 from tidelog.errors import ErrorCode, KafkaError, TidelogError
 from tidelog.model import NO_TOPIC_ID, Isolation, TopicPartition
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 _TOPIC_ID_VERSION = 13
 _CHUNKS_MAX = 2
+# Just after its creation a broker may not know a topic yet.
+_SEARCHES_MAX = 5
 _ABORT_MARKER = 0
 _FINAL_EPOCH = -1
 _NEVER = float("inf")
@@ -83,6 +85,8 @@ class FetcherCore:
         self.settings = settings
         self.cluster = cluster
         self.positions: dict[TopicPartition, Position] = {}
+        # The last failure to reach a broker, until one answers again; retried by itself.
+        self.trouble: TidelogError | None = None
         self._busy: set[int] = set()
         self._stale: set[str] = set()
         self._out_of_range: list[TopicPartition] = []
@@ -103,11 +107,21 @@ class FetcherCore:
                 continue
             node = self.cluster.leader(*state.partition)
             if node < 0:
-                self._stale.add(state.partition.topic)
-                self._back_off(state, now)
+                self._search(state, now)
             elif node not in self._busy:
                 by_leader.setdefault(node, []).append(state)
         return [self._call(node, states) for node, states in by_leader.items()]
+
+    def _search(self, state: Position, now: float) -> None:
+        """Nobody leads the partition: look again, unless its topic is gone for good."""
+        topic = state.partition.topic
+        known = self.cluster.topics.get(topic)
+        gone = known is None or known.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if gone and state.attempts >= _SEARCHES_MAX:
+            state.error = UnknownTopicError(topic)
+            return
+        self._stale.add(topic)
+        self._back_off(state, now)
 
     def _call(self, node: int, states: list[Position]) -> FetchCall:
         from tidelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -153,6 +167,7 @@ class FetcherCore:
             self._take_response(fetch, outcome, now)  # type: ignore[arg-type]
 
     def _failed(self, fetch: FetchCall, error: TidelogError, now: float) -> None:
+        self.trouble = error
         for tp in self._still_wanted(fetch):
             state = self.positions[tp]
             if isinstance(error, NetworkError):
@@ -174,6 +189,7 @@ class FetcherCore:
             code = error_code(response.error_code)
             self._failed(fetch, KafkaError(code), now)
             return
+        self.trouble = None
         wanted = set(self._still_wanted(fetch))
         for topic in response.responses:
             name = topic.topic or self.cluster.topic_names.get(topic.topic_id, "")

@@ -11,7 +11,7 @@ a socket. Nothing in it depends on which shell drives it, so a retry policy is a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, TypeVar
@@ -105,15 +105,7 @@ def retrying(cluster: Cluster, attempt: Callable[[], Operation[T]]) -> Operation
             yield Pause(pause)
             if stale:
                 cluster.forget(list(cluster.topics))
-                yield from _refresh_quietly(cluster)
-
-
-def _refresh_quietly(cluster: Cluster) -> Operation[None]:
-    from tidelog.protocol.messages.metadata import MetadataRequest
-
-    outcomes = yield [Call(ANY, "Metadata", MetadataRequest(topics=[]))]
-    if not isinstance(outcomes[0], TidelogError):
-        cluster.apply(outcomes[0])
+                yield from try_refresh(cluster, ())
 
 
 def refresh(
@@ -129,6 +121,16 @@ def refresh(
     if topics is None:
         cluster.topics.clear()
     cluster.apply(response)
+
+
+def try_refresh(
+    cluster: Cluster, topics: Iterable[str], *, create: bool = False
+) -> Operation[None]:
+    """`refresh` once; where no broker answers, what is known stays and the caller comes again."""
+    try:
+        yield from refresh(cluster, sorted(topics), create=create)
+    except (NetworkError, KafkaError):
+        return
 
 
 def topic_metadata(

@@ -179,6 +179,8 @@ class ProducerCore:
             node = self.cluster.leader(*queue.partition)
             if node < 0:
                 self._stale.add(queue.partition.topic)
+                queue.searches += 1
+                queue.blocked_until = now + backoff_seconds(self.cluster, queue.searches)
                 continue
             if queue.in_flight and queue.node != node:
                 continue
@@ -193,6 +195,8 @@ class ProducerCore:
         return [self._call(node, group) for node, group in batches.items()]
 
     def _ready(self, queue: PartitionQueue, now: float) -> Batch | None:
+        if queue.blocked_until > now:
+            return None
         if queue.retries:
             batch = queue.retries[0]
             unnamed = self.settings.idempotent and batch.identity is None and not self.identity
@@ -219,6 +223,7 @@ class ProducerCore:
             queue.stamp(batch, self.identity)
         batch.attempts += 1
         queue.node = node
+        queue.searches = 0
         queue.in_flight.append(batch)
 
     def _call(self, node: int, batches: list[Batch]) -> ProduceCall:
@@ -360,6 +365,7 @@ class ProducerCore:
         """
         times: list[float] = []
         for queue in self._queues.values():
+            times.append(queue.blocked_until)
             if queue.retries:
                 times += (queue.retries[0].retry_at, queue.retries[0].deadline)
             elif queue.waiting:

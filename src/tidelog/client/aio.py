@@ -1,0 +1,371 @@
+"""The shell on an event loop: what followers and the console use.
+
+    async with Client("127.0.0.1:9092") as client:
+        topics = await client.run(list_topics(client.cluster))
+
+Any number of tasks may use one client at once; their requests share a connection per broker and
+are answered in order. A producer sends by itself, in a task that it owns, from the first `send` to
+`close`. Name resolution and connecting never block the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import TypeVar, cast
+
+from tidelog.client.batching import Delivery, ProducerRecord
+from tidelog.client.connection import Call, Connection
+from tidelog.client.faults import (
+    ConnectError,
+    NetworkError,
+    NoBrokerError,
+    RequestTimeoutError,
+)
+from tidelog.client.fetcher import FetchCall, FetcherCore
+from tidelog.client.metadata import Cluster
+from tidelog.client.offsets import EARLIEST, LATEST, Start, list_offsets, resolve_offsets
+from tidelog.client.operation import Operation, Pause, topic_metadata, try_refresh
+from tidelog.client.producer import ProduceCall, ProducerCore, init_producer_id
+from tidelog.client.settings import ClientSettings, ConsumerSettings, ProducerSettings
+from tidelog.errors import ProtocolError, TidelogError
+from tidelog.host.random import SystemRandom
+from tidelog.model import TopicPartition
+from tidelog.protocol.batches import Record
+
+T = TypeVar("T")
+
+
+class _Channel(asyncio.Protocol):
+    """One transport, its connection's state, and the future of each call."""
+
+    def __init__(self, connection: Connection, on_lost: Callable[[_Channel], None]) -> None:
+        self.connection = connection
+        self._on_lost = on_lost
+        self._transport: asyncio.Transport | None = None
+        self._waiting: dict[int, asyncio.Future[object]] = {}
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._push()
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            self.connection.receive(data)
+        except ProtocolError as error:
+            self._deliver()
+            self.lose(NetworkError(self.connection.address, str(error)))
+            return
+        self._push()
+        self._deliver()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        reason = str(error) if error else "the broker closed the connection"
+        self.lose(NetworkError(self.connection.address, reason))
+
+    def send(self, call: Call) -> asyncio.Future[object]:
+        """Send a call; the future gets its outcome, an error too, as a result."""
+        future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        self._waiting[self.connection.send(call)] = future
+        self._push()
+        self._deliver()
+        return future
+
+    def lose(self, error: TidelogError) -> None:
+        """Close, and answer what is outstanding with `error`; once is enough."""
+        if not self.connection.closed:
+            self.connection.fail(error)
+            self._on_lost(self)
+            if self._transport is not None:
+                self._transport.abort()
+        self._deliver()
+
+    def _push(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            parts = self.connection.take_output()
+            if parts:
+                self._transport.writelines(cast("list[bytes]", parts))
+
+    def _deliver(self) -> None:
+        for answer in self.connection.take_answers():
+            future = self._waiting.pop(answer.ticket)
+            if not future.done():
+                future.set_result(answer.outcome)
+
+
+class Network:
+    """Connections to the brokers of a cluster, opened when a call needs them."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._settings = cluster.settings
+        self._channels: dict[int, _Channel] = {}
+        self._opening: dict[int, asyncio.Lock] = {}
+
+    async def request(self, call: Call) -> object:
+        """The outcome of a call: its response, or the error that kept it away."""
+        try:
+            channel = await self._channel(call.node)
+        except NetworkError as error:
+            return error
+        future = channel.send(call)
+        timeout = (call.timeout_ms or self._settings.request_timeout_ms) / 1000
+        try:
+            async with asyncio.timeout(timeout):
+                return await future
+        except TimeoutError:
+            late = RequestTimeoutError(channel.connection.address, "no answer in time")
+            channel.lose(late)
+            return late
+
+    def close(self) -> None:
+        """Close every connection; calls under way get a NetworkError."""
+        for channel in list(self._channels.values()):
+            channel.lose(NetworkError(channel.connection.address, "client closed"))
+
+    async def _channel(self, node: int) -> _Channel:
+        candidates = self._cluster.candidates(node)
+        for candidate in candidates:
+            if candidate in self._channels:
+                return self._channels[candidate]
+        failure: NetworkError = NoBrokerError(f"broker {node}", "not in the cluster's metadata")
+        for candidate in candidates:
+            try:
+                return await self._open(candidate)
+            except ConnectError as error:
+                failure = error
+        raise failure
+
+    async def _open(self, node: int) -> _Channel:
+        async with self._opening.setdefault(node, asyncio.Lock()):
+            if node in self._channels:
+                return self._channels[node]
+            host, port = self._cluster.address(node)
+            address = f"{host}:{port}"
+            settings = self._settings
+            connection = Connection(settings.client_id, settings.max_frame_bytes, address)
+
+            def forget(lost: _Channel) -> None:
+                if self._channels.get(node) is lost:
+                    del self._channels[node]
+
+            loop = asyncio.get_running_loop()
+            try:
+                async with asyncio.timeout(settings.connect_timeout_ms / 1000):
+                    _, channel = await loop.create_connection(
+                        lambda: _Channel(connection, forget), host, port
+                    )
+            except TimeoutError as error:
+                raise ConnectError(address, "timed out") from error
+            except OSError as error:
+                raise ConnectError(address, error.strerror or str(error)) from error
+            if not connection.closed:
+                self._channels[node] = channel
+            return channel
+
+
+class Client:
+    """Runs operations; the base of `Producer` and `Consumer`."""
+
+    def __init__(
+        self, servers: str | Iterable[str], settings: ClientSettings | None = None
+    ) -> None:
+        self.cluster = Cluster(servers, settings)
+        self.network = Network(self.cluster)
+
+    async def run(self, operation: Operation[T]) -> T:
+        """Drive an operation to its end; its result, or its error raised."""
+        outcomes: list[object] | None = None
+        while True:
+            try:
+                step = operation.send(outcomes)
+            except StopIteration as stop:
+                result: T = stop.value
+                return result
+            if isinstance(step, Pause):
+                await asyncio.sleep(step.seconds)
+                outcomes = None
+            elif len(step) == 1:
+                outcomes = [await self.network.request(step[0])]
+            else:
+                async with asyncio.TaskGroup() as group:
+                    tasks = [group.create_task(self.network.request(call)) for call in step]
+                outcomes = [task.result() for task in tasks]
+
+    async def close(self) -> None:
+        self.network.close()
+
+    async def __aenter__(self) -> Client:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+
+class Producer(Client):
+    """Sends records; `await producer.wait(delivery)` or `flush()` tells what became of them."""
+
+    def __init__(
+        self, servers: str | Iterable[str], settings: ProducerSettings | None = None
+    ) -> None:
+        self.settings = settings or ProducerSettings()
+        super().__init__(servers, self.settings.client)
+        self.core = ProducerCore(self.settings, self.cluster, SystemRandom())
+        self._wake = asyncio.Event()
+        self._changed = asyncio.Condition()
+        self._sender: asyncio.Task[None] | None = None
+        self._requests: set[asyncio.Task[None]] = set()
+
+    async def send(self, record: ProducerRecord) -> Delivery:
+        """Queue a record; waits for metadata of a new topic and while the buffer is full."""
+        if not self.cluster.is_fresh(record.topic):
+            create = self.settings.auto_create_topics
+            await self.run(topic_metadata(self.cluster, [record.topic], create=create))
+        if self._sender is None:
+            self._sender = asyncio.create_task(self._send_forever())
+        if not self.core.has_room(record):
+            await self._until(lambda: self.core.has_room(record))
+        delivery = self.core.append(record, self.cluster.clock.monotonic())
+        self._wake.set()
+        return delivery
+
+    async def wait(self, delivery: Delivery) -> int:
+        """The record's offset once it is acknowledged, or its error raised."""
+        await self._until(lambda: delivery.done)
+        return delivery.result()
+
+    async def flush(self) -> None:
+        """Wait until every record is delivered or given up."""
+        self.core.flushing = True
+        self._wake.set()
+        try:
+            await self._until(lambda: self.core.idle)
+        finally:
+            self.core.flushing = False
+
+    async def close(self) -> None:
+        """Drop what is not delivered yet and close; `flush` first to keep it."""
+        tasks = [*self._requests, *([self._sender] if self._sender else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await super().close()
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        async with self._changed:
+            while not condition():
+                if self._sender is not None and self._sender.done():
+                    # A sender never ends by itself: its failure is everybody's.
+                    await self._sender
+                await self._changed.wait()
+
+    async def _send_forever(self) -> None:
+        try:
+            while True:
+                self._wake.clear()
+                await self._prepare()
+                now = self.cluster.clock.monotonic()
+                for produce in self.core.calls(now):
+                    task = asyncio.create_task(self._produce(produce))
+                    self._requests.add(task)
+                    task.add_done_callback(self._requests.discard)
+                await self._notify()
+                wakeup = self.core.next_wakeup(now)
+                try:
+                    async with asyncio.timeout(None if wakeup is None else wakeup - now):
+                        await self._wake.wait()
+                except TimeoutError:
+                    continue
+        finally:
+            await self._notify()
+
+    async def _produce(self, produce: ProduceCall) -> None:
+        outcome = await self.network.request(produce.call)
+        self.core.finish(produce, outcome, self.cluster.clock.monotonic())
+        self._wake.set()
+
+    async def _notify(self) -> None:
+        self.core.take_completed()
+        async with self._changed:
+            self._changed.notify_all()
+
+    async def _prepare(self) -> None:
+        if self.core.needs_identity:
+            self.core.identity = await self.run(init_producer_id(self.cluster))
+        stale = self.core.take_stale_topics()
+        if stale:
+            create = self.settings.auto_create_topics
+            await self.run(try_refresh(self.cluster, stale, create=create))
+
+
+class Consumer(Client):
+    """Reads partitions from chosen offsets, without a group; one task polls it."""
+
+    def __init__(
+        self, servers: str | Iterable[str], settings: ConsumerSettings | None = None
+    ) -> None:
+        self.settings = settings or ConsumerSettings()
+        super().__init__(servers, self.settings.client)
+        self.core = FetcherCore(self.settings, self.cluster)
+        self._fetches: dict[asyncio.Task[None], None] = {}
+
+    async def assign(self, starts: dict[TopicPartition, Start]) -> dict[TopicPartition, int]:
+        """Read these partitions from these places; the offsets that the places stand for."""
+        offsets = await self.run(resolve_offsets(self.cluster, starts))
+        await self.run(topic_metadata(self.cluster, sorted({tp.topic for tp in starts})))
+        self.core.assign(offsets)
+        return offsets
+
+    async def poll(self, timeout_s: float) -> list[tuple[TopicPartition, list[Record]]]:
+        """The records at hand, by partition; waits up to `timeout_s` for the first."""
+        clock = self.cluster.clock
+        until = clock.monotonic() + timeout_s
+        while True:
+            await self._prepare()
+            now = clock.monotonic()
+            for fetch in self.core.calls(now):
+                task = asyncio.create_task(self._fetch(fetch))
+                self._fetches[task] = None
+                task.add_done_callback(self._fetches.pop)
+            if self.core.has_output or now >= until:
+                break
+            wakeup = self.core.next_wakeup(now)
+            left = (until if wakeup is None else min(until, wakeup)) - now
+            if self._fetches:
+                await asyncio.wait(
+                    list(self._fetches), timeout=left, return_when=asyncio.FIRST_COMPLETED
+                )
+            else:
+                await asyncio.sleep(left)
+        taken: list[tuple[TopicPartition, list[Record]]] = []
+        while (entry := self.core.take()) is not None:
+            taken.append(entry)
+        return taken
+
+    async def close(self) -> None:
+        fetches = list(self._fetches)
+        for task in fetches:
+            task.cancel()
+        await asyncio.gather(*fetches, return_exceptions=True)
+        await super().close()
+
+    async def _fetch(self, fetch: FetchCall) -> None:
+        outcome = await self.network.request(fetch.call)
+        self.core.finish(fetch, outcome, self.cluster.clock.monotonic())
+
+    async def _prepare(self) -> None:
+        stale = self.core.take_stale_topics()
+        if stale:
+            await self.run(try_refresh(self.cluster, stale))
+        lost = self.core.take_out_of_range()
+        if lost:
+            end = EARLIEST if self.settings.out_of_range == "earliest" else LATEST
+            found = await self.run(list_offsets(self.cluster, dict.fromkeys(lost, end)))
+            for partition, place in found.items():
+                self.core.seek(partition, place.offset)
