@@ -338,12 +338,11 @@ def decode_records(
     if header.size_bytes > len(buffer) - position:
         raise ProtocolError("A record batch is cut off")
     payload = bytes(inflate(buffer, position, header, max_bytes))
-    rows, timestamp_deltas = index_records(payload, header.record_count)
+    rows, timestamps = index_records(payload, header.record_count, header.first_timestamp)
     base_offset = header.base_offset
-    base_timestamp = header.first_timestamp
     append_time = header.timestamp_type is TimestampType.LOG_APPEND_TIME
     records = []
-    for index, timestamp_delta in enumerate(timestamp_deltas):
+    for index, timestamp in enumerate(timestamps):
         row = index * kernel.ROW_FIELDS
         offset_delta, _, key_at, key_length, value_at, value_length, headers_at = rows[
             row : row + kernel.ROW_FIELDS
@@ -351,7 +350,7 @@ def decode_records(
         records.append(
             Record(
                 base_offset + offset_delta,
-                header.max_timestamp if append_time else base_timestamp + timestamp_delta,
+                header.max_timestamp if append_time else timestamp,
                 None if key_length < 0 else payload[key_at : key_at + key_length],
                 None if value_length < 0 else payload[value_at : value_at + value_length],
                 decode_headers(payload, headers_at) if payload[headers_at] else [],
@@ -360,16 +359,18 @@ def decode_records(
     return records
 
 
-def index_records(payload: Buffer, record_count: int) -> tuple[array[int], array[int]]:
-    """Where the parts of each record lie, as `_kernels.records.index` writes it."""
+def index_records(
+    payload: Buffer, record_count: int, base_timestamp: int
+) -> tuple[array[int], array[int]]:
+    """Where the parts of each record lie and its timestamp, as the kernel `index` writes them."""
     if not 0 <= record_count <= len(payload) // kernel.RECORD_BYTES_MIN:
         raise ProtocolError(f"A record batch of {len(payload)} bytes claims {record_count} records")
     rows = array("i", bytes(record_count * kernel.ROW_FIELDS * 4))
-    timestamp_deltas = array("q", bytes(record_count * 8))
-    fault, record = kernel.index(payload, record_count, rows, timestamp_deltas)
+    timestamps = array("q", bytes(record_count * 8))
+    fault, record = kernel.index(payload, record_count, base_timestamp, rows, timestamps)
     if fault:
         raise ProtocolError(f"Record {record} of a batch is bad: {kernel.FAULT_MESSAGES[fault]}")
-    return rows, timestamp_deltas
+    return rows, timestamps
 
 
 def decode_headers(payload: bytes, position: int) -> list[tuple[str, bytes | None]]:

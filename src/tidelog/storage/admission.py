@@ -261,14 +261,15 @@ def _refuse(
         message = f"Record {record} of the batch is bad: {kernel.FAULT_MESSAGES[fault]}"
         raise InvalidRecordsError(ErrorCode.INVALID_RECORD, message, [RecordError(record, message)])
     try:
-        rows, timestamp_deltas = batches.index_records(payload, header.record_count)
+        rows, timestamps = batches.index_records(
+            payload, header.record_count, header.first_timestamp
+        )
     except ProtocolError as error:
         raise _invalid(str(error)) from None
     lowest, highest = _timestamp_range(rules, now_ms)
     code = ErrorCode.INVALID_RECORD
     errors = []
-    for index, timestamp_delta in enumerate(timestamp_deltas):
-        timestamp = header.first_timestamp + timestamp_delta
+    for index, timestamp in enumerate(timestamps):
         if rules.compacted and rows[index * kernel.ROW_FIELDS + kernel.KEY_LENGTH] < 0:
             errors.append(RecordError(index, "A compacted topic takes no record without a key"))
         elif timestamp != NO_TIMESTAMP and not lowest <= timestamp <= highest:
