@@ -1,0 +1,103 @@
+"""From rounds to figures: medians per peer, and whether each floor is met or by how much not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bench.measure import Spread, spread
+
+Result = Mapping[str, Any]
+
+
+def _cpu(result: Result) -> float:
+    return float(result["cpu_user_s"] + result["cpu_system_s"])
+
+
+# Every figure that a round can give, by name; a KeyError means that this round does not give it.
+FIGURES: dict[str, Callable[[Result], float]] = {
+    "records_per_s": lambda result: result["records"] / result["elapsed_s"],
+    "mb_per_s": lambda result: result["bytes"] / result["elapsed_s"] / 1e6,
+    "cpu_s_per_gb": lambda result: _cpu(result) / result["bytes"] * 1e9,
+    "user_s_per_gb": lambda result: result["cpu_user_s"] / result["bytes"] * 1e9,
+    "system_s_per_gb": lambda result: result["cpu_system_s"] / result["bytes"] * 1e9,
+    "requests_per_s": lambda result: result["requests"] / result["elapsed_s"],
+    "requests_per_cpu_s": lambda result: result["requests"] / max(_cpu(result), 0.01),
+    "records_per_cpu_s": lambda result: result["records"] / max(_cpu(result), 0.01),
+    "p50_ms": lambda result: result["p50_ms"],
+    "p99_ms": lambda result: result["p99_ms"],
+    "elapsed_s": lambda result: result["elapsed_s"],
+    "resident_mb": lambda result: result["resident_mb"],
+    "others_cores": lambda result: result["others_cores"],
+}
+
+
+def figures(rounds: Sequence[Result]) -> dict[str, Spread]:
+    """All figures of one peer in one row."""
+    found = {}
+    for name, compute in FIGURES.items():
+        try:
+            found[name] = spread([compute(result) for result in rounds])
+        except KeyError:
+            continue
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """One promise: what, the figures, and how far off (a negative `short_by` is in hand)."""
+
+    row: str
+    what: str
+    kafka: float | None
+    tidelog: float
+    bound: float
+    at_least: bool
+
+    @property
+    def met(self) -> bool:
+        return self.tidelog >= self.bound if self.at_least else self.tidelog <= self.bound
+
+    @property
+    def short_by(self) -> float:
+        """How much is missing, as a fraction of the bound."""
+        distance = (self.bound - self.tidelog) / self.bound
+        return distance if self.at_least else -distance
+
+
+# kind of row -> (figure, share of Kafka's figure, at least or at most)
+_AGAINST_KAFKA: dict[str, tuple[tuple[str, float, bool], ...]] = {
+    "throughput": (("records_per_s", 0.9, True), ("cpu_s_per_gb", 1.0, False)),
+    "latency": (("p50_ms", 1.0, False), ("p99_ms", 1.0, False)),
+    "requests": (("requests_per_cpu_s", 1.0, True),),
+    "limit": (("records_per_s", 0.9, True), ("cpu_s_per_gb", 1.0, False)),
+}
+# kind of row -> (figure, bound)
+_ABSOLUTE: dict[str, tuple[tuple[str, float], ...]] = {
+    "start": (("elapsed_s", 0.3), ("resident_mb", 60.0)),
+    "in-process": (("elapsed_s", 0.1),),
+    "memory": (("resident_mb", 120.0),),
+}
+# What a broker keeps of the bare loop's rate, for batches of 64 KiB and more.
+_SHARE_OF_LIMIT = 0.7
+
+
+def floors(results: Result) -> Iterator[Floor]:
+    """Every promise that the results can speak about."""
+    for row in results["rows"]:
+        sides = {name: figures(rounds) for name, rounds in row["rounds"].items()}
+        ours, kafka = sides.get("tidelog"), sides.get("kafka")
+        if not ours:
+            continue
+        for figure, bound in _ABSOLUTE.get(row["kind"], ()):
+            theirs = kafka[figure].median if kafka else None
+            yield Floor(row["title"], figure, theirs, ours[figure].median, bound, False)
+        for figure, share, at_least in _AGAINST_KAFKA.get(row["kind"], ()) if kafka else ():
+            theirs = kafka[figure].median if kafka else 0.0
+            mine = ours[figure].median
+            yield Floor(row["title"], figure, theirs, mine, theirs * share, at_least)
+        if row["kind"] == "limit" and "bare" in sides:
+            bare, mine = sides["bare"]["mb_per_s"].median, ours["mb_per_s"].median
+            what, bound = "share of the bare loop", _SHARE_OF_LIMIT
+            yield Floor(row["title"], what, None, mine / bare, bound, True)
