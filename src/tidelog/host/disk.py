@@ -59,6 +59,10 @@ class Disk(Protocol):
 
     def exists(self, path: str) -> bool: ...
 
+    def file_size(self, path: str) -> int:
+        """The size of a file by its name, without opening it."""
+        ...
+
     def modified_ms(self, path: str) -> int: ...
 
     def sync_dir(self, path: str) -> None:
@@ -84,6 +88,7 @@ class SystemDisk:
     rename = staticmethod(os.replace)
     unlink = staticmethod(os.unlink)
     exists = staticmethod(os.path.exists)
+    file_size = staticmethod(os.path.getsize)
 
     def open(self, path: str, *, create: bool = False) -> int:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)

@@ -1,0 +1,324 @@
+"""A broker's data directory: who may use it, which partitions lie in it, how it was left.
+
+Files, all Kafka's: `.lock` (held while the broker runs; the holder's process id is in it),
+`meta.properties` (cluster.id, node.id, directory.id, version=1), `.kafka_cleanshutdown`, and the
+offset checkpoints `recovery-point-offset-checkpoint`, `replication-offset-checkpoint` (high
+watermarks) and `log-start-offset-checkpoint`; one directory per partition, `<topic>-<partition>`.
+
+Promises: a second process is refused; a directory of another cluster or node is refused; the clean-
+shutdown marker is taken away before anything is written and put back only when every log was
+flushed and closed without a fault; a damaged checkpoint costs a longer recovery, not data; a
+directory that the metadata does not know is renamed to `*-stray`, never unlinked.
+
+`CheckpointPlan` and `Log.close` block and belong off the loop, or to start and stop.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from uuid import UUID
+
+from tidelog.errors import StorageError
+from tidelog.host.disk import Disk
+from tidelog.model import NO_TOPIC_ID, TopicPartition
+from tidelog.storage.checkpoint import (
+    encode_offsets,
+    encode_partition_metadata,
+    format_id,
+    parse_id,
+    read_bytes,
+    read_offsets,
+    read_partition_metadata,
+    write_durably,
+)
+from tidelog.storage.log import Log, LogConfig, LogContext
+
+logger = logging.getLogger(__name__)
+
+LOCK = ".lock"
+META = "meta.properties"
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+HIGH_WATERMARKS = "replication-offset-checkpoint"
+LOG_STARTS = "log-start-offset-checkpoint"
+PARTITION_METADATA = "partition.metadata"
+_PARTITION_NAME = re.compile(r"(.+)-(\d+)")
+_DELETED_NAME = re.compile(r".+-\d+\.[0-9a-f]{32}-delete")
+
+
+@dataclass(slots=True, frozen=True)
+class DirectoryIdentity:
+    """Whose directory it is."""
+
+    cluster_id: str
+    node_id: int
+    directory_id: UUID
+
+
+@dataclass(slots=True)
+class CheckpointPlan:
+    """Checkpoint files to write; `run` blocks and raises OSError."""
+
+    disk: Disk
+    files: dict[str, bytes]
+
+    def run(self) -> None:
+        for path, data in self.files.items():
+            write_durably(self.disk, path, data)
+
+
+# What is to become of a partition's directory: the config to open it with, or None for a stray.
+Expected = Callable[[TopicPartition, UUID | None], tuple[UUID, LogConfig] | None]
+
+
+class DataDir:
+    """One directory of logs, locked by this process."""
+
+    def __init__(self, path: str, context: LogContext) -> None:
+        self.path = path
+        self.context = context
+        self.logs: dict[TopicPartition, Log] = {}
+        self.identity: DirectoryIdentity | None = None
+        self.high_watermarks: dict[TopicPartition, int] = {}
+        self.was_clean = False
+        self._log_starts: dict[TopicPartition, int] = {}
+        self._recovery_points: dict[TopicPartition, int] = {}
+        self._failed = False
+        self._lock_fd = -1
+
+    @classmethod
+    def open(cls, path: str, context: LogContext) -> DataDir:
+        """Create and lock a directory and read what is known of it; opens no log yet."""
+        data_dir = cls(path, context)
+        disk = context.disk
+        disk.make_dir(path)
+        data_dir._lock()
+        try:
+            data_dir.identity = read_identity(disk, path)
+            data_dir.was_clean = data_dir._take_clean_marker()
+            data_dir._log_starts = data_dir._read_checkpoint(LOG_STARTS)
+            data_dir._recovery_points = data_dir._read_checkpoint(RECOVERY_POINTS)
+            data_dir.high_watermarks = data_dir._read_checkpoint(HIGH_WATERMARKS)
+        except BaseException:
+            data_dir._unlock()
+            raise
+        return data_dir
+
+    def identify(self, cluster_id: str, node_id: int) -> DirectoryIdentity:
+        """Claim the directory for a node of a cluster; StorageError where it is another's."""
+        found = self.identity
+        if found is None:
+            found = DirectoryIdentity(cluster_id, node_id, self.context.random.uuid())
+            path = f"{self.path}/{META}"
+            write_durably(self.context.disk, path, encode_identity(found))
+            self.identity = found
+        for name, here, wanted in (
+            ("cluster.id", found.cluster_id, cluster_id),
+            ("node.id", found.node_id, node_id),
+        ):
+            if here != wanted:
+                raise StorageError(
+                    f"{self.path}/{META} has {name} {here}, this broker has {wanted}:"
+                    " use the directory of this broker, or an empty one"
+                )
+        return found
+
+    def load_logs(self, expected: Expected) -> dict[TopicPartition, Log]:
+        """Open every partition here, recovering those that need it; put strays aside."""
+        disk = self.context.disk
+        for name in sorted(disk.list_dir(self.path)):
+            match = _PARTITION_NAME.fullmatch(name)
+            if _DELETED_NAME.fullmatch(name):
+                self._remove_tree(f"{self.path}/{name}")
+            elif match is not None and disk.exists(f"{self.path}/{name}/."):
+                self._load(TopicPartition(match[1], int(match[2])), expected)
+        if not self.was_clean:
+            disk.sync_dir(self.path)
+        return self.logs
+
+    def _load(self, partition: TopicPartition, expected: Expected) -> None:
+        directory = self._directory(partition)
+        topic_id = self._topic_id_of(directory)
+        known = expected(partition, topic_id)
+        if known is None:
+            self._put_aside(directory)
+            return
+        if topic_id is None:
+            path = f"{directory}/{PARTITION_METADATA}"
+            write_durably(self.context.disk, path, encode_partition_metadata(known[0]))
+        elif topic_id != known[0]:
+            # The directory of an older topic of that name: its records are not this topic's.
+            self._put_aside(directory)
+            return
+        self.logs[partition] = Log.open(
+            directory,
+            partition,
+            known[0],
+            known[1],
+            self.context,
+            clean=self.was_clean,
+            recovery_point=self._recovery_points.get(partition, 0),
+            log_start_offset=self._log_starts.get(partition, 0),
+        )
+
+    def _topic_id_of(self, directory: str) -> UUID | None:
+        path = f"{directory}/{PARTITION_METADATA}"
+        try:
+            return read_partition_metadata(self.context.disk, path)
+        except StorageError as error:
+            # Without its id nobody can tell whose records these are.
+            logger.error("partition metadata unusable error=%s", error)
+            return NO_TOPIC_ID
+
+    def create_log(self, partition: TopicPartition, topic_id: UUID, config: LogConfig) -> Log:
+        """Make a new partition's directory and open its empty log."""
+        disk = self.context.disk
+        directory = self._directory(partition)
+        if disk.exists(directory):
+            raise StorageError(f"{directory} exists already")
+        disk.make_dir(directory)
+        fd = disk.open(f"{directory}/{PARTITION_METADATA}", create=True)
+        try:
+            disk.pwritev(fd, (encode_partition_metadata(topic_id),), 0)
+        finally:
+            disk.close(fd)
+        log = Log.open(directory, partition, topic_id, config, self.context, clean=True)
+        log.created_in(self.path)
+        self.logs[partition] = log
+        return log
+
+    def delete_log(self, partition: TopicPartition) -> None:
+        """Take a partition out of service and delete its files off the loop."""
+        log = self.logs.pop(partition)
+        self.high_watermarks.pop(partition, None)
+        log.delete()
+
+    def checkpoint(self, high_watermarks: Mapping[TopicPartition, int] | None) -> CheckpointPlan:
+        """What to write down now; run it off the loop.
+
+        Recovery points and log starts are taken from the logs; `high_watermarks` None leaves that
+        file as it is.
+        """
+        recovery_points = {key: log.flushed_offset for key, log in self.logs.items()}
+        log_starts = {
+            key: log.log_start_offset for key, log in self.logs.items() if log.log_start_offset
+        }
+        files = {
+            f"{self.path}/{RECOVERY_POINTS}": encode_offsets(recovery_points),
+            f"{self.path}/{LOG_STARTS}": encode_offsets(log_starts),
+        }
+        if high_watermarks is not None:
+            self.high_watermarks = dict(high_watermarks)
+            files[f"{self.path}/{HIGH_WATERMARKS}"] = encode_offsets(high_watermarks)
+        return CheckpointPlan(self.context.disk, files)
+
+    def failed(self) -> None:
+        """Something in here was lost: no clean-shutdown marker will be written."""
+        self._failed = True
+
+    def close(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> bool:
+        """Flush and close every log, write the checkpoints and, last, the marker. Blocks.
+
+        False, and no marker, where anything failed: the next start recovers.
+        """
+        clean = not self._failed
+        for log in self.logs.values():
+            try:
+                log.close()
+            except (StorageError, OSError) as error:
+                logger.error("log not closed cleanly partition=%s error=%s", log.directory, error)
+                clean = False
+        try:
+            self.checkpoint(high_watermarks).run()
+            if clean:
+                path = f"{self.path}/{CLEAN_SHUTDOWN}"
+                marker = json.dumps({"version": 0, "brokerEpoch": -1}, separators=(",", ":"))
+                write_durably(self.context.disk, path, marker.encode())
+        except OSError as error:
+            logger.error("data directory not closed cleanly path=%s error=%s", self.path, error)
+            clean = False
+        finally:
+            self._unlock()
+        return clean
+
+    # Inside
+
+    def _directory(self, partition: TopicPartition) -> str:
+        return f"{self.path}/{partition.topic}-{partition.partition}"
+
+    def _lock(self) -> None:
+        disk = self.context.disk
+        path = f"{self.path}/{LOCK}"
+        try:
+            self._lock_fd = disk.lock(path)
+        except BlockingIOError:
+            holder = (read_bytes(disk, path) or b"").decode(errors="replace").strip()
+            by = f"process {holder}" if holder else "another process"
+            raise StorageError(f"{self.path} is in use by {by}") from None
+        disk.truncate(self._lock_fd, 0)
+        disk.pwritev(self._lock_fd, (f"{os.getpid()}\n".encode(),), 0)
+
+    def _unlock(self) -> None:
+        if self._lock_fd >= 0:
+            self.context.disk.close(self._lock_fd)
+            self._lock_fd = -1
+
+    def _take_clean_marker(self) -> bool:
+        disk = self.context.disk
+        path = f"{self.path}/{CLEAN_SHUTDOWN}"
+        if not disk.exists(path):
+            return False
+        disk.unlink(path)
+        disk.sync_dir(self.path)
+        return True
+
+    def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
+        try:
+            return read_offsets(self.context.disk, f"{self.path}/{name}")
+        except StorageError as error:
+            logger.error("checkpoint unusable, recovering without it error=%s", error)
+            self.was_clean = self.was_clean and name != RECOVERY_POINTS
+            return {}
+
+    def _put_aside(self, directory: str) -> None:
+        disk = self.context.disk
+        target = f"{directory}.{self.context.random.uuid().hex}-stray"
+        logger.warning("unknown partition put aside directory=%s as=%s", directory, target)
+        disk.rename(directory, target)
+
+    def _remove_tree(self, directory: str) -> None:
+        disk = self.context.disk
+        for name in disk.list_dir(directory):
+            disk.unlink(f"{directory}/{name}")
+        disk.remove_dir(directory)
+
+
+def encode_identity(identity: DirectoryIdentity) -> bytes:
+    """The content of `meta.properties`."""
+    return (
+        f"#\ncluster.id={identity.cluster_id}\ndirectory.id={format_id(identity.directory_id)}\n"
+        f"node.id={identity.node_id}\nversion=1\n"
+    ).encode()
+
+
+def read_identity(disk: Disk, path: str) -> DirectoryIdentity | None:
+    """Whose directory it is; None where nobody has claimed it, StorageError where unreadable."""
+    file = f"{path}/{META}"
+    data = read_bytes(disk, file)
+    if data is None:
+        return None
+    try:
+        lines = [line.strip() for line in data.decode().splitlines()]
+        fields = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
+        if fields["version"] != "1":
+            raise ValueError(f"unknown version {fields['version']}")
+        return DirectoryIdentity(
+            fields["cluster.id"], int(fields["node.id"]), parse_id(fields["directory.id"])
+        )
+    except (ValueError, KeyError) as error:
+        raise StorageError(f"{file} is damaged or of another version: {error}") from error

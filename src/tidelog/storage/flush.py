@@ -1,0 +1,185 @@
+"""Syncing a log off the event loop, and knowing what is synced.
+
+The owner of a log takes a plan on the loop, runs it in a thread, and hands it back to the log on
+the loop. Plans may overlap and appends go on meanwhile: a file counts as synced only when a plan
+that was taken after its last byte has come back. A plan holds the descriptors that it needs, so
+that segments may be closed, renamed or deleted under it.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from tidelog.host.disk import Disk
+from tidelog.storage.checkpoint import write_durably
+from tidelog.storage.epochs import FILE_NAME, LeaderEpochs
+from tidelog.storage.file_cache import OpenFile
+from tidelog.storage.segment import Segment
+
+
+class FlushPlan:
+    """What to make durable: the files of a log up to an offset."""
+
+    __slots__ = (
+        "_pinned",
+        "directories",
+        "directory_changes",
+        "disk",
+        "end_offset",
+        "epoch_changes",
+        "epochs",
+        "epochs_path",
+        "refused",
+        "segments",
+        "snapshots",
+        "sync_error",
+        "truncations",
+    )
+
+    def __init__(self, disk: Disk, end_offset: int) -> None:
+        self.disk = disk
+        self.end_offset = end_offset
+        self.segments: list[tuple[Segment, int]] = []
+        self.snapshots: list[OpenFile] = []
+        self.truncations = 0
+        self.directories: list[str] = []
+        self.directory_changes = 0
+        self.epochs: bytes | None = None
+        self.epochs_path = ""
+        self.epoch_changes = 0
+        # A failed sync is final; a refused write (disk full) may be tried again by a later plan.
+        self.sync_error: OSError | None = None
+        self.refused: OSError | None = None
+        self._pinned: list[tuple[OpenFile, int]] = []
+
+    def add(self, file: OpenFile) -> None:
+        self._pinned.append((file, file.pin()))
+
+    def add_snapshot(self, file: OpenFile) -> None:
+        """A snapshot may have gone with its segment meanwhile, and is then not missed."""
+        self.snapshots.append(file)
+        with suppress(FileNotFoundError):
+            self.add(file)
+
+    def run(self) -> None:
+        """Sync; blocks, raises nothing: the log is told of faults when it gets the plan back."""
+        try:
+            for _, fd in self._pinned:
+                self.disk.fdatasync(fd)
+        except OSError as error:
+            self.sync_error = error
+            return
+        try:
+            if self.epochs is not None:
+                write_durably(self.disk, self.epochs_path, self.epochs)
+        except OSError as error:
+            self.refused = error
+            return
+        try:
+            for directory in self.directories:
+                self.disk.sync_dir(directory)
+        except OSError as error:
+            self.sync_error = error
+
+    def release(self) -> None:
+        """Let go of the descriptors."""
+        for file, _ in self._pinned:
+            file.unpin()
+        self._pinned.clear()
+
+
+class FlushState:
+    """What of one log is not known to be synced."""
+
+    __slots__ = (
+        "_directories",
+        "_directory_changes",
+        "_dirty",
+        "_disk",
+        "_epoch_changes_written",
+        "_extra",
+        "_snapshots",
+        "_truncations",
+        "flushed_offset",
+    )
+
+    def __init__(self, disk: Disk, flushed_offset: int) -> None:
+        self.flushed_offset = flushed_offset
+        self._disk = disk
+        self._dirty: dict[Segment, None] = {}
+        # Files that are written once, when a segment is sealed: its indexes, and a snapshot.
+        self._extra: dict[Segment, list[OpenFile]] = {}
+        self._snapshots: list[OpenFile] = []
+        self._truncations = 0
+        self._directories: list[str] = []
+        self._directory_changes = 0
+        self._epoch_changes_written = 0
+
+    def wrote(self, segment: Segment) -> None:
+        self._dirty[segment] = None
+
+    def sealed(self, segment: Segment, files: list[OpenFile]) -> None:
+        """A segment's index files were written, after its last byte."""
+        self._dirty[segment] = None
+        self._extra[segment] = files
+
+    def wrote_snapshot(self, file: OpenFile) -> None:
+        self._snapshots.append(file)
+
+    def forget(self, segment: Segment) -> None:
+        """A segment is deleted: nobody needs its bytes on disk."""
+        self._dirty.pop(segment, None)
+        self._extra.pop(segment, None)
+
+    def directory_changed(self, *directories: str) -> None:
+        self._directory_changes += 1
+        for directory in directories:
+            if directory not in self._directories:
+                self._directories.append(directory)
+
+    def epochs_written(self, changes: int) -> None:
+        self._epoch_changes_written = changes
+
+    def plan(self, end_offset: int, epochs: LeaderEpochs, directory: str) -> FlushPlan:
+        plan = FlushPlan(self._disk, end_offset)
+        try:
+            for segment in self._dirty:
+                plan.segments.append((segment, segment.size_bytes))
+                plan.add(segment.log_file)
+                for file in self._extra.get(segment, ()):
+                    plan.add(file)
+            for file in self._snapshots:
+                plan.add_snapshot(file)
+        except BaseException:
+            plan.release()
+            raise
+        plan.truncations = self._truncations
+        plan.directories = list(self._directories)
+        plan.directory_changes = self._directory_changes
+        if epochs.changes != self._epoch_changes_written:
+            plan.epochs = epochs.encode()
+            plan.epochs_path = f"{directory}/{FILE_NAME}"
+            plan.epoch_changes = epochs.changes
+        return plan
+
+    def done(self, plan: FlushPlan) -> None:
+        """A plan has succeeded."""
+        for segment, size_bytes in plan.segments:
+            if segment.size_bytes == size_bytes and segment in self._dirty:
+                del self._dirty[segment]
+                self._extra.pop(segment, None)
+        if plan.directory_changes == self._directory_changes:
+            self._directories.clear()
+        if plan.epochs is not None:
+            self._epoch_changes_written = max(self._epoch_changes_written, plan.epoch_changes)
+        for file in plan.snapshots:
+            if file in self._snapshots:
+                self._snapshots.remove(file)
+                file.close()
+        if plan.truncations == self._truncations:
+            self.flushed_offset = max(self.flushed_offset, plan.end_offset)
+
+    def truncated(self, end_offset: int) -> None:
+        """What was flushed above the new end says nothing about what will be written there."""
+        self._truncations += 1
+        self.flushed_offset = min(self.flushed_offset, end_offset)

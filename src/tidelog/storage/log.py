@@ -1,0 +1,240 @@
+"""One partition on one disk, as its leader and its followers use it: open and append.
+
+Everything is synchronous and belongs to one owner; only syncing and unlinking are handed out, as a
+`FlushPlan` and through `LogContext.run_later`. Promises:
+
+- A batch is readable only when all its bytes were written. A full disk refuses the batch with
+  KAFKA_STORAGE_ERROR, leaves the log as it was, and the log works again when there is space. Any
+  other fault of the disk takes the log offline for good: a failed sync is never tried again.
+- Offsets rise and are not used twice for different content that anybody could have read.
+- A retry of one of a producer's last five batches is answered with the offsets of the first try.
+- `flushed_offset` moves only when all below it, the directory entries of its files, and the leader
+  epochs are synced; it is the recovery point.
+
+Reading is `log_read`, keeping is `log_upkeep`. Left out: compaction.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NoReturn
+from uuid import UUID
+
+from tidelog.errors import ErrorCode, KafkaError, StorageError
+from tidelog.model import LogPosition, Offset, TimestampType, TopicPartition
+from tidelog.protocol.batches import (
+    ATTRIBUTES_LOG_APPEND_TIME,
+    ATTRIBUTES_TRANSACTIONAL,
+    LOG_OVERHEAD,
+    BatchHeader,
+    check_crc,
+    iterate_batches,
+    stamp,
+)
+from tidelog.storage.admission import Admitted
+from tidelog.storage.flush import FlushPlan
+from tidelog.storage.log_config import LogConfig
+from tidelog.storage.log_upkeep import LogOfflineError, LogUpkeep
+from tidelog.storage.producers import EndMarker, ProducerBatch
+from tidelog.storage.recovery import Opening, load, read_marker
+from tidelog.storage.segment import DiskFullError, LogContext, Segment
+from tidelog.storage.slices import FileSlice, Slices
+from tidelog.storage.transaction_index import AbortedTransaction
+
+__all__ = [
+    "AppendResult",
+    "FileSlice",
+    "FlushPlan",
+    "Log",
+    "LogConfig",
+    "LogContext",
+    "LogOfflineError",
+    "Slices",
+]
+
+
+@dataclass(slots=True)
+class AppendResult:
+    """Where an appended batch lies."""
+
+    base_offset: int
+    last_offset: int
+    log_append_time_ms: int
+    log_start_offset: int
+    duplicate: bool = False
+
+
+class Log(LogUpkeep):
+    """The records of one partition on this broker."""
+
+    __slots__ = ()
+
+    @classmethod
+    def open(  # noqa: PLR0913 - each is a fact about the one log
+        cls,
+        directory: str,
+        topic_partition: TopicPartition,
+        topic_id: UUID,
+        config: LogConfig,
+        context: LogContext,
+        *,
+        clean: bool,
+        recovery_point: int = 0,
+        log_start_offset: int = 0,
+    ) -> Log:
+        """Open a partition's directory, recovering what is in it unless the last stop was clean."""
+        opening = Opening(
+            directory,
+            context,
+            clean,
+            recovery_point,
+            log_start_offset,
+            config.index_interval_bytes,
+        )
+        log = cls(opening, load(opening), config)
+        log.topic_partition = topic_partition
+        log.topic_id = topic_id
+        return log
+
+    # Appending
+
+    def append(
+        self,
+        admitted: Admitted,
+        leader_epoch: int,
+        now_ms: int,
+        *,
+        from_client: bool = True,
+        transaction_version: int = 0,
+    ) -> AppendResult:
+        """Append as the leader: check the producer, stamp offset and epoch, write.
+
+        `from_client` is False for the batches of coordinators: no sequences, control batches too.
+        """
+        if self._offline is not None:
+            raise self._offline_error()
+        headers = admitted.headers
+        header = headers[0]
+        marker: EndMarker | None = None
+        if header.producer_id >= 0:
+            if len(headers) > 1:
+                raise KafkaError(ErrorCode.INVALID_RECORD, "more than one batch of a producer")
+            if header.is_control:
+                marker = self._check_marker(admitted, transaction_version)
+            else:
+                duplicate = self.producers.check(header, from_client=from_client)
+                if duplicate is not None:
+                    return self._repeated(duplicate)
+        segment = self._segment_for(headers, admitted.size_bytes, now_ms)
+        offset = first_offset = segment.next_offset
+        for position, header in zip(admitted.positions, headers, strict=True):
+            stamp(admitted.buffer, position, offset, leader_epoch)
+            header.base_offset = offset
+            header.leader_epoch = leader_epoch
+            offset += header.last_offset_delta + 1
+        self._write(segment, admitted.buffer, admitted.size_bytes, headers[0])
+        if leader_epoch != self.epochs.latest:
+            self.epochs.assign(leader_epoch, first_offset)
+        for header in headers:
+            self._note(segment, header, marker)
+        append_time_ms = (
+            header.max_timestamp if header.attributes & ATTRIBUTES_LOG_APPEND_TIME else -1
+        )
+        return AppendResult(first_offset, offset - 1, append_time_ms, self.log_start_offset)
+
+    def append_as_follower(self, records: memoryview) -> None:
+        """Append what a leader sent, unchanged; a partial batch at the end is left out."""
+        if self._offline is not None:
+            raise self._offline_error()
+        batches = list(iterate_batches(records))
+        if not batches:
+            return
+        expected = self.log_end_offset
+        for position, header in batches:
+            if header.base_offset < expected:
+                raise StorageError(
+                    f"{self.topic_partition} ends at {expected}; the leader sent offset"
+                    f" {header.base_offset}"
+                )
+            if not check_crc(records, position, header.size_bytes):
+                raise KafkaError(
+                    ErrorCode.CORRUPT_MESSAGE, f"replicated batch at offset {header.base_offset}"
+                )
+            expected = header.last_offset + 1
+        headers = [header for _, header in batches]
+        size_bytes = batches[-1][0] + headers[-1].size_bytes
+        segment = self._segment_for(headers, size_bytes, self._context.clock.wall_ms())
+        self._write(segment, records[:size_bytes], size_bytes, headers[0])
+        for position, header in batches:
+            if header.leader_epoch > self.epochs.latest:
+                self.epochs.assign(header.leader_epoch, header.base_offset)
+            marker = None
+            if header.is_control and header.producer_id >= 0:
+                marker = read_marker(records[position : position + header.size_bytes], header)
+            self._note(segment, header, marker)
+
+    def _check_marker(self, admitted: Admitted, transaction_version: int) -> EndMarker | None:
+        marker = read_marker(admitted.buffer, admitted.headers[0])
+        if marker is not None:
+            marker.transaction_version = transaction_version
+            self.producers.check_marker(marker)
+        return marker
+
+    def _repeated(self, batch: ProducerBatch) -> AppendResult:
+        stamped = self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
+        return AppendResult(
+            batch.first_offset,
+            batch.last_offset,
+            batch.timestamp if stamped else -1,
+            self.log_start_offset,
+            duplicate=True,
+        )
+
+    def _write(
+        self, segment: Segment, buffer: memoryview, size_bytes: int, header: BatchHeader
+    ) -> None:
+        try:
+            segment.write(buffer, size_bytes)
+        except DiskFullError as error:
+            self._refuse(header, error)
+        except OSError as error:
+            self._fail(error)
+        self._flush.wrote(segment)
+
+    def _note(self, segment: Segment, header: BatchHeader, marker: EndMarker | None) -> None:
+        position = segment.size_bytes
+        try:
+            segment.note(
+                header, header.batch_length + LOG_OVERHEAD, self.config.index_interval_bytes
+            )
+            if header.producer_id < 0:
+                return
+            if marker is not None:
+                self._end_transaction(segment, marker)
+            elif not header.is_control:
+                place = None
+                if header.attributes & ATTRIBUTES_TRANSACTIONAL:
+                    place = LogPosition(
+                        Offset(header.base_offset), Offset(segment.base_offset), position
+                    )
+                self.producers.update(header, place)
+        except OSError as error:
+            self._fail(error)
+
+    def _end_transaction(self, segment: Segment, marker: EndMarker) -> None:
+        completed = self.producers.end_transaction(marker)
+        if completed is not None and completed.aborted:
+            segment.aborted.append(
+                AbortedTransaction(
+                    completed.producer_id,
+                    completed.first_offset,
+                    completed.last_offset,
+                    self.producers.last_stable_offset_after(completed),
+                )
+            )
+
+    def _refuse(self, header: BatchHeader, error: Exception) -> NoReturn:
+        """The disk is full: the log is as it was, and those sent behind hear the same."""
+        if header.producer_id >= 0:
+            self.producers.refuse(header, ErrorCode.KAFKA_STORAGE_ERROR)
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error

@@ -1,0 +1,171 @@
+"""The reading half of a log: from offsets and times to pieces of segment files.
+
+Reads give whole batches. An offset inside a batch gives the whole batch, since clients skip what
+they did not ask for; an offset in a gap left by compaction gives the batch behind the gap. What a
+watermark means on disk is a `LogPosition`, so bytes between two of them are summed, not read.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.model import LogPosition, Offset, TopicPartition
+from tidelog.protocol.batches import BatchHeader, decode_records
+from tidelog.storage.epochs import LeaderEpochs
+from tidelog.storage.segment import Segment
+from tidelog.storage.slices import FileSlice, Slices
+
+FoundRecord = tuple[int, int, int]
+
+
+class LogReader:
+    """What can be asked of a log without changing it."""
+
+    __slots__ = ("bases", "epochs", "log_start_offset", "segments", "topic_partition")
+
+    segments: list[Segment]
+    bases: list[int]
+    epochs: LeaderEpochs
+    log_start_offset: int
+    topic_partition: TopicPartition
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset that the next record will get."""
+        return self.segments[-1].next_offset
+
+    @property
+    def end_position(self) -> LogPosition:
+        """The log's end, with its place on disk."""
+        active = self.segments[-1]
+        return LogPosition(
+            Offset(active.next_offset), Offset(active.base_offset), active.size_bytes
+        )
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size_bytes for segment in self.segments)
+
+    def read(
+        self, offset: int, max_bytes: int, limit: LogPosition, at_least_one: bool = True
+    ) -> Slices:
+        """Whole batches from `offset` up to `limit`, at most `max_bytes` of them.
+
+        With `at_least_one` the first batch is given whatever its size. Release what is returned.
+        """
+        if offset < self.log_start_offset or offset > self.segments[-1].next_offset:
+            raise self._out_of_range(offset)
+        slices: list[FileSlice] = []
+        if offset >= limit.offset:
+            return Slices(slices, 0)
+        place = bisect_right(self.bases, offset) - 1
+        segment = self.segments[place]
+        position = segment.find(offset)
+        total = 0
+        while True:
+            last = segment.base_offset >= limit.segment_base_offset
+            end = limit.position if last else segment.size_bytes
+            room = max_bytes - total
+            if end - position > room:
+                end = self._cut(segment, position, position + room, at_least_one and not total)
+                last = True
+            elif last:
+                segment.remember(limit.offset, end)
+            if end > position:
+                slices.append(FileSlice(segment, position, end - position))
+                total += end - position
+            if last or total >= max_bytes:
+                return Slices(slices, total)
+            place += 1
+            segment, position = self.segments[place], 0
+
+    def _cut(self, segment: Segment, position: int, end: int, whatever_size: bool) -> int:
+        """Where to stop so that only whole batches are given, and not more than fit."""
+        boundary, next_offset = segment.boundary_within(position, end)
+        if boundary > end and not whatever_size:
+            return position
+        segment.remember(next_offset, boundary)
+        return boundary
+
+    def locate(self, offset: int) -> LogPosition:
+        """Where the batch begins that holds `offset` (or the first one behind it)."""
+        if offset < self.log_start_offset or offset > self.segments[-1].next_offset:
+            raise self._out_of_range(offset)
+        return self.position_after(offset)
+
+    def position_after(self, offset: int) -> LogPosition:
+        """The place of a watermark: what lies before it is below `offset`."""
+        active = self.segments[-1]
+        if offset >= active.next_offset:
+            return self.end_position
+        place = max(bisect_right(self.bases, offset) - 1, 0)
+        segment = self.segments[place]
+        position = segment.find(offset)
+        return LogPosition(Offset(offset), Offset(segment.base_offset), position)
+
+    def bytes_between(self, start: LogPosition, end: LogPosition) -> int:
+        """How many bytes lie between two places; reads nothing."""
+        if start.segment_base_offset == end.segment_base_offset:
+            return max(end.position - start.position, 0)
+        if start.offset >= end.offset:
+            return 0
+        first = bisect_left(self.bases, start.segment_base_offset)
+        last = bisect_left(self.bases, end.segment_base_offset)
+        between = sum(segment.size_bytes for segment in self.segments[first:last])
+        return between - start.position + end.position
+
+    def offset_for_timestamp(self, timestamp: int) -> FoundRecord | None:
+        """Offset, timestamp and leader epoch of the first record that is at least so new."""
+        for segment in self.segments:
+            if segment.next_offset <= self.log_start_offset:
+                continue
+            if segment.largest_timestamp < timestamp:
+                continue
+            found = self._find_in(segment, timestamp)
+            if found is not None:
+                return found
+        return None
+
+    def _find_in(self, segment: Segment, timestamp: int) -> FoundRecord | None:
+        start = segment.first_position_at_or_after(timestamp)
+        for position, header in segment.batches_from(start):
+            if header.max_timestamp < timestamp or header.last_offset < self.log_start_offset:
+                continue
+            for record in decode_records(read_batch(segment, position, header)):
+                if record.timestamp >= timestamp and record.offset >= self.log_start_offset:
+                    return record.offset, record.timestamp, header.leader_epoch
+        return None
+
+    def offset_of_max_timestamp(self) -> FoundRecord | None:
+        """Offset, timestamp and leader epoch of the first of the newest records."""
+        newest: Segment | None = None
+        for segment in self.segments:
+            if segment.next_offset > self.log_start_offset and (
+                newest is None or segment.largest_timestamp > newest.largest_timestamp
+            ):
+                newest = segment
+        if newest is None or newest.largest_timestamp < 0:
+            return None
+        return self._find_in(newest, newest.largest_timestamp)
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """The largest epoch up to `epoch` and its end offset; (-1, -1) where unknown."""
+        return self.epochs.end_offset_for(epoch, self.segments[-1].next_offset)
+
+    def _out_of_range(self, offset: int) -> KafkaError:
+        return KafkaError(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"offset {offset} of {self.topic_partition} is not within"
+            f" {self.log_start_offset} and {self.log_end_offset}",
+        )
+
+
+def read_batch(segment: Segment, position: int, header: BatchHeader) -> bytes:
+    """The bytes of one stored batch."""
+    file = segment.log_file
+    fd = file.pin()
+    try:
+        return segment.disk.pread(fd, header.size_bytes, position)
+    finally:
+        file.unpin()

@@ -1,0 +1,426 @@
+"""The keeping of a log: rolling, flushing, retention, truncation, closing, deleting.
+
+A roll seals the active segment: its indexes and a snapshot of the producers are written, and synced
+by the next flush. Truncation drops whole segments from the end before it cuts one, and retention
+drops them from the start, so a crash at any step leaves a log without a hole. Deleted files are
+renamed at once and unlinked off the loop, after a delay and when no reader holds them.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import NoReturn
+from uuid import UUID
+
+from tidelog.errors import ErrorCode, KafkaError, StorageError
+from tidelog.model import LogPosition
+from tidelog.protocol.batches import BatchHeader
+from tidelog.storage.checkpoint import write_plainly
+from tidelog.storage.flush import FlushPlan, FlushState
+from tidelog.storage.index import DISK_FULL
+from tidelog.storage.log_config import LogConfig
+from tidelog.storage.log_read import LogReader
+from tidelog.storage.producers import ProducerStates
+from tidelog.storage.recovery import (
+    Opened,
+    Opening,
+    create_segment,
+    reload_producers,
+    snapshot_offsets,
+)
+from tidelog.storage.retention import (
+    Moment,
+    RetentionPace,
+    RetentionRules,
+    count_below,
+    count_expired,
+    count_oversize,
+)
+from tidelog.storage.segment import LARGEST_RELATIVE_OFFSET, Segment, unlink_quietly
+from tidelog.storage.snapshots import encode_snapshot, snapshot_path
+
+logger = logging.getLogger(__name__)
+
+
+class LogOfflineError(KafkaError, StorageError):
+    """The disk failed under the log: nothing more is written to it until a restart."""
+
+
+class LogUpkeep(LogReader):
+    """A log's files over time."""
+
+    __slots__ = (
+        "_context",
+        "_flush",
+        "_offline",
+        "_pace",
+        "_roll_ms",
+        "_snapshot_offset",
+        "closed",
+        "config",
+        "directory",
+        "last_flush_ms",
+        "producers",
+        "topic_id",
+        "truncated_bytes",
+    )
+
+    topic_id: UUID
+
+    def __init__(self, opening: Opening, opened: Opened, config: LogConfig) -> None:
+        context = opening.context
+        self.directory = opening.directory
+        self.config = config
+        self.segments = opened.segments
+        self.bases = [segment.base_offset for segment in opened.segments]
+        self.log_start_offset = opened.log_start_offset
+        self.producers: ProducerStates = opened.producers
+        self.epochs = opened.epochs
+        self.truncated_bytes = opened.truncated_bytes
+        self.last_flush_ms = context.clock.wall_ms()
+        self.closed = False
+        self._context = context
+        self._offline: OSError | None = None
+        self._pace = RetentionPace()
+        self._flush = FlushState(context.disk, opened.recovery_point)
+        self._flush.epochs_written(opened.epochs_written)
+        self._flush.directory_changed(opening.directory)
+        self._snapshot_offset = -1
+        self._roll_ms = self._draw_roll_ms()
+
+    def created_in(self, parent: str) -> None:
+        """The log is new: the entry of its directory in the parent is yet to be synced."""
+        self._flush.directory_changed(self.directory, parent)
+
+    # Rolling
+
+    def _segment_for(self, headers: list[BatchHeader], size_bytes: int, now_ms: int) -> Segment:
+        """The segment that the batches go to, after rolling where that is due."""
+        active = self.segments[-1]
+        config = self.config
+        if active.size_bytes + size_bytes > config.segment_bytes:
+            if size_bytes > config.segment_bytes:
+                raise KafkaError(
+                    ErrorCode.RECORD_LIST_TOO_LARGE,
+                    f"{size_bytes} bytes do not fit into a segment of {config.segment_bytes}",
+                )
+            due = True
+        else:
+            offsets = active.next_offset - active.base_offset
+            for header in headers:
+                offsets += header.last_offset_delta + 1
+            due = (
+                offsets - 1 > LARGEST_RELATIVE_OFFSET
+                or self._indexes_full(active)
+                or self._waited_ms(active, headers[-1].max_timestamp, now_ms) > self._roll_ms
+            )
+        if due and active.size_bytes:
+            self._roll()
+            return self.segments[-1]
+        return active
+
+    def _indexes_full(self, segment: Segment) -> bool:
+        limit = self.config.segment_index_bytes
+        return segment.offsets.size_bytes + 8 > limit or segment.times.size_bytes + 12 > limit
+
+    @staticmethod
+    def _waited_ms(segment: Segment, timestamp: int, now_ms: int) -> int:
+        """How long a segment has been filling, by its records' clock where they have one."""
+        if segment.first_timestamp >= 0:
+            return timestamp - segment.first_timestamp
+        return now_ms - segment.created_ms
+
+    def roll_if_due(self, now_ms: int) -> bool:
+        """Seal the active segment where `segment.ms` has passed without a batch to show it."""
+        active = self.segments[-1]
+        if not active.size_bytes or self.offline:
+            return False
+        if self._waited_ms(active, now_ms, now_ms) <= self._roll_ms:
+            return False
+        self._roll()
+        return True
+
+    def _draw_roll_ms(self) -> int:
+        jitter = self.config.segment_jitter_ms
+        return self.config.segment_ms - (self._context.random.below(jitter) if jitter > 0 else 0)
+
+    def _roll(self) -> None:
+        active = self.segments[-1]
+        try:
+            indexes = active.write_indexes()
+            self._write_snapshot()
+            segment = create_segment(self._context, self.directory, active.next_offset)
+        except OSError as error:
+            self._refuse_or_fail(error)
+        self._flush.sealed(active, indexes)
+        self._flush.directory_changed(self.directory)
+        self._add_segment(segment)
+
+    def _add_segment(self, segment: Segment) -> None:
+        self.segments.append(segment)
+        self.bases.append(segment.base_offset)
+        self._roll_ms = self._draw_roll_ms()
+
+    def _write_snapshot(self) -> None:
+        end_offset = self.log_end_offset
+        self.producers.end_offset = end_offset
+        path = snapshot_path(self.directory, end_offset)
+        write_plainly(self._context.disk, path, encode_snapshot(self.producers))
+        self._flush.wrote_snapshot(self._context.files.file(path))
+        self._snapshot_offset = end_offset
+
+    # Faults
+
+    @property
+    def offline(self) -> bool:
+        """True once the disk has failed under this log."""
+        return self._offline is not None
+
+    def _refuse_or_fail(self, error: OSError) -> NoReturn:
+        """A full disk is a passing refusal, any other fault is not."""
+        if error.errno in DISK_FULL:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        self._fail(error)
+
+    def _fail(self, error: OSError) -> NoReturn:
+        """The disk has failed: nothing that was not synced can be relied on any more."""
+        if self._offline is None:
+            self._offline = error
+            logger.error("log offline directory=%s error=%s", self.directory, error)
+            self._context.on_offline(self.directory, error)
+        raise self._offline_error() from error
+
+    def _offline_error(self) -> LogOfflineError:
+        return LogOfflineError(
+            ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory} is offline: {self._offline}"
+        )
+
+    # Flushing
+
+    @property
+    def flushed_offset(self) -> int:
+        """Everything below is on disk for good; the recovery point."""
+        return self._flush.flushed_offset
+
+    @property
+    def unflushed_messages(self) -> int:
+        return self.segments[-1].next_offset - self._flush.flushed_offset
+
+    def flush_due(self, now_ms: int) -> bool:
+        """True where `flush.messages`, `flush.ms` or a sealed segment asks for a flush."""
+        unflushed = self.unflushed_messages
+        if not unflushed or self.offline:
+            return False
+        return (
+            unflushed >= self.config.flush_messages
+            or now_ms - self.last_flush_ms >= self.config.flush_ms
+            or self._flush.flushed_offset < self.bases[-1]
+        )
+
+    def flush_plan(self) -> FlushPlan:
+        """What to sync now: run it off the loop, then hand it to `flushed`, whatever came of it."""
+        if self._offline is not None:
+            raise self._offline_error()
+        try:
+            return self._flush.plan(self.log_end_offset, self.epochs, self.directory)
+        except OSError as error:
+            self._fail(error)
+
+    def flushed(self, plan: FlushPlan) -> None:
+        """Take the outcome of a plan; raises where it failed, and moves nothing then."""
+        plan.release()
+        if self.closed:
+            return
+        if plan.sync_error is not None:
+            self._fail(plan.sync_error)
+        if plan.refused is not None:
+            self._refuse_or_fail(plan.refused)
+        self._flush.done(plan)
+        self.last_flush_ms = self._context.clock.wall_ms()
+
+    # Leader epochs and transactions
+
+    def assign_epoch_start(self, leader_epoch: int) -> None:
+        """This broker leads from here on in a new epoch."""
+        self.epochs.assign(leader_epoch, self.log_end_offset)
+
+    @property
+    def first_unstable_offset(self) -> LogPosition | None:
+        """Where the first transaction begins that readers of committed data must not pass."""
+        offset = self.producers.first_unstable_offset
+        if offset < 0:
+            return None
+        known = self.producers.position_of(offset)
+        if known is not None and offset >= self.log_start_offset:
+            return known
+        return self.position_after(max(offset, self.log_start_offset))
+
+    def high_watermark_moved(self, high_watermark: int) -> None:
+        """Transactions whose markers are below the watermark are decided for readers."""
+        self.producers.high_watermark_moved(high_watermark)
+
+    def aborted_transactions(self, start: int, end: int) -> list[tuple[int, int]]:
+        """Producer id and first offset of the aborted transactions that touch [start, end)."""
+        found = []
+        for segment in self.segments:
+            if segment.next_offset <= start:
+                continue
+            for entry in segment.aborted.entries:
+                if entry.last_offset >= start and entry.first_offset < end:
+                    found.append((entry.producer_id, entry.first_offset))
+                if entry.last_stable_offset >= end:
+                    return found
+        return found
+
+    # Retention
+
+    def advance_log_start(self, offset: int) -> None:
+        """Records below `offset` are gone for readers; their segments follow with retention."""
+        if offset > self.log_end_offset:
+            raise self._out_of_range(offset)
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            self.epochs.truncate_from_start(offset)
+            self.producers.drop_transactions_before(offset)
+
+    def apply_retention(self, now_ms: int, high_watermark: int) -> int:
+        """Delete what age, size and the log's start let go of; how many segments went."""
+        if self.offline:
+            return 0
+        config = self.config
+        self.producers.expire(now_ms, config.producer_id_expiration_ms)
+        rules = RetentionRules(config.retention_ms, config.retention_bytes, config.cleanup_delete)
+        moment = Moment(now_ms, self._context.clock.monotonic(), high_watermark)
+        expired = count_expired(self.segments, rules, moment, self._pace.allowed(moment))
+        if expired:
+            self._pace.deleted(moment)
+            self._delete_first(expired, "age")
+        oversize = count_oversize(self.segments, rules, high_watermark)
+        self._delete_first(oversize, "size")
+        below = count_below(self.segments, self.log_start_offset)
+        self._delete_first(below, "log start offset")
+        return expired + oversize + below
+
+    def _delete_first(self, count: int, reason: str) -> None:
+        if not count:
+            return
+        if count == len(self.segments):
+            self._roll()
+        removed = self.segments[:count]
+        del self.segments[:count]
+        del self.bases[:count]
+        self.advance_log_start(self.bases[0])
+        logger.info(
+            "deleting segments partition=%s count=%d reason=%s log_start_offset=%d",
+            self.topic_partition,
+            count,
+            reason,
+            self.log_start_offset,
+        )
+        for segment in removed:
+            self._retire(segment)
+        self._drop_snapshots(below=self.bases[0])
+
+    def _retire(self, segment: Segment) -> None:
+        self._flush.forget(segment)
+        delay_s = self.config.file_delete_delay_ms / 1000
+        try:
+            segment.retire(lambda unlink: self._context.run_later(delay_s, unlink))
+        except OSError as error:
+            self._fail(error)
+        self._flush.directory_changed(self.directory)
+
+    def _drop_snapshots(self, below: int) -> None:
+        disk = self._context.disk
+        for offset in snapshot_offsets(disk, self.directory):
+            if offset < below:
+                unlink_quietly(disk, snapshot_path(self.directory, offset))
+
+    # Truncation
+
+    def truncate_to(self, offset: int) -> None:
+        """Cut the log so that it ends at `offset`, or before the batch that holds it."""
+        if offset >= self.log_end_offset:
+            return
+        if offset < self.bases[0]:
+            self.truncate_fully_and_start_at(offset)
+            return
+        while len(self.segments) > 1 and self.bases[-1] > offset:
+            self._retire(self.segments.pop())
+            self.bases.pop()
+        active = self.segments[-1]
+        try:
+            place = active.find(offset)
+            end = offset
+            for position, header in active.batches_from(place):
+                if position == place:
+                    end = min(offset, header.base_offset)
+                break
+            active.truncate_to(place, end)
+        except OSError as error:
+            self._fail(error)
+        self._flush.wrote(active)
+        self._after_truncation(end)
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Drop everything; the log is empty and begins at `offset`."""
+        while self.segments:
+            self._retire(self.segments.pop())
+            self.bases.pop()
+        try:
+            self._add_segment(create_segment(self._context, self.directory, offset))
+        except OSError as error:
+            self._fail(error)
+        self.log_start_offset = offset
+        self._after_truncation(offset)
+
+    def _after_truncation(self, end: int) -> None:
+        self._flush.truncated(end)
+        self.log_start_offset = min(self.log_start_offset, end)
+        self.epochs.truncate_from_end(end)
+        try:
+            reload_producers(self._context.disk, self.directory, self.segments, self.producers)
+        except OSError as error:
+            self._fail(error)
+
+    # The end
+
+    def reconfigure(self, config: LogConfig) -> None:
+        self.config = config
+        self._roll_ms = self._draw_roll_ms()
+
+    def close(self) -> None:
+        """Flush everything and let go of the files. Blocks; raises where something was not kept."""
+        if self.closed:
+            return
+        try:
+            if self._offline is not None:
+                raise self._offline_error()
+            self._flush.sealed(self.segments[-1], self.segments[-1].write_indexes())
+            self._write_snapshot()
+            plan = self.flush_plan()
+            plan.run()
+            self.flushed(plan)
+        except OSError as error:
+            raise StorageError(f"{self.directory} was not closed cleanly: {error}") from error
+        finally:
+            self.closed = True
+            for segment in self.segments:
+                segment.close()
+
+    def delete(self) -> None:
+        """Give the directory a name that is not a partition's; unlink it off the loop."""
+        disk = self._context.disk
+        self.closed = True
+        for segment in self.segments:
+            segment.close()
+        target = f"{self.directory}.{self._context.random.uuid().hex}-delete"
+        disk.rename(self.directory, target)
+        delay_s = self.config.file_delete_delay_ms / 1000
+
+        def remove() -> None:
+            for name in disk.list_dir(target):
+                unlink_quietly(disk, f"{target}/{name}")
+            disk.remove_dir(target)
+
+        self._context.run_later(delay_s, remove)

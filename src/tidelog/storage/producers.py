@@ -1,0 +1,326 @@
+"""What a log remembers of its idempotent and transactional producers (KIP-98, KIP-360).
+
+Per producer id: its epoch, its last five batches (so that a retry of any of them is answered with
+the offsets of the first try), the epoch of its transaction coordinator, and the first offset of its
+open transaction. Checks run before a batch is written, changes after it.
+
+A producer that is not known may begin with any sequence, since its state may have expired; a new
+epoch begins with 0. After a batch was refused for a reason that passes (a full disk), the batches
+that its producer had already sent behind it get the same error, not OUT_OF_ORDER_SEQUENCE_NUMBER:
+clients answer that one by a new epoch, and duplicates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.model import LogPosition, Offset
+from tidelog.protocol.batches import BatchHeader
+
+BATCHES_KEPT = 5
+_SEQUENCE_LAST = 2**31 - 1
+_REFUSED_MAX = 10_000
+
+
+@dataclass(slots=True)
+class ProducerBatch:
+    """One of a producer's last batches."""
+
+    first_sequence: int
+    last_sequence: int
+    first_offset: int
+    last_offset: int
+    timestamp: int
+
+
+@dataclass(slots=True)
+class ProducerState:
+    """One producer on one partition."""
+
+    producer_id: int
+    epoch: int = -1
+    batches: list[ProducerBatch] = field(default_factory=list)
+    coordinator_epoch: int = -1
+    last_timestamp: int = -1
+    transaction_first_offset: int = -1
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else -1
+
+    def duplicate_of(self, header: BatchHeader) -> ProducerBatch | None:
+        """The earlier batch that this one repeats."""
+        if header.producer_epoch != self.epoch:
+            return None
+        first, last = header.base_sequence, header.last_sequence
+        for batch in self.batches:
+            if batch.first_sequence == first and batch.last_sequence == last:
+                return batch
+        return None
+
+    def add(self, header: BatchHeader) -> None:
+        if header.producer_epoch != self.epoch:
+            self.epoch = header.producer_epoch
+            self.batches = []
+        batches = self.batches
+        if len(batches) >= BATCHES_KEPT:
+            del batches[0]
+        last_offset = header.base_offset + header.last_offset_delta
+        batches.append(
+            ProducerBatch(
+                header.base_sequence,
+                header.last_sequence,
+                header.base_offset,
+                last_offset,
+                header.max_timestamp,
+            )
+        )
+        self.last_timestamp = header.max_timestamp
+
+
+@dataclass(slots=True)
+class EndMarker:
+    """A control record that ends a transaction, with the batch that carries it."""
+
+    header: BatchHeader
+    committed: bool
+    coordinator_epoch: int
+    # 2 and above: the marker's epoch must be above that of the data it closes (KIP-1228).
+    transaction_version: int = 0
+
+
+@dataclass(slots=True)
+class CompletedTransaction:
+    """A transaction whose marker was written."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    aborted: bool
+
+
+class ProducerStates:
+    """The producers of one log."""
+
+    __slots__ = ("_open", "_refused", "_undecided", "end_offset", "states")
+
+    def __init__(self) -> None:
+        self.states: dict[int, ProducerState] = {}
+        # The log's end as far as these states have seen it; what a snapshot file is named by.
+        self.end_offset = 0
+        # First offset of each open transaction, in the order of the log.
+        self._open: dict[int, LogPosition | None] = {}
+        # Marker offsets of ended transactions above the high watermark, by their first offset.
+        self._undecided: dict[int, tuple[int, LogPosition | None]] = {}
+        self._refused: dict[int, tuple[int, int, ErrorCode]] = {}
+
+    # Checks, before the write
+
+    def check(self, header: BatchHeader, *, from_client: bool = True) -> ProducerBatch | None:
+        """Raise KafkaError unless the batch may follow; the first try where it is a repetition."""
+        state = self.states.get(header.producer_id)
+        if self._refused and from_client:
+            self._check_refused(header, state)
+        if state is None:
+            return None
+        if from_client:
+            duplicate = state.duplicate_of(header)
+            if duplicate is not None:
+                return duplicate
+        if header.producer_epoch < state.epoch:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"producer {header.producer_id} has epoch {state.epoch},"
+                f" the batch has {header.producer_epoch}",
+            )
+        if from_client:
+            _check_sequence(header, state)
+        if state.transaction_first_offset >= 0 and not header.is_transactional:
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"producer {header.producer_id} has a transaction open since offset"
+                f" {state.transaction_first_offset}; the batch is not transactional",
+            )
+        return None
+
+    def check_marker(self, marker: EndMarker) -> None:
+        """Raise KafkaError where a transaction marker is late or its coordinator deposed."""
+        header = marker.header
+        state = self.states.get(header.producer_id)
+        if state is None:
+            return
+        epoch = header.producer_epoch
+        late = epoch < state.epoch
+        if marker.transaction_version >= 2 and state.transaction_first_offset >= 0:
+            late = epoch <= state.epoch
+        if late:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"marker of producer {header.producer_id} has epoch {epoch},"
+                f" its data {state.epoch}",
+            )
+        if marker.coordinator_epoch < state.coordinator_epoch:
+            raise KafkaError(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"coordinator epoch {marker.coordinator_epoch} is older than"
+                f" {state.coordinator_epoch}",
+            )
+
+    def refuse(self, header: BatchHeader, code: ErrorCode) -> None:
+        """Remember that a batch was refused for a passing reason, for those sent behind it."""
+        refused = self._refused
+        if len(refused) >= _REFUSED_MAX and header.producer_id not in refused:
+            del refused[next(iter(refused))]
+        known = refused.get(header.producer_id)
+        if known is None or known[0] != header.producer_epoch:
+            refused[header.producer_id] = (header.producer_epoch, header.base_sequence, code)
+
+    def _check_refused(self, header: BatchHeader, state: ProducerState | None) -> None:
+        refused = self._refused.get(header.producer_id)
+        if refused is None or refused[0] != header.producer_epoch:
+            return
+        if header.base_sequence == refused[1]:
+            return
+        if state is not None and state.epoch == header.producer_epoch:
+            if state.duplicate_of(header) is not None:
+                return
+            if _follows(state.last_sequence, header.base_sequence):
+                return
+        raise KafkaError(
+            refused[2],
+            f"sequence {header.base_sequence} of producer {header.producer_id} follows"
+            f" {refused[1]}, which was refused",
+        )
+
+    # Changes, after the write
+
+    def update(self, header: BatchHeader, position: LogPosition | None = None) -> None:
+        """Take a written data batch into account; `position` is where it begins."""
+        producer_id = header.producer_id
+        state = self.states.get(producer_id)
+        if state is None:
+            state = self.states[producer_id] = ProducerState(producer_id)
+        state.add(header)
+        if header.is_transactional and state.transaction_first_offset < 0:
+            state.transaction_first_offset = header.base_offset
+            self._open[header.base_offset] = position
+        if self._refused:
+            self._refused.pop(producer_id, None)
+
+    def end_transaction(self, marker: EndMarker) -> CompletedTransaction | None:
+        """Take a written marker into account; the transaction that it ended, if one was open."""
+        header = marker.header
+        producer_id = header.producer_id
+        state = self.states.get(producer_id)
+        if state is None:
+            state = self.states[producer_id] = ProducerState(producer_id)
+        if header.producer_epoch != state.epoch:
+            state.epoch = header.producer_epoch
+            state.batches = []
+        state.coordinator_epoch = marker.coordinator_epoch
+        state.last_timestamp = header.max_timestamp
+        first_offset = state.transaction_first_offset
+        if first_offset < 0:
+            return None
+        state.transaction_first_offset = -1
+        self._undecided[first_offset] = (header.base_offset, self._open.pop(first_offset, None))
+        return CompletedTransaction(
+            producer_id, first_offset, header.base_offset, not marker.committed
+        )
+
+    def high_watermark_moved(self, high_watermark: int) -> None:
+        """Ended transactions whose marker is below the watermark no longer hold readers back."""
+        if not self._undecided:
+            return
+        for first_offset, (marker_offset, _) in list(self._undecided.items()):
+            if marker_offset < high_watermark:
+                del self._undecided[first_offset]
+
+    # Queries
+
+    @property
+    def first_unstable_offset(self) -> int:
+        """The first offset of any transaction that is open or not decided for readers; -1 none."""
+        first = min(self._open, default=-1)
+        if self._undecided:
+            undecided = min(self._undecided)
+            return undecided if first < 0 else min(first, undecided)
+        return first
+
+    def position_of(self, first_offset: int) -> LogPosition | None:
+        """Where a transaction begins, if that is known without searching."""
+        if first_offset in self._open:
+            return self._open[first_offset]
+        undecided = self._undecided.get(first_offset)
+        return None if undecided is None else undecided[1]
+
+    def last_stable_offset_after(self, completed: CompletedTransaction) -> int:
+        """The first offset that is still open once `completed` is; behind its marker if none."""
+        others = [offset for offset in self._open if offset != completed.first_offset]
+        return min(others, default=completed.last_offset + 1)
+
+    @property
+    def open_transactions(self) -> list[ProducerState]:
+        return [state for state in self.states.values() if state.transaction_first_offset >= 0]
+
+    def __iter__(self) -> Iterator[ProducerState]:
+        return iter(self.states.values())
+
+    def __len__(self) -> int:
+        return len(self.states)
+
+    # Maintenance
+
+    def restore(self, states: list[ProducerState], end_offset: int) -> None:
+        """Begin again from a snapshot."""
+        self.clear(end_offset)
+        for state in states:
+            self.states[state.producer_id] = state
+            if state.transaction_first_offset >= 0:
+                self._open[Offset(state.transaction_first_offset)] = None
+
+    def clear(self, end_offset: int) -> None:
+        self.states.clear()
+        self._open.clear()
+        self._undecided.clear()
+        self._refused.clear()
+        self.end_offset = end_offset
+
+    def expire(self, now_ms: int, expiration_ms: int) -> int:
+        """Forget producers without a sign of life; open transactions are kept. How many went."""
+        expired = [
+            state.producer_id
+            for state in self.states.values()
+            if state.transaction_first_offset < 0 and now_ms - state.last_timestamp >= expiration_ms
+        ]
+        for producer_id in expired:
+            del self.states[producer_id]
+        return len(expired)
+
+    def drop_transactions_before(self, log_start_offset: int) -> None:
+        """Data below the log's start is gone, and with it the transactions that began there."""
+        for first_offset in [offset for offset in self._undecided if offset < log_start_offset]:
+            del self._undecided[first_offset]
+
+
+def _follows(last_sequence: int, sequence: int) -> bool:
+    return sequence == last_sequence + 1 or (sequence == 0 and last_sequence == _SEQUENCE_LAST)
+
+
+def _check_sequence(header: BatchHeader, state: ProducerState) -> None:
+    if header.producer_epoch != state.epoch:
+        if header.base_sequence != 0 and state.epoch != -1:
+            raise KafkaError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"producer {header.producer_id} begins epoch {header.producer_epoch} with"
+                f" sequence {header.base_sequence}, not 0",
+            )
+        return
+    if not _follows(state.last_sequence, header.base_sequence):
+        raise KafkaError(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"producer {header.producer_id} sent sequence {header.base_sequence} after"
+            f" {state.last_sequence}",
+        )

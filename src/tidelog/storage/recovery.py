@@ -1,0 +1,357 @@
+"""Opening a log: what is on disk becomes segments, producer states and leader epochs.
+
+After a clean stop the files are taken as they are, save that indexes must fit their logs. After any
+other stop every segment from the one that holds the recovery point on is walked batch by batch with
+its checksums; the log ends before the first batch that is bad or missing, whatever lies behind,
+so that what is kept is the longest valid prefix. Indexes, aborted transactions, producer states and
+leader epochs of what was walked are made anew. Doing it twice gives the same as doing it once.
+
+Left-overs of deletions and of unfinished replacements (`.deleted`, `.tmp`, `.cleaned`, `.swap`) are
+unlinked. Everything here blocks: it runs before the log is served.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from bisect import bisect_right
+from dataclasses import dataclass, field
+
+from tidelog.errors import ProtocolError, StorageError
+from tidelog.host.disk import Disk
+from tidelog.protocol.batches import (
+    BatchHeader,
+    control_coordinator_epoch,
+    control_record_type,
+    decode_records,
+)
+from tidelog.storage.checkpoint import read_bytes
+from tidelog.storage.epochs import LeaderEpochs
+from tidelog.storage.file_cache import OpenFile
+from tidelog.storage.log_read import read_batch
+from tidelog.storage.producers import EndMarker, ProducerStates
+from tidelog.storage.scan import Extent, walk
+from tidelog.storage.segment import LogContext, Segment
+from tidelog.storage.snapshots import SUFFIX, decode_snapshot, snapshot_path
+from tidelog.storage.transaction_index import AbortedTransaction
+
+logger = logging.getLogger(__name__)
+
+_SEGMENT_NAME = re.compile(r"(\d{20})\.log")
+_LEFT_OVER = (".deleted", ".tmp", ".cleaned", ".swap")
+_COMMIT = 1
+
+
+@dataclass(slots=True)
+class Opening:
+    """What is known of a log before its files are looked at."""
+
+    directory: str
+    context: LogContext
+    clean: bool
+    recovery_point: int
+    log_start_offset: int
+    index_interval_bytes: int
+
+
+@dataclass(slots=True)
+class Opened:
+    """A log's content after recovery."""
+
+    segments: list[Segment]
+    log_start_offset: int
+    recovery_point: int
+    producers: ProducerStates = field(default_factory=ProducerStates)
+    epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
+    truncated_bytes: int = 0
+    # How many changes of the leader epochs the file on disk knows of.
+    epochs_written: int = -1
+
+
+def load(opening: Opening) -> Opened:
+    """Read and, where the last stop was not clean, repair a log."""
+    disk, directory = opening.context.disk, opening.directory
+    names = disk.list_dir(directory)
+    _remove_left_overs(disk, directory, names)
+    bases = sorted(int(match[1]) for name in names if (match := _SEGMENT_NAME.fullmatch(name)))
+    segments = [_open_segment(opening, base) for base in bases]
+    walked_from = _first_to_walk(opening, segments)
+    for segment in segments[:walked_from]:
+        if not _resume(segment):
+            segment.rebuild_indexes("it does not fit its log", opening.index_interval_bytes)
+    truncated = _recover(opening, segments, walked_from)
+    log_end = segments[-1].next_offset if segments else 0
+    if not segments or log_end < opening.log_start_offset:
+        segments = _start_again(opening, segments)
+    opened = Opened(
+        segments,
+        max(opening.log_start_offset, segments[0].base_offset),
+        segments[-1].next_offset,
+        truncated_bytes=truncated,
+    )
+    if not opening.clean:
+        disk.sync_dir(directory)
+    walked_base = bases[walked_from] if walked_from < len(bases) else None
+    _load_epochs(opening, opened, walked_base)
+    _load_producers(opening, opened, walked_base)
+    return opened
+
+
+def _first_to_walk(opening: Opening, segments: list[Segment]) -> int:
+    """The first segment whose bytes may not be as they were written."""
+    if not segments:
+        return 0
+    if opening.clean:
+        # A marker of a clean stop is believed only as far as the last batch is whole.
+        return len(segments) if _resume(segments[-1]) else len(segments) - 1
+    place = bisect_right([segment.base_offset for segment in segments], opening.recovery_point)
+    return max(place - 1, 0)
+
+
+def _remove_left_overs(disk: Disk, directory: str, names: list[str]) -> None:
+    for name in names:
+        if name.endswith(_LEFT_OVER):
+            disk.unlink(f"{directory}/{name}")
+
+
+def _start_again(opening: Opening, segments: list[Segment]) -> list[Segment]:
+    """Nothing usable at or above the log's start: an empty log that begins there."""
+    for segment in segments:
+        logger.warning(
+            "dropping segment below the log start segment=%s log_start_offset=%d",
+            segment.log_file.path,
+            opening.log_start_offset,
+        )
+        _drop(segment)
+    return [create_segment(opening.context, opening.directory, opening.log_start_offset)]
+
+
+def create_segment(context: LogContext, directory: str, base_offset: int) -> Segment:
+    """A new, empty segment with its log file; what lies under its names from before is emptied."""
+    segment = Segment(context, directory, base_offset)
+    file = segment.log_file
+    fd = file.pin()
+    try:
+        context.disk.truncate(fd, 0)
+    finally:
+        file.unpin()
+    segment.aborted.reset()
+    return segment
+
+
+def _drop(segment: Segment) -> None:
+    segment.close()
+    for path in segment.paths():
+        if segment.disk.exists(path):
+            segment.disk.unlink(path)
+
+
+# Segments
+
+
+def _open_segment(opening: Opening, base_offset: int) -> Segment:
+    """A segment from its files, its indexes as they are."""
+    disk = opening.context.disk
+    segment = Segment(opening.context, opening.directory, base_offset)
+    segment.size_bytes = disk.file_size(segment.log_file.path)
+    segment.created_ms = disk.modified_ms(segment.log_file.path)
+    for index in (segment.offsets, segment.times):
+        index.load(disk.file_size(index.path) if disk.exists(index.path) else 0)
+    return segment
+
+
+def _resume(segment: Segment) -> bool:
+    """Find the end of a segment from its last index entry; False where an index must be wrong."""
+    entry, time = segment.offsets.last(), segment.times.last()
+    if segment.size_bytes and time is None:
+        return False
+    start, relative = (0, 0) if entry is None else (entry[1], entry[0])
+    if not 0 <= start <= segment.size_bytes or relative < 0:
+        return False
+    end = start
+    for position, header in segment.batches_from(start):
+        if position == start and start and header.last_offset - segment.base_offset != relative:
+            return False
+        if header.max_timestamp > segment.largest_timestamp:
+            segment.largest_timestamp = header.max_timestamp
+            segment.largest_timestamp_offset = header.last_offset
+        segment.next_offset = header.last_offset + 1
+        end = position + header.size_bytes
+    if end != segment.size_bytes:
+        return False
+    if time is not None:
+        if time[1] < 0 or time[1] + segment.base_offset >= segment.next_offset:
+            return False
+        if time[0] > segment.largest_timestamp:
+            segment.largest_timestamp = time[0]
+            segment.largest_timestamp_offset = time[1] + segment.base_offset
+    segment.resume_after(end - start)
+    return True
+
+
+def _recover(opening: Opening, segments: list[Segment], first: int) -> int:
+    """Walk what may not have reached the disk whole; cut the log at the first bad batch."""
+    expected: int | None = None
+    truncated = 0
+    for place in range(first, len(segments)):
+        segment = segments[place]
+        # Segments that were not synced follow each other without a gap: the cleaner, which makes
+        # gaps, keeps below the recovery point.
+        if expected is not None and segment.base_offset != expected:
+            return truncated + _drop_from(segments, place, f"it does not begin at {expected}")
+        bad_bytes = _recover_segment(opening, segment)
+        truncated += bad_bytes
+        expected = segment.next_offset
+        if bad_bytes:
+            return truncated + _drop_from(segments, place + 1, "it lies behind a hole")
+    return truncated
+
+
+def _recover_segment(opening: Opening, segment: Segment) -> int:
+    """Walk one segment with checksums, rebuild its indexes, cut it; how many bytes went."""
+    size = segment.size_bytes
+    file, disk = segment.log_file, segment.disk
+    segment.reset()
+    segment.aborted.reset()
+    fd = file.pin()
+    try:
+        extent = Extent(disk, fd, 0, size, segment.base_offset)
+        for _, header in walk(extent, verify=True):
+            segment.note(header, header.size_bytes, opening.index_interval_bytes)
+        if segment.size_bytes < size:
+            disk.truncate(fd, segment.size_bytes)
+            logger.warning(
+                "cut off an invalid tail segment=%s position=%d bytes=%d next_offset=%d",
+                file.path,
+                segment.size_bytes,
+                size - segment.size_bytes,
+                segment.next_offset,
+            )
+        disk.fdatasync(fd)
+    finally:
+        file.unpin()
+    for index in segment.write_indexes():
+        sync(disk, index)
+    return size - segment.size_bytes
+
+
+def sync(disk: Disk, file: OpenFile) -> None:
+    """Sync one file. Blocks."""
+    fd = file.pin()
+    try:
+        disk.fdatasync(fd)
+    finally:
+        file.unpin()
+
+
+def _drop_from(segments: list[Segment], place: int, reason: str) -> int:
+    dropped = 0
+    for segment in segments[place:]:
+        logger.warning("dropping segment=%s reason=%s", segment.log_file.path, reason)
+        dropped += segment.size_bytes
+        _drop(segment)
+    del segments[place:]
+    return dropped
+
+
+# Leader epochs and producers
+
+
+def _load_epochs(opening: Opening, opened: Opened, walked_base: int | None) -> None:
+    epochs, segments = opened.epochs, opened.segments
+    known = epochs.load(opening.context.disk, opening.directory)
+    if known:
+        opened.epochs_written = epochs.changes
+    epochs.truncate_from_end(segments[-1].next_offset)
+    for segment in segments:
+        if known and (walked_base is None or segment.base_offset < walked_base):
+            continue
+        for _, header in segment.batches_from(0):
+            if header.leader_epoch > epochs.latest:
+                epochs.assign(header.leader_epoch, header.base_offset)
+    epochs.truncate_from_start(opened.log_start_offset)
+
+
+def _load_producers(opening: Opening, opened: Opened, walked_base: int | None) -> None:
+    """The aborted transactions of segments that were walked are found again by the replay, so a
+    snapshot of a later offset than the first of them is of no use."""
+    reload_producers(
+        opening.context.disk, opening.directory, opened.segments, opened.producers, walked_base
+    )
+
+
+def reload_producers(
+    disk: Disk,
+    directory: str,
+    segments: list[Segment],
+    producers: ProducerStates,
+    newest: int | None = None,
+) -> None:
+    """Begin from the newest snapshot that is whole, at most `newest`, then replay the log."""
+    log_end = segments[-1].next_offset
+    newest = log_end if newest is None else min(newest, log_end)
+    producers.clear(segments[0].base_offset)
+    for offset in reversed(snapshot_offsets(disk, directory)):
+        path = snapshot_path(directory, offset)
+        if offset > log_end:
+            disk.unlink(path)
+        elif offset <= newest:
+            try:
+                states = decode_snapshot(read_bytes(disk, path) or b"", path)
+            except StorageError as error:
+                logger.warning("passing over a producer snapshot error=%s", error)
+                disk.unlink(path)
+                continue
+            producers.restore(states, offset)
+            break
+    for segment in segments:
+        if segment.next_offset > producers.end_offset:
+            replay(segment, producers)
+    producers.end_offset = log_end
+
+
+def _is_snapshot(name: str) -> bool:
+    return len(name) == 20 + len(SUFFIX) and name.endswith(SUFFIX) and name[:20].isdigit()
+
+
+def replay(segment: Segment, producers: ProducerStates) -> None:
+    """Bring producer states up to the end of a segment, its aborted transactions included."""
+    start = segment.find(producers.end_offset)
+    indexed = {entry.last_offset for entry in segment.aborted.entries}
+    for position, header in segment.batches_from(start):
+        if header.producer_id < 0:
+            continue
+        if not header.is_control:
+            producers.update(header)
+            continue
+        marker = read_marker(read_batch(segment, position, header), header)
+        if marker is None:
+            continue
+        completed = producers.end_transaction(marker)
+        if completed is not None and completed.aborted and completed.last_offset not in indexed:
+            segment.aborted.append(
+                AbortedTransaction(
+                    completed.producer_id,
+                    completed.first_offset,
+                    completed.last_offset,
+                    producers.last_stable_offset_after(completed),
+                )
+            )
+    producers.end_offset = segment.next_offset
+
+
+def read_marker(batch: bytes | memoryview, header: BatchHeader) -> EndMarker | None:
+    """The transaction marker in a control batch; None for control records of another kind."""
+    try:
+        records = decode_records(batch)
+        if not records or control_record_type(records[0]) not in (0, 1):
+            return None
+        committed = control_record_type(records[0]) == _COMMIT
+        return EndMarker(header, committed, control_coordinator_epoch(records[0]))
+    except ProtocolError as error:
+        raise StorageError(f"control batch at offset {header.base_offset}: {error}") from error
+
+
+def snapshot_offsets(disk: Disk, directory: str) -> list[int]:
+    """The log ends that a directory has producer snapshots for, rising."""
+    return sorted(int(name[:20]) for name in disk.list_dir(directory) if _is_snapshot(name))

@@ -1,0 +1,360 @@
+"""One segment of a log: a file of record batches, its two sparse indexes, its aborted transactions.
+
+Promises: a batch is visible only when all its bytes are written; a write that a full disk cut short
+is cut off again and leaves the segment as it was; look-ups never trust an index entry without
+looking at the batch it names, and rebuild both indexes from the log when one is wrong. The log file
+is written at known positions, never in append mode.
+
+Files are named by the segment's base offset in twenty digits, as Kafka's. Times are milliseconds.
+Left out: preallocation and compaction.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from tidelog.errors import StorageError
+from tidelog.host.clock import Clock
+from tidelog.host.disk import Buffer, Disk
+from tidelog.host.random import Random
+from tidelog.protocol.batches import BatchHeader
+from tidelog.storage.file_cache import FileCache, OpenFile
+from tidelog.storage.index import DISK_FULL, IndexDamagedError, offset_index, time_index
+from tidelog.storage.scan import Extent, header_at, walk
+from tidelog.storage.transaction_index import TransactionIndex
+
+logger = logging.getLogger(__name__)
+
+LARGEST_RELATIVE_OFFSET = 2**31 - 1
+DELETED_SUFFIX = ".deleted"
+_HINTS_MAX = 16
+
+
+class DiskFullError(Exception):
+    """No room for the bytes; the file is as it was before the write."""
+
+
+@dataclass(slots=True)
+class LogContext:
+    """What a log needs of its surroundings, the same for every log of a broker."""
+
+    disk: Disk
+    clock: Clock
+    files: FileCache
+    random: Random
+    # Runs a function off the event loop after so many seconds: unlinking what was deleted.
+    run_later: Callable[[float, Callable[[], None]], None]
+    # Told once that a disk has failed under a log: the partition's path and the fault.
+    on_offline: Callable[[str, OSError], None]
+
+
+def segment_path(directory: str, base_offset: int, suffix: str) -> str:
+    """The name of a segment's file, e.g. `.../00000000000000000042.log`."""
+    return f"{directory}/{base_offset:020d}.{suffix}"
+
+
+class Segment:
+    """Batches from `base_offset` up to the next segment's."""
+
+    __slots__ = (
+        "_delete_later",
+        "_hints",
+        "_unindexed_bytes",
+        "aborted",
+        "base_offset",
+        "created_ms",
+        "directory",
+        "disk",
+        "first_timestamp",
+        "largest_timestamp",
+        "largest_timestamp_offset",
+        "log_file",
+        "next_offset",
+        "offsets",
+        "readers",
+        "size_bytes",
+        "times",
+        "truncated_to",
+        "truncations",
+    )
+
+    def __init__(self, context: LogContext, directory: str, base_offset: int) -> None:
+        files = context.files
+        self.disk = context.disk
+        self.directory = directory
+        self.base_offset = base_offset
+        self.next_offset = base_offset
+        self.size_bytes = 0
+        self.log_file = files.file(segment_path(directory, base_offset, "log"), create=True)
+        self.offsets = offset_index(files, segment_path(directory, base_offset, "index"))
+        self.times = time_index(files, segment_path(directory, base_offset, "timeindex"))
+        self.aborted = TransactionIndex(files, segment_path(directory, base_offset, "txnindex"))
+        self.largest_timestamp = -1
+        self.largest_timestamp_offset = -1
+        self.first_timestamp = -1
+        self.created_ms = context.clock.wall_ms()
+        self.readers = 0
+        self.truncations = 0
+        self.truncated_to = 0
+        self._unindexed_bytes = 0
+        self._hints: dict[int, int] | None = None
+        self._delete_later: Callable[[], None] | None = None
+
+    # Writing
+
+    def write(self, buffer: Buffer, size_bytes: int) -> None:
+        """Write whole batches behind the last one; DiskFullError leaves the file as it was."""
+        file = self.log_file
+        fd = file.pin()
+        try:
+            try:
+                written = self.disk.pwritev(fd, (buffer,), self.size_bytes)
+            except OSError as error:
+                if error.errno not in DISK_FULL:
+                    raise
+                written = -1
+            if written != size_bytes:
+                # What a full disk took of the batch must not stay: the next one starts here.
+                self.disk.truncate(fd, self.size_bytes)
+                raise DiskFullError(f"no space for {size_bytes} bytes in {file.path}")
+        finally:
+            file.unpin()
+
+    def note(self, header: BatchHeader, size_bytes: int, index_interval_bytes: int) -> None:
+        """Take a batch that was written at the end into account, and index it where due."""
+        position = self.size_bytes
+        last_offset = header.base_offset + header.last_offset_delta
+        timestamp = header.max_timestamp
+        if timestamp > self.largest_timestamp:
+            self.largest_timestamp = timestamp
+            self.largest_timestamp_offset = last_offset
+        if self.first_timestamp < 0:
+            self.first_timestamp = timestamp
+        if self._unindexed_bytes > index_interval_bytes:
+            self.offsets.append(last_offset - self.base_offset, position)
+            self._index_time()
+            self._unindexed_bytes = 0
+        self._unindexed_bytes += size_bytes
+        self.size_bytes = position + size_bytes
+        self.next_offset = last_offset + 1
+
+    def _index_time(self) -> None:
+        last = self.times.last()
+        if self.largest_timestamp >= 0 and (last is None or self.largest_timestamp > last[0]):
+            self.times.append(
+                self.largest_timestamp, self.largest_timestamp_offset - self.base_offset
+            )
+
+    def write_indexes(self) -> list[OpenFile]:
+        """Bring the index files up to date, as when the segment is sealed; what is to be synced."""
+        self._index_time()
+        files = [self.offsets.write(), self.times.write()]
+        aborted = self.aborted.write()
+        return files if aborted is None else [*files, aborted]
+
+    def resume_after(self, unindexed_bytes: int) -> None:
+        """Go on writing after a restart: so many bytes lie behind the last index entry."""
+        self._unindexed_bytes = unindexed_bytes
+        for _, header in self.batches_from(0):
+            self.first_timestamp = header.max_timestamp
+            return
+
+    def truncate_to(self, position: int, next_offset: int) -> None:
+        """Cut the segment at a batch boundary."""
+        file = self.log_file
+        fd = file.pin()
+        try:
+            self.disk.truncate(fd, position)
+        finally:
+            file.unpin()
+        relative = next_offset - self.base_offset
+        self.size_bytes = position
+        self.next_offset = next_offset
+        self.truncated_to = min(position, self.truncated_to) if self.truncations else position
+        self.truncations += 1
+        self._hints = None
+        self.offsets.truncate_to(key_below=relative, value_below=position)
+        self.times.truncate_to(value_below=relative)
+        self.aborted.truncate_to(next_offset)
+        last = self.times.last()
+        self.largest_timestamp, self.largest_timestamp_offset = -1, -1
+        if last is not None:
+            self.largest_timestamp = last[0]
+            self.largest_timestamp_offset = last[1] + self.base_offset
+        indexed = self.offsets.last()
+        start = 0 if indexed is None else indexed[1]
+        for _, header in self.batches_from(start):
+            if header.max_timestamp > self.largest_timestamp:
+                self.largest_timestamp = header.max_timestamp
+                self.largest_timestamp_offset = header.last_offset
+        self._unindexed_bytes = position - start
+        if not position:
+            self.first_timestamp = -1
+
+    # Looking up
+
+    def batches_from(
+        self, position: int, *, verify: bool = False
+    ) -> Iterator[tuple[int, BatchHeader]]:
+        """Walk the batches from a batch boundary to the end of the segment."""
+        file = self.log_file
+        fd = file.pin()
+        try:
+            extent = Extent(self.disk, fd, position, self.size_bytes, self.base_offset)
+            yield from walk(extent, verify=verify)
+        finally:
+            file.unpin()
+
+    def find(self, offset: int) -> int:
+        """Where the first batch begins whose last offset is at least `offset`; else the end."""
+        hints = self._hints
+        if hints is not None:
+            hint = hints.get(offset)
+            if hint is not None:
+                return hint
+        if offset <= self.base_offset:
+            return 0
+        if offset >= self.next_offset:
+            return self.size_bytes
+        for position, header in self.batches_from(self._floor_position(offset)):
+            if header.base_offset + header.last_offset_delta >= offset:
+                return position
+        raise StorageError(f"{self.log_file.path} has no valid batch for offset {offset}")
+
+    def boundary_within(self, start: int, end: int) -> tuple[int, int]:
+        """The last batch boundary in (start, end], or the end of the first batch, and the offset
+        that the next batch begins with."""
+        boundary = start
+        entry = self._guarded(lambda: self.offsets.floor_by_value(end))
+        if entry is not None and start < entry[1] < end and self._names_a_batch(entry):
+            boundary = entry[1]
+        next_offset = -1
+        for position, header in self.batches_from(boundary):
+            if position > start and position + header.size_bytes > end:
+                return position, header.base_offset
+            boundary = position + header.size_bytes
+            next_offset = header.last_offset + 1
+        if boundary == start:
+            raise StorageError(f"{self.log_file.path} has no valid batch at {start}")
+        return boundary, next_offset
+
+    def remember(self, offset: int, position: int) -> None:
+        """Keep in mind where a reader will go on, so that it need not search."""
+        hints = self._hints
+        if hints is None:
+            hints = self._hints = {}
+        elif len(hints) >= _HINTS_MAX and offset not in hints:
+            del hints[next(iter(hints))]
+        hints[offset] = position
+
+    def first_position_at_or_after(self, timestamp: int) -> int:
+        """A batch boundary before which no record is as new as `timestamp`."""
+        entry = self._guarded(lambda: self.times.floor_by_key(timestamp - 1))
+        if entry is None:
+            return 0
+        return self.find(min(entry[1] + self.base_offset, self.next_offset))
+
+    def _floor_position(self, offset: int) -> int:
+        relative = min(offset - self.base_offset, LARGEST_RELATIVE_OFFSET)
+        entry = self._guarded(lambda: self.offsets.floor_by_key(relative))
+        if entry is None:
+            return 0
+        if not self._names_a_batch(entry):
+            self.rebuild_indexes("an entry of the offset index names no batch")
+            entry = self.offsets.floor_by_key(relative)
+        return 0 if entry is None else entry[1]
+
+    def _names_a_batch(self, entry: tuple[int, int]) -> bool:
+        file = self.log_file
+        fd = file.pin()
+        try:
+            header = header_at(self.disk, fd, entry[1]) if entry[1] >= 0 else None
+        finally:
+            file.unpin()
+        return (
+            header is not None
+            and header.base_offset <= entry[0] + self.base_offset <= header.last_offset
+            and entry[1] + header.size_bytes <= self.size_bytes
+        )
+
+    def _guarded(self, look_up: Callable[[], tuple[int, int] | None]) -> tuple[int, int] | None:
+        try:
+            return look_up()
+        except IndexDamagedError as error:
+            self.rebuild_indexes(str(error))
+            return look_up()
+
+    def rebuild_indexes(self, reason: str, index_interval_bytes: int = 4096) -> None:
+        """Make both indexes anew from the log."""
+        logger.warning("rebuilding indexes segment=%s reason=%s", self.log_file.path, reason)
+        size = self.size_bytes
+        batches = list(self.batches_from(0))
+        self.reset()
+        for _, header in batches:
+            self.note(header, header.size_bytes, index_interval_bytes)
+        assert self.size_bytes <= size
+        self.size_bytes = size
+        self.write_indexes()
+
+    def reset(self) -> None:
+        """Forget what the batches said; `note` is called for each of them again."""
+        self.size_bytes = 0
+        self.next_offset = self.base_offset
+        self.largest_timestamp, self.largest_timestamp_offset = -1, -1
+        self.first_timestamp = -1
+        self._unindexed_bytes = 0
+        self._hints = None
+        self.offsets.clear()
+        self.times.clear()
+
+    # Life and death
+
+    def reader_left(self) -> None:
+        self.readers -= 1
+        if not self.readers and self._delete_later is not None:
+            self._delete_later()
+            self._delete_later = None
+
+    def paths(self) -> list[str]:
+        return [self.log_file.path, self.offsets.path, self.times.path, self.aborted.path]
+
+    def retire(self, schedule: Callable[[Callable[[], None]], None]) -> None:
+        """Give the files their `.deleted` names; have them unlinked when no reader is left."""
+        for file in (self.log_file, self.offsets, self.times, self.aborted):
+            target = file.path + DELETED_SUFFIX
+            try:
+                self.disk.rename(file.path, target)
+            except FileNotFoundError:
+                continue
+            file.moved_to(target)
+        if self.readers:
+            self._delete_later = lambda: schedule(self._unlink)
+        else:
+            schedule(self._unlink)
+
+    def _unlink(self) -> None:
+        self.close()
+        for path in self.paths():
+            if path.endswith(DELETED_SUFFIX):
+                unlink_quietly(self.disk, path)
+
+    def close(self) -> None:
+        """Let go of the descriptors."""
+        self.log_file.close()
+        self.offsets.close()
+        self.times.close()
+        self.aborted.close()
+
+
+def unlink_quietly(disk: Disk, path: str) -> None:
+    """Unlink a file that is no longer of use; a failure is told and left for the next start."""
+    try:
+        disk.unlink(path)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        if error.errno != errno.ENOENT:
+            logger.warning("cannot unlink file=%s error=%s", path, error)

@@ -1,0 +1,83 @@
+"""What a read of the log gives back: pieces of segment files, not their bytes.
+
+A slice holds its segment, so that deletion waits for it, until `release`. Bytes are read when the
+socket has room for them. A slice whose bytes were cut off by a truncation refuses to be read
+rather than hand out what was written there afterwards.
+"""
+
+from __future__ import annotations
+
+from tidelog.errors import StorageError
+from tidelog.storage.segment import Segment
+
+
+class FileSlice:
+    """A run of whole batches in one segment."""
+
+    __slots__ = ("_truncations", "length", "position", "segment")
+
+    def __init__(self, segment: Segment, position: int, length: int) -> None:
+        self.segment = segment
+        self.position = position
+        self.length = length
+        self._truncations = segment.truncations
+
+    def read(self, offset_in_slice: int, length: int) -> bytes:
+        """Read bytes of the slice, from the disk if need be; may run off the event loop."""
+        self._check(offset_in_slice)
+        segment = self.segment
+        length = min(length, self.length - offset_in_slice)
+        file = segment.log_file
+        fd = file.pin()
+        try:
+            return segment.disk.pread(fd, length, self.position + offset_in_slice)
+        finally:
+            file.unpin()
+
+    def read_cached_into(self, buffer: memoryview, offset_in_slice: int) -> int:
+        """Read what is in memory already; BlockingIOError where that is nothing."""
+        self._check(offset_in_slice)
+        left = self.length - offset_in_slice
+        if len(buffer) > left:
+            buffer = buffer[:left]
+        segment = self.segment
+        file = segment.log_file
+        fd = file.pin()
+        try:
+            return segment.disk.pread_cached_into(fd, buffer, self.position + offset_in_slice)
+        finally:
+            file.unpin()
+
+    def _check(self, offset_in_slice: int) -> None:
+        segment = self.segment
+        if (
+            segment.truncations != self._truncations
+            and self.position + self.length > segment.truncated_to
+        ):
+            raise StorageError(f"{segment.log_file.path} was truncated under a reader")
+        assert 0 <= offset_in_slice <= self.length
+
+
+class Slices:
+    """A part of a response: consecutive slices, released once when they were sent or dropped."""
+
+    __slots__ = ("_released", "size_bytes", "slices")
+
+    def __init__(self, slices: list[FileSlice], size_bytes: int) -> None:
+        self.slices = slices
+        self.size_bytes = size_bytes
+        self._released = False
+        for piece in slices:
+            piece.segment.readers += 1
+
+    def release(self) -> None:
+        """Let go of the segments; a second call does nothing."""
+        if self._released:
+            return
+        self._released = True
+        for piece in self.slices:
+            piece.segment.reader_left()
+
+    def read_all(self) -> bytes:
+        """Every byte, for tests, replays and small internal reads."""
+        return b"".join(piece.read(0, piece.length) for piece in self.slices)

@@ -1,0 +1,79 @@
+"""Producer-state snapshot files, `%020d.snapshot`, in Kafka's format, version 1, big-endian:
+
+version (int16), CRC-32C of all that follows it (uint32), number of producers (int32), then of each:
+producer id (int64), epoch (int16), last sequence (int32), last offset (int64), offset delta of the
+last batch (int32), its timestamp (int64), coordinator epoch (int32), first offset of the open
+transaction or -1 (int64).
+
+A snapshot is named by the log end that it stands for and holds only the last batch of each
+producer. It is a shortcut: one that is damaged is passed over for an older one and a longer replay.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+
+from crc32c import crc32c
+
+from tidelog.errors import StorageError
+from tidelog.storage.producers import ProducerBatch, ProducerState, ProducerStates
+
+SUFFIX = ".snapshot"
+_VERSION = 1
+_HEAD = Struct(">hI")
+_COUNT = Struct(">i")
+_ENTRY = Struct(">qhiqiqiq")
+_SEQUENCES = 2**31
+
+
+def snapshot_path(directory: str, end_offset: int) -> str:
+    return f"{directory}/{end_offset:020d}{SUFFIX}"
+
+
+def encode_snapshot(producers: ProducerStates) -> bytes:
+    """The file's bytes."""
+    states = producers.states
+    parts = [_COUNT.pack(len(states))]
+    for state in states.values():
+        last = state.batches[-1] if state.batches else None
+        parts.append(
+            _ENTRY.pack(
+                state.producer_id,
+                state.epoch,
+                last.last_sequence if last else -1,
+                last.last_offset if last else -1,
+                last.last_offset - last.first_offset if last else 0,
+                state.last_timestamp,
+                state.coordinator_epoch,
+                state.transaction_first_offset,
+            )
+        )
+    body = b"".join(parts)
+    return _HEAD.pack(_VERSION, crc32c(body)) + body
+
+
+def decode_snapshot(data: bytes, path: str) -> list[ProducerState]:
+    """The producers in a file; StorageError where it is damaged in any way."""
+    if len(data) < _HEAD.size + _COUNT.size:
+        raise StorageError(f"{path} is too short for a producer snapshot")
+    version, crc = _HEAD.unpack_from(data)
+    body = memoryview(data)[_HEAD.size :]
+    (count,) = _COUNT.unpack_from(body)
+    entries = body[_COUNT.size :]
+    if version != _VERSION or crc32c(body) != crc or len(entries) != count * _ENTRY.size:
+        raise StorageError(f"{path} is damaged: version {version}, {count} producers")
+    states = []
+    for fields in _ENTRY.iter_unpack(entries):
+        producer_id, epoch, last_sequence, last_offset, delta, timestamp, coordinator, first = (
+            fields
+        )
+        batches = []
+        if last_offset >= 0:
+            first_sequence = (last_sequence - delta) % _SEQUENCES if last_sequence >= 0 else -1
+            batches.append(
+                ProducerBatch(
+                    first_sequence, last_sequence, last_offset - delta, last_offset, timestamp
+                )
+            )
+        states.append(ProducerState(producer_id, epoch, batches, coordinator, timestamp, first))
+    return states

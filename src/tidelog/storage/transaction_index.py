@@ -1,0 +1,138 @@
+"""The aborted transactions of a segment, in Kafka's `.txnindex` format.
+
+Entries of 34 bytes, big-endian, in the order of their abort markers: version (int16, 0), producer
+id (int64), first offset (int64), last offset (int64: the marker's), last stable offset when the
+marker was written (int64). A segment without an aborted transaction has no file. The index can be
+rebuilt from the log's control batches, and recovery does so.
+"""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import dataclass
+from struct import Struct
+
+from tidelog.storage.file_cache import FileCache, OpenFile
+from tidelog.storage.index import DISK_FULL
+
+_ENTRY = Struct(">hqqqq")
+_VERSION = 0
+
+
+@dataclass(slots=True)
+class AbortedTransaction:
+    """One aborted transaction; offsets are the first of its data and that of its marker."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+class TransactionIndex:
+    """The aborted transactions whose markers lie in one segment."""
+
+    __slots__ = ("_entries", "_file", "_files", "_written", "path")
+
+    def __init__(self, files: FileCache, path: str) -> None:
+        self.path = path
+        self._files = files
+        self._file: OpenFile | None = None
+        self._entries: list[AbortedTransaction] | None = None
+        self._written = 0
+
+    @property
+    def entries(self) -> list[AbortedTransaction]:
+        if self._entries is None:
+            self._entries = self._read()
+            self._written = len(self._entries)
+        return self._entries
+
+    def append(self, aborted: AbortedTransaction) -> None:
+        """Add one entry; on a full disk it is kept in memory and written by the next `write`."""
+        self.entries.append(aborted)
+        try:
+            self.write()
+        except OSError as error:
+            if error.errno not in DISK_FULL:
+                raise
+
+    def write(self) -> OpenFile | None:
+        """Put every entry into the file; the file where there is one, for the caller to sync."""
+        entries = self.entries
+        if not entries:
+            return None
+        file = self._opened()
+        data = b"".join(
+            _ENTRY.pack(
+                _VERSION,
+                entry.producer_id,
+                entry.first_offset,
+                entry.last_offset,
+                entry.last_stable_offset,
+            )
+            for entry in entries[self._written :]
+        )
+        if data:
+            fd = file.pin()
+            try:
+                position = self._written * _ENTRY.size
+                if self._files.disk.pwritev(fd, (data,), position) != len(data):
+                    raise OSError(errno.ENOSPC, "short write", self.path)
+            finally:
+                file.unpin()
+            self._written = len(entries)
+        return file
+
+    def reset(self) -> None:
+        """Drop every entry, before a rebuild."""
+        self.truncate_to(0)
+
+    def truncate_to(self, end_offset: int) -> None:
+        """Drop the entries whose marker lies at or above `end_offset`."""
+        if not self._files.disk.exists(self.path):
+            self._entries = []
+            self._written = 0
+            return
+        kept = [entry for entry in self.entries if entry.last_offset < end_offset]
+        self._entries = kept
+        self._written = len(kept)
+        file = self._opened()
+        fd = file.pin()
+        try:
+            self._files.disk.truncate(fd, len(kept) * _ENTRY.size)
+        finally:
+            file.unpin()
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def moved_to(self, path: str) -> None:
+        self.path = path
+        if self._file is not None:
+            self._file.moved_to(path)
+
+    def _opened(self) -> OpenFile:
+        if self._file is None:
+            self._file = self._files.file(self.path, create=True)
+        return self._file
+
+    def _read(self) -> list[AbortedTransaction]:
+        disk = self._files.disk
+        if not disk.exists(self.path):
+            return []
+        file = self._opened()
+        fd = file.pin()
+        try:
+            data = disk.pread(fd, disk.size(fd), 0)
+        finally:
+            file.unpin()
+        whole = len(data) - len(data) % _ENTRY.size
+        entries = []
+        for version, producer_id, first, last, stable in _ENTRY.iter_unpack(data[:whole]):
+            if version != _VERSION or not first <= last:
+                break
+            entries.append(AbortedTransaction(producer_id, first, last, stable))
+        return entries
