@@ -57,10 +57,7 @@ NEVER_FLEXIBLE: Final = VERSION_MAX
 NO_API_KEY: Final = -1
 _ZERO_UUID: Final = UUID(int=0)
 
-Primitive = Literal[
-    "bool", "int8", "int16", "uint16", "int32", "uint32", "int64", "float64", "uuid", "string",
-    "bytes",
-]  # fmt: skip
+Primitive = Literal["bool", "int8", "int16", "int32", "int64", "uuid", "string", "bytes"]
 
 
 class Options(TypedDict, total=False):
@@ -188,28 +185,13 @@ def int16(versions: str = "0+", *, default: int = 0, **options: Unpack[Options])
     return made
 
 
-def uint16(versions: str = "0+", *, default: int = 0, **options: Unpack[Options]) -> int:
-    made: int = _declare("uint16", versions, default, options)
-    return made
-
-
 def int32(versions: str = "0+", *, default: int = 0, **options: Unpack[Options]) -> int:
     made: int = _declare("int32", versions, default, options)
     return made
 
 
-def uint32(versions: str = "0+", *, default: int = 0, **options: Unpack[Options]) -> int:
-    made: int = _declare("uint32", versions, default, options)
-    return made
-
-
 def int64(versions: str = "0+", *, default: int = 0, **options: Unpack[Options]) -> int:
     made: int = _declare("int64", versions, default, options)
-    return made
-
-
-def float64(versions: str = "0+", *, default: float = 0.0, **options: Unpack[Options]) -> float:
-    made: float = _declare("float64", versions, default, options)
     return made
 
 
