@@ -1,0 +1,1 @@
+"""Durable metadata: a small versioned store behind one asynchronous port."""

@@ -7,10 +7,10 @@ sentence that names it; nothing is ever initialised over a file that exists. One
 
 Format 1. `PRAGMA application_id` is 0x5449444C ("TIDL"), `PRAGMA user_version` is 1.
     node(parent, name, value, version, created, modified, session, crc)   primary key (parent, name)
-    state(revision, digest)                                               one row
-`crc` is the CRC-32 of the row's other columns, looked at whenever the row is read. `digest` is
-the sum of all rows' `crc`, looked at when the file is opened, so that a row which vanished without
-a transaction is noticed too. `session` is 0 for lasting nodes. A new file is built under the name
+    state(revision, digest, crc)                                          one row
+`crc` is the CRC-32 of the row's other columns, `digest` the sum of all rows' `crc`, so that a row
+which vanished without a transaction is noticed too. All of it is looked at before a file that was
+opened is written to. `session` is 0 for lasting nodes. A new file is built under the name
 `<file>.new` and renamed when it is whole.
 
 Left out: a bit that rots inside the write-ahead log ends the log there, as SQLite sees it.
@@ -53,10 +53,9 @@ _SCHEMA = (
     "CREATE TABLE node (parent TEXT NOT NULL, name TEXT NOT NULL, value BLOB NOT NULL,"
     " version INTEGER NOT NULL, created INTEGER NOT NULL, modified INTEGER NOT NULL,"
     " session INTEGER NOT NULL, crc INTEGER NOT NULL, PRIMARY KEY (parent, name)) WITHOUT ROWID",
-    "CREATE TABLE state (revision INTEGER NOT NULL, digest INTEGER NOT NULL)",
-    "INSERT INTO state VALUES (0, 0)",
+    "CREATE TABLE state (revision INTEGER NOT NULL, digest INTEGER NOT NULL, crc INTEGER NOT NULL)",
 )
-_SELECT = "SELECT value, version, created, modified, session, crc FROM node"
+_COLUMNS = "parent, name, value, version, created, modified, session, crc"
 
 
 class Database:
@@ -76,32 +75,33 @@ class Database:
             raise
 
     def read(self, path: str) -> Stored | None:
-        row = self._connection.execute(f"{_SELECT} WHERE parent = ? AND name = ?", _split(path))
-        found = row.fetchone()
-        return None if found is None else self._checked(path, found)
+        row = self._connection.execute(
+            f"SELECT {_COLUMNS} FROM node WHERE parent = ? AND name = ?", _split(path)
+        ).fetchone()
+        return None if row is None else self._checked(path, row[2:])
 
     def children(self, path: str) -> list[str]:
+        parent = "" if path == "/" else path
         rows = self._connection.execute(
-            "SELECT name FROM node WHERE parent = ? ORDER BY name", (_as_parent(path),)
-        )
+            "SELECT name FROM node WHERE parent = ? ORDER BY name", (parent,)
+        ).fetchall()
         return [name for (name,) in rows]
 
     def tree(self, path: str) -> dict[str, Stored]:
-        """Everything at and below `path`, in the order of parents before children's children."""
+        """Everything at and below `path`; for "/" every row, wherever it claims to belong."""
+        if path == "/":
+            rows = self._connection.execute(f"SELECT {_COLUMNS} FROM node").fetchall()
+        else:
+            # "0" follows "/", so the range is every parent that begins with "<path>/".
+            rows = self._connection.execute(
+                f"SELECT {_COLUMNS} FROM node WHERE (parent = ? AND name = ?) OR parent = ?"
+                " OR (parent >= ? AND parent < ?)",
+                (*_split(path), path, path + "/", path + "0"),
+            ).fetchall()
         found: dict[str, Stored] = {}
-        top = self.read(path) if path != "/" else None
-        if top is not None:
-            found[path] = top
-        prefix = _as_parent(path)
-        # "0" follows "/", so this range is every parent that begins with "<prefix>/".
-        rows = self._connection.execute(
-            "SELECT parent, name, value, version, created, modified, session, crc FROM node"
-            " WHERE parent = ? OR (parent >= ? AND parent < ?)",
-            (prefix, prefix + "/", prefix + "0"),
-        )
-        for parent, name, *columns in rows:
+        for parent, name, *rest in rows:
             child = f"{parent}/{name}"
-            found[child] = self._checked(child, columns)
+            found[child] = self._checked(child, rest)
         return found
 
     def multi(self, operations: Sequence[Operation], session: int) -> int:
@@ -173,6 +173,7 @@ class Database:
             connection.execute("BEGIN IMMEDIATE")
             for statement in _SCHEMA:
                 connection.execute(statement)
+            connection.execute("INSERT INTO state VALUES (0, 0, ?)", (_state_checksum(0, 0),))
             connection.execute("COMMIT")
         descriptor = self._disk.open(unfinished)
         try:
@@ -198,6 +199,10 @@ class Database:
             if _primary_code(error) == _BUSY:
                 raise StorageError(f"{self._path} is in use by another process") from error
             raise self._unreadable(str(error)) from error
+        except (ValueError, TypeError, OverflowError) as error:
+            # Rotten bytes in the place of a number or of text, an error message included.
+            connection.close()
+            raise self._unreadable(str(error)) from error
         except BaseException:
             connection.close()
             raise
@@ -221,11 +226,17 @@ class Database:
         problem = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
         if problem != "ok":
             raise self._unreadable(problem)
-        rows = connection.execute("SELECT revision, digest FROM state").fetchall()
-        if len(rows) != 1:
-            raise self._unreadable(f"it has {len(rows)} state rows in place of one")
-        digest = connection.execute("SELECT COALESCE(SUM(crc), 0) FROM node").fetchone()[0]
-        if digest != rows[0][1]:
+        states = connection.execute("SELECT revision, digest, crc FROM state").fetchall()
+        if len(states) != 1:
+            raise self._unreadable(f"it has {len(states)} state rows in place of one")
+        revision, expected, crc = states[0]
+        if _state_checksum(revision, expected) != crc:
+            raise self._unreadable("its state fails its checksum")
+        digest = 0
+        for parent, name, *columns in connection.execute(f"SELECT {_COLUMNS} FROM node").fetchall():
+            self._checked(f"{parent}/{name}", columns)
+            digest += columns[5]
+        if digest != expected:
             raise self._unreadable("its nodes do not add up to its digest")
 
     def _drop_ephemerals(self) -> None:
@@ -239,7 +250,10 @@ class Database:
         revision += 1
         for index, operation in enumerate(operations):
             digest += self._apply_one(index, operation, revision, session)
-        self._connection.execute("UPDATE state SET revision = ?, digest = ?", (revision, digest))
+        self._connection.execute(
+            "UPDATE state SET revision = ?, digest = ?, crc = ?",
+            (revision, digest, _state_checksum(revision, digest)),
+        )
         return int(revision)
 
     def _apply_one(self, index: int, operation: Operation, revision: int, session: int) -> int:
@@ -330,10 +344,6 @@ class Database:
         )
 
 
-def _as_parent(path: str) -> str:
-    return "" if path == "/" else path
-
-
 def _split(path: str) -> tuple[str, str]:
     parent, slash, name = path.rpartition("/")
     if not slash or not name:
@@ -345,6 +355,10 @@ def _checksum(path: str, node: Stored) -> int:
     crc = zlib.crc32(node.value)
     rest = f"{path} {node.version} {node.created} {node.modified} {node.session}"
     return zlib.crc32(rest.encode(), crc)
+
+
+def _state_checksum(revision: int, digest: int) -> int:
+    return zlib.crc32(f"{revision} {digest}".encode())
 
 
 def _primary_code(error: sqlite3.Error) -> int:
