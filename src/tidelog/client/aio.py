@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import TypeVar, cast
+from typing import Self, TypeVar, cast
 
 from tidelog.client.batching import Delivery, ProducerRecord
 from tidelog.client.connection import Call, Connection
@@ -196,7 +196,7 @@ class Client:
     async def close(self) -> None:
         self.network.close()
 
-    async def __aenter__(self) -> Client:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(

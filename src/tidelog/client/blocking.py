@@ -15,7 +15,7 @@ import socket
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from tidelog.client.batching import Batch, Delivery, ProducerRecord
 from tidelog.client.connection import Call, Connection
@@ -254,7 +254,7 @@ class Client:
     def close(self) -> None:
         self.network.close()
 
-    def __enter__(self) -> Client:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

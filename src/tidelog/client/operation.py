@@ -17,7 +17,7 @@ from enum import Enum
 from typing import Any, TypeVar
 
 from tidelog.client.connection import Call
-from tidelog.client.faults import NetworkError, error_code, raise_for
+from tidelog.client.faults import ConnectError, NetworkError, error_code, raise_for
 from tidelog.client.metadata import ANY, Cluster, TopicMetadata
 from tidelog.errors import ErrorCode, KafkaError, TidelogError
 
@@ -94,6 +94,9 @@ def retrying(cluster: Cluster, attempt: Callable[[], Operation[T]]) -> Operation
             return (yield from attempt())
         except (NetworkError, KafkaError) as error:
             stale = isinstance(error, NetworkError)
+            unreached = isinstance(error, ConnectError) and not cluster.brokers
+            if unreached and cluster.settings.fail_fast:
+                raise
             if isinstance(error, KafkaError):
                 action = action_for(error.code)
                 if action is Action.FAIL:

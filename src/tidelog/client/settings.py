@@ -19,6 +19,8 @@ class ClientSettings:
     retry_backoff_ms: int = 50
     retry_backoff_max_ms: int = 1_000
     metadata_max_age_ms: int = 300_000
+    # Give up at once where no bootstrap server can be reached, as a person at a terminal wants.
+    fail_fast: bool = False
     max_frame_bytes: int = 256 << 20
     receive_bytes: int = 256 << 10
 

@@ -1,0 +1,5 @@
+"""`python -m tidelog` is the `tidelog` command."""
+
+from tidelog.cli.main import main
+
+main()

@@ -1,0 +1,52 @@
+"""`tidelog cluster`: who is there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from tidelog.cli.common import connection_options, open_client, print_json, print_table
+from tidelog.client import admin
+
+
+@click.group()
+def cluster() -> None:
+    """Look at the cluster."""
+
+
+@cluster.command()
+@connection_options
+def info(bootstrap: str, output: str, timeout_s: float) -> None:
+    """Show the cluster's id, its brokers and how much they hold."""
+    with open_client(bootstrap, timeout_s) as client:
+        described = client.run(admin.describe_cluster(client.cluster))
+        topics = client.run(admin.list_topics(client.cluster))
+    led: dict[int, int] = {}
+    for topic in topics:
+        for partition in topic.partitions.values():
+            led[partition.leader] = led.get(partition.leader, 0) + 1
+    brokers: list[dict[str, Any]] = [
+        {
+            "id": broker.id,
+            "host": broker.host,
+            "port": broker.port,
+            "rack": broker.rack,
+            "controller": broker.id == described.controller_id,
+            "leads": led.get(broker.id, 0),
+        }
+        for broker in described.brokers
+    ]
+    summary = {
+        "cluster_id": described.cluster_id,
+        "controller": described.controller_id,
+        "topics": sum(not topic.internal for topic in topics),
+        "partitions": sum(len(topic.partitions) for topic in topics if not topic.internal),
+        "without_leader": led.get(-1, 0),
+    }
+    if output == "json":
+        print_json({**summary, "brokers": brokers})
+        return
+    for name, value in summary.items():
+        click.echo(f"{name.replace('_', ' ')}: {value}")
+    print_table(brokers, ["id", "host", "port", "rack", "leads"])

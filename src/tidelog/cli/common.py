@@ -1,0 +1,125 @@
+"""What the commands share: the options that are the same everywhere, and their output."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import click
+
+from tidelog.cli.faults import EXIT_USAGE, CliError
+from tidelog.client.blocking import Client
+from tidelog.client.settings import ClientSettings
+
+F = TypeVar("F", bound=Callable[..., Any])
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+
+bootstrap_option = click.option(
+    "-b",
+    "--bootstrap-server",
+    "bootstrap",
+    metavar="HOST:PORT[,…]",
+    envvar="TIDELOG_BOOTSTRAP_SERVERS",
+    default=DEFAULT_BOOTSTRAP,
+    show_default=True,
+    show_envvar=True,
+    help="The brokers to ask first.",
+)
+format_option = click.option(
+    "--format",
+    "output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="How data is printed.",
+)
+timeout_option = click.option(
+    "--timeout",
+    "timeout_s",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0.1),
+    default=10.0,
+    show_default=True,
+    help="How long to try.",
+)
+
+
+def connection_options(function: F) -> F:
+    """`-b`, `--format` and `--timeout`, which every command that asks a broker takes."""
+    return bootstrap_option(format_option(timeout_option(function)))
+
+
+def client_settings(timeout_s: float) -> ClientSettings:
+    """Settings for a person who waits: a broker that is not there is told at once."""
+    timeout_ms = int(timeout_s * 1000)
+    return ClientSettings(
+        client_id="tidelog-cli",
+        connect_timeout_ms=timeout_ms,
+        request_timeout_ms=timeout_ms,
+        operation_timeout_ms=timeout_ms,
+        fail_fast=True,
+    )
+
+
+def open_client(bootstrap: str, timeout_s: float) -> Client:
+    """A client for the options of `connection_options`."""
+    return Client(bootstrap, client_settings(timeout_s))
+
+
+def complete_topic(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """The names of topics, where a broker gives them quickly."""
+    from tidelog.client.admin import list_topics
+    from tidelog.errors import TidelogError
+
+    bootstrap = ctx.params.get("bootstrap") or DEFAULT_BOOTSTRAP
+    try:
+        with open_client(bootstrap, 0.5) as client:
+            topics = client.run(list_topics(client.cluster))
+    except TidelogError:
+        return []
+    return [topic.name for topic in topics if topic.name.startswith(incomplete)]
+
+
+topic_argument = click.argument("topic", shell_complete=complete_topic)
+
+
+def parse_assignments(entries: Iterable[str], option: str) -> dict[str, str]:
+    """NAME=VALUE, repeatable, as a mapping."""
+    values: dict[str, str] = {}
+    for entry in entries:
+        name, equals, value = entry.partition("=")
+        if not equals or not name:
+            raise CliError(f"{option} {entry}: no value", f"{option} NAME=VALUE", EXIT_USAGE)
+        values[name.strip()] = value
+    return values
+
+
+def say(*words: str) -> None:
+    """A line for the person, not for the program that reads stdout."""
+    sys.stderr.write(" ".join(words) + "\n")
+
+
+def print_json(value: object) -> None:
+    """A document on stdout."""
+    import json
+
+    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def print_table(rows: Sequence[Mapping[str, object]], columns: Sequence[str]) -> None:
+    """Rows under upper-case headings, in columns as wide as they need to be."""
+    lines = [[column.upper().replace("_", "-") for column in columns]]
+    lines += [[_cell(row.get(column)) for column in columns] for row in rows]
+    widths = [max(len(line[index]) for line in lines) for index in range(len(columns))]
+    for line in lines:
+        cells = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        sys.stdout.write("  ".join(cells).rstrip() + "\n")
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, list):
+        return ",".join(str(entry) for entry in value) or "-"
+    return str(value)

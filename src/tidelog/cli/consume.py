@@ -1,0 +1,164 @@
+"""`tidelog consume`: the records of a topic, from any place on, until told to stop."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from tidelog.cli.common import client_settings, connection_options, say, topic_argument
+from tidelog.cli.faults import CliError
+from tidelog.cli.positions import parse_start
+from tidelog.client.admin import UnknownPartitionError, describe_topic
+from tidelog.client.blocking import Consumer
+from tidelog.client.offsets import LATEST, Start, list_offsets, log_bounds
+from tidelog.client.settings import ConsumerSettings
+from tidelog.errors import TidelogError
+from tidelog.model import Isolation, TopicPartition
+from tidelog.protocol.batches import Record
+
+_POLL_SECONDS = 1.0
+Print = Callable[[TopicPartition, Record], bytes]
+
+
+@click.command()
+@topic_argument
+@click.option(
+    "-p",
+    "--partition",
+    "chosen",
+    type=click.IntRange(min=0),
+    multiple=True,
+    help="Only this partition; repeatable.",
+)
+@click.option(
+    "-o",
+    "--offset",
+    "offset",
+    metavar="start|end|N|-N|@TIME",
+    default=None,
+    help="Where to begin: -N for the last N, @TIME for a date, ms or @-1h.  [default: start]",
+)
+@click.option("--from-beginning", is_flag=True, hidden=True)
+@click.option(
+    "-n",
+    "--count",
+    "-c",
+    "--max-messages",
+    type=click.IntRange(min=1),
+    help="Stop after so many records.",
+)
+@click.option("-e", "--exit-at-end", is_flag=True, help="Stop at what was the end when it began.")
+@click.option(
+    "-f", "--template", metavar="TEMPLATE", help=r"How a record is printed: '%p:%o %k=%v\n'."
+)
+@click.option(
+    "--value-as",
+    type=click.Choice(["text", "json", "hex", "base64"]),
+    default="text",
+    show_default=True,
+    help="How values are printed.",
+)
+@click.option(
+    "--isolation",
+    type=click.Choice(["uncommitted", "committed"]),
+    default="uncommitted",
+    show_default=True,
+    help="Whether to show open and aborted transactions.",
+)
+@connection_options
+def consume(topic: str, **options: Any) -> None:
+    r"""Print the records of a topic, and go on with new ones until interrupted.
+
+    \b
+    tidelog consume orders -e                      all that is there
+    tidelog consume orders -o end                  only what comes
+    tidelog consume orders -o -10 -n 10            the last ten of each partition
+    tidelog consume orders -o @-1h -f '%T{iso} %k %v\n'
+    tidelog consume orders -e --format json | tidelog produce copy -i json
+
+    \b
+    Template: %t topic, %p partition, %o offset, %T timestamp, %k key, %v value, %h headers,
+    %K and %V lengths, with %v{hex}, {base64}, {json} and %T{iso}; \n \t \0 \xHH as in C.
+    """
+    settings = ConsumerSettings(
+        isolation=Isolation[f"READ_{options['isolation'].upper()}"],
+        out_of_range="earliest",
+        client=client_settings(options["timeout_s"]),
+    )
+    printer = _printer(options)
+    with Consumer(options["bootstrap"], settings) as consumer:
+        positions = _begin(consumer, topic, options)
+        ends: dict[TopicPartition, int] | None = None
+        if options["exit_at_end"]:
+            latest = dict.fromkeys(positions, LATEST)
+            found = consumer.run(list_offsets(consumer.cluster, latest, settings.isolation))
+            ends = {partition: place.offset for partition, place in found.items()}
+        _stream(consumer, printer, options["count"], ends)
+
+
+def _printer(options: dict[str, Any]) -> Print:
+    from tidelog.cli.template import printer
+    from tidelog.cli.values import record_to_json
+
+    if options["template"]:
+        return printer(options["template"])
+    if options["output"] == "json":
+        parsed = options["value_as"] == "json"
+        return lambda partition, record: record_to_json(partition, record, parsed=parsed)
+    encoding = options["value_as"]
+    return printer("%v\\n" if encoding == "text" else f"%v{{{encoding}}}\\n")
+
+
+def _begin(consumer: Consumer, topic: str, options: dict[str, Any]) -> dict[TopicPartition, int]:
+    known = consumer.run(describe_topic(consumer.cluster, topic))
+    partitions = [TopicPartition(topic, number) for number in options["chosen"] or known.partitions]
+    for partition in partitions:
+        if partition.partition not in known.partitions:
+            raise UnknownPartitionError(partition)
+    text = "start" if options["from_beginning"] else options["offset"] or "start"
+    start = parse_start(text, consumer.cluster.clock.wall_ms())
+    if start.kind == "offset":
+        _check_bounds(consumer, partitions, start)
+    return consumer.assign(dict.fromkeys(partitions, start))
+
+
+def _check_bounds(consumer: Consumer, partitions: list[TopicPartition], start: Start) -> None:
+    bounds = consumer.run(log_bounds(consumer.cluster, partitions))
+    for partition, (low, high) in bounds.items():
+        if not low <= start.value <= high:
+            message = f"{partition} has no offset {start.value}"
+            raise CliError(message, f"it holds {low} to {high}; -p picks another partition")
+
+
+def _stream(
+    consumer: Consumer, printer: Print, count: int | None, ends: dict[TopicPartition, int] | None
+) -> None:
+    output = sys.stdout.buffer
+    left = count
+    trouble: TidelogError | None = None
+    while not _at_end(consumer, ends):
+        for partition, records in consumer.poll(_POLL_SECONDS):
+            if ends is not None:
+                records = [record for record in records if record.offset < ends[partition]]
+            for record in records[:left]:
+                output.write(printer(partition, record))
+            if left is not None:
+                left -= min(left, len(records))
+                if left == 0:
+                    output.flush()
+                    return
+        output.flush()
+        if consumer.core.trouble is not trouble:
+            trouble = consumer.core.trouble
+            say(f"{trouble}; trying again" if trouble else "connected again")
+
+
+def _at_end(consumer: Consumer, ends: dict[TopicPartition, int] | None) -> bool:
+    if ends is None:
+        return False
+    return all(
+        consumer.core.positions[partition].position >= end for partition, end in ends.items()
+    )

@@ -1,0 +1,79 @@
+"""How the command line speaks of errors: a sentence, a hint, an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+
+from tidelog.client.faults import ConnectError, NetworkError
+from tidelog.client.operation import UnknownTopicError
+from tidelog.errors import ErrorCode, KafkaError, TidelogError
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_UNREACHABLE = 3
+EXIT_UNKNOWN_TOPIC = 4
+EXIT_INTERRUPTED = 130
+
+_HINTS = {
+    ErrorCode.TOPIC_ALREADY_EXISTS: "--if-not-exists makes this no error",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "a name has letters, digits, '.', '_' and '-', at most 249",
+    ErrorCode.INVALID_PARTITIONS: "partitions can be added, never taken away",
+    ErrorCode.INVALID_REPLICATION_FACTOR: "`tidelog cluster info` shows how many brokers there are",
+    ErrorCode.INVALID_CONFIG: "`tidelog topic config TOPIC --all` lists the names and values",
+    ErrorCode.MESSAGE_TOO_LARGE: "raise max.message.bytes with `tidelog topic config TOPIC --set`",
+    ErrorCode.OFFSET_OUT_OF_RANGE: "`tidelog topic describe TOPIC` shows which offsets there are",
+    ErrorCode.INVALID_RECORD: "a compacted topic takes only records with a key",
+    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: "try another codec with -z",
+    ErrorCode.NOT_ENOUGH_REPLICAS: "`tidelog topic describe TOPIC` shows who is in sync",
+    ErrorCode.REQUEST_TIMED_OUT: "try again, or with a larger --timeout",
+    ErrorCode.KAFKA_STORAGE_ERROR: "the broker cannot write: look at its disk and its log",
+}
+
+
+class CliError(click.ClickException):
+    """An error with a hint that says what to do about it."""
+
+    def __init__(self, message: str, hint: str, status: int = EXIT_FAILED) -> None:
+        super().__init__(message)
+        self.hint = hint
+        self.status = status
+
+
+def explain(error: TidelogError) -> CliError:
+    """Any fault of Tidelog in the words of the command line."""
+    text = str(error)
+    if isinstance(error, UnknownTopicError):
+        hint = "`tidelog topic list` shows what is there, `tidelog topic create` makes one"
+        return CliError(text, hint, EXIT_UNKNOWN_TOPIC)
+    if isinstance(error, ConnectError):
+        hint = "is a broker running? `tidelog up` starts one; `tidelog doctor` finds out more"
+        return CliError(f"no broker reached at {text}", hint, EXIT_UNREACHABLE)
+    if isinstance(error, NetworkError):
+        return CliError(text, "`tidelog doctor` finds out more", EXIT_UNREACHABLE)
+    if isinstance(error, KafkaError):
+        if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            return CliError(text, "`tidelog topic list` shows what is there", EXIT_UNKNOWN_TOPIC)
+        return CliError(text, _HINTS.get(error.code, "the broker's log may say more"))
+    return CliError(text, "`tidelog doctor` finds out more")
+
+
+def show(error: click.ClickException) -> None:
+    """Write an error and its hint to stderr."""
+    hint = getattr(error, "hint", None)
+    if hint is None:
+        context = getattr(error, "ctx", None)
+        hint = f"{context.command_path if context else 'tidelog'} --help"
+    message = error.format_message()
+    sys.stderr.write(f"{paint('error:', '31', sys.stderr)} {message}\n")
+    sys.stderr.write(f"{paint('hint:', '36', sys.stderr)} {hint}\n")
+
+
+def paint(text: str, colour: str, stream: object) -> str:
+    """Text in a colour, where a terminal shows it and NO_COLOR does not forbid it."""
+    terminal = getattr(stream, "isatty", lambda: False)()
+    if not terminal or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return text
+    return f"\x1b[{colour}m{text}\x1b[0m"

@@ -1,0 +1,311 @@
+"""`tidelog topic`: create, list, describe, delete, add-partitions, config, trim."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from tidelog.cli.common import (
+    complete_topic,
+    connection_options,
+    open_client,
+    parse_assignments,
+    print_json,
+    print_table,
+    say,
+    topic_argument,
+)
+from tidelog.cli.faults import EXIT_USAGE, CliError
+from tidelog.client import admin
+from tidelog.client.blocking import Client
+from tidelog.client.metadata import TopicMetadata
+from tidelog.client.offsets import log_bounds, resolve_offsets
+from tidelog.client.operation import UnknownTopicError
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.model import TopicPartition
+
+_names = click.argument("names", nargs=-1, shell_complete=complete_topic)
+# As kafka-topics.sh has it.
+_named_by_flag = click.option("--topic", "flagged", multiple=True, hidden=True)
+
+
+@click.group()
+def topic() -> None:
+    """Create, look at, change and delete topics."""
+
+
+def _all_names(names: tuple[str, ...], flagged: tuple[str, ...]) -> list[str]:
+    every = [*names, *flagged]
+    if not every:
+        raise CliError("no topic is named", "give one or more names", EXIT_USAGE)
+    return every
+
+
+@topic.command()
+@_names
+@_named_by_flag
+@click.option("-p", "--partitions", type=click.IntRange(min=1), help="How many; else the default.")
+@click.option(
+    "-r", "--replicas", type=click.IntRange(min=1), help="Copies of each; else the default."
+)
+@click.option("--replication-factor", "replication_factor", type=int, hidden=True)
+@click.option(
+    "--set", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of the topic."
+)
+@click.option("--config", "configs", multiple=True, hidden=True)
+@click.option("--if-not-exists", is_flag=True, help="A topic that exists already is no error.")
+@click.option("--dry-run", is_flag=True, help="Let the broker check, but create nothing.")
+@connection_options
+def create(
+    names: tuple[str, ...],
+    flagged: tuple[str, ...],
+    partitions: int | None,
+    replicas: int | None,
+    replication_factor: int | None,
+    settings: tuple[str, ...],
+    configs: tuple[str, ...],
+    if_not_exists: bool,
+    dry_run: bool,
+    **connection: Any,
+) -> None:
+    """Create topics.
+
+    \b
+    tidelog topic create orders
+    tidelog topic create orders payments -p 6 --set retention.ms=86400000
+    """
+    overrides = parse_assignments([*settings, *configs], "--set")
+    made: list[dict[str, object]] = []
+    with _client(connection) as client:
+        for name in _all_names(names, flagged):
+            wanted = admin.NewTopic(
+                name, partitions or -1, replicas or replication_factor or -1, overrides, dry_run
+            )
+            try:
+                created = client.run(admin.create_topic(client.cluster, wanted))
+            except KafkaError as error:
+                if error.code != ErrorCode.TOPIC_ALREADY_EXISTS or not if_not_exists:
+                    raise
+                say(f"{name} exists already")
+                continue
+            made.append(
+                {
+                    "name": created.name,
+                    "id": str(created.topic_id),
+                    "partitions": created.partitions,
+                    "replicas": created.replication_factor,
+                }
+            )
+    if connection["output"] == "json":
+        print_json(made)
+        return
+    for entry in made:
+        verb = "could be created" if dry_run else "created"
+        say(f"{entry['name']} {verb}: {_count(entry['partitions'], 'partition')}")
+
+
+@topic.command("list")
+@click.option("--internal", is_flag=True, help="Internal topics too.")
+@connection_options
+def list_(internal: bool, **connection: Any) -> None:
+    """List the topics."""
+    with _client(connection) as client:
+        topics = client.run(admin.list_topics(client.cluster))
+    rows = [_summary(entry) for entry in topics if internal or not entry.internal]
+    if connection["output"] == "json":
+        print_json(rows)
+    elif rows:
+        print_table(rows, ["name", "partitions", "replicas"])
+    else:
+        say("no topics")
+
+
+def _summary(entry: TopicMetadata) -> dict[str, object]:
+    replicas = [len(partition.replicas) for partition in entry.partitions.values()]
+    return {
+        "name": entry.name,
+        "id": str(entry.topic_id),
+        "partitions": len(entry.partitions),
+        "replicas": max(replicas, default=0),
+        "internal": entry.internal,
+    }
+
+
+@topic.command()
+@_names
+@_named_by_flag
+@connection_options
+def describe(names: tuple[str, ...], flagged: tuple[str, ...], **connection: Any) -> None:
+    """Show partitions, leaders, offsets and the settings that differ from the defaults."""
+    with _client(connection) as client:
+        described = [_describe(client, name) for name in _all_names(names, flagged)]
+    if connection["output"] == "json":
+        print_json(described)
+        return
+    for number, entry in enumerate(described):
+        if number:
+            click.echo()
+        click.echo(f"name: {entry['name']}")
+        click.echo(f"id: {entry['id']}")
+        for name, value in entry["settings"].items():
+            click.echo(f"{name}: {value}")
+        columns = ["partition", "leader", "epoch", "replicas", "in_sync", "start", "end"]
+        print_table(entry["partitions"], columns)
+
+
+def _describe(client: Client, name: str) -> dict[str, Any]:
+    entry = client.run(admin.describe_topic(client.cluster, name))
+    led = [tp for tp in client.cluster.partitions_of([name]) if client.cluster.leader(*tp) >= 0]
+    bounds = client.run(log_bounds(client.cluster, led)) if led else {}
+    configs = client.run(admin.describe_configs(client.cluster, admin.ResourceType.TOPIC, name))
+    partitions = []
+    for number, state in sorted(entry.partitions.items()):
+        start, end = bounds.get(TopicPartition(name, number), (None, None))
+        partitions.append(
+            {
+                "partition": number,
+                "leader": state.leader if state.leader >= 0 else None,
+                "epoch": state.leader_epoch,
+                "replicas": state.replicas,
+                "in_sync": state.isr,
+                "start": start,
+                "end": end,
+            }
+        )
+    return {
+        "name": name,
+        "id": str(entry.topic_id),
+        "internal": entry.internal,
+        "settings": {config.name: config.value for config in configs if config.source == "topic"},
+        "partitions": partitions,
+    }
+
+
+@topic.command()
+@_names
+@_named_by_flag
+@click.option("--if-exists", is_flag=True, help="A topic that does not exist is no error.")
+@connection_options
+def delete(
+    names: tuple[str, ...], flagged: tuple[str, ...], if_exists: bool, **connection: Any
+) -> None:
+    """Delete topics and all their records."""
+    gone: list[str] = []
+    with _client(connection) as client:
+        for name in _all_names(names, flagged):
+            try:
+                client.run(admin.delete_topic(client.cluster, name))
+            except UnknownTopicError:
+                if not if_exists:
+                    raise
+                say(f"{name} does not exist")
+                continue
+            gone.append(name)
+    if connection["output"] == "json":
+        print_json([{"name": name} for name in gone])
+        return
+    for name in gone:
+        say(f"{name} deleted")
+
+
+@topic.command("add-partitions")
+@topic_argument
+@click.option(
+    "-t",
+    "--to",
+    "--partitions",
+    "total",
+    type=click.IntRange(min=1),
+    required=True,
+    help="How many there shall be in all.",
+)
+@connection_options
+def add_partitions(topic: str, total: int, **connection: Any) -> None:
+    """Give a topic more partitions.
+
+    Records stay where they are, but a key may go to another partition from now on: order by key
+    holds only among the records written before, and among those written after.
+    """
+    with _client(connection) as client:
+        client.run(admin.add_partitions(client.cluster, topic, total))
+    if connection["output"] == "json":
+        print_json({"name": topic, "partitions": total})
+        return
+    say(f"{topic} has {_count(total, 'partition')}; keys are spread anew from here on")
+
+
+@topic.command()
+@topic_argument
+@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Change a setting.")
+@click.option("--config", "--add-config", "configs", multiple=True, hidden=True)
+@click.option("--delete", "deleted", multiple=True, metavar="NAME", help="Back to the default.")
+@click.option("--delete-config", "deleted_config", multiple=True, hidden=True)
+@click.option("--all", "everything", is_flag=True, help="Show the defaults too.")
+@connection_options
+def config(
+    topic: str,
+    settings: tuple[str, ...],
+    configs: tuple[str, ...],
+    deleted: tuple[str, ...],
+    deleted_config: tuple[str, ...],
+    everything: bool,
+    **connection: Any,
+) -> None:
+    """Show or change the settings of a topic."""
+    values = parse_assignments([*settings, *configs], "--set")
+    changes: list[tuple[str, admin.AlterOperation, str | None]] = [
+        (name, admin.AlterOperation.SET, value) for name, value in values.items()
+    ]
+    changes += [(name, admin.AlterOperation.DELETE, None) for name in (*deleted, *deleted_config)]
+    kind = admin.ResourceType.TOPIC
+    with _client(connection) as client:
+        if changes:
+            client.run(admin.alter_configs(client.cluster, kind, topic, changes))
+        entries = client.run(admin.describe_configs(client.cluster, kind, topic))
+    rows = [
+        {"name": entry.name, "value": entry.value, "source": entry.source}
+        for entry in entries
+        if everything or entry.source == "topic"
+    ]
+    if connection["output"] == "json":
+        print_json(rows)
+    elif rows:
+        print_table(rows, ["name", "value", "source"])
+    else:
+        say(f"{topic} has the defaults; --all shows them")
+
+
+@topic.command()
+@topic_argument
+@click.option(
+    "--before",
+    required=True,
+    metavar="OFFSET|end|-N|@TIME",
+    help="The first offset to keep; `end` drops all.",
+)
+@click.option("-p", "--partition", "chosen", type=int, multiple=True, help="Only this partition.")
+@connection_options
+def trim(topic: str, before: str, chosen: tuple[int, ...], **connection: Any) -> None:
+    """Drop the oldest records of a topic."""
+    from tidelog.cli.positions import parse_start
+
+    with _client(connection) as client:
+        entry = client.run(admin.describe_topic(client.cluster, topic))
+        start = parse_start(before, client.cluster.clock.wall_ms())
+        partitions = [TopicPartition(topic, number) for number in chosen or entry.partitions]
+        offsets = client.run(resolve_offsets(client.cluster, dict.fromkeys(partitions, start)))
+        low = client.run(admin.delete_records(client.cluster, offsets))
+    rows = [{"partition": tp.partition, "start": low[tp]} for tp in sorted(low)]
+    if connection["output"] == "json":
+        print_json(rows)
+    else:
+        print_table(rows, ["partition", "start"])
+
+
+def _client(connection: dict[str, Any]) -> Client:
+    return open_client(connection["bootstrap"], connection["timeout_s"])
+
+
+def _count(number: object, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,140 @@
+"""Bytes as people write and read them: text, JSON, hex, base64; records as JSON objects.
+
+A record as JSON has `topic`, `partition`, `offset`, `timestamp` (ms), `key`, `value` and `headers`
+(a list of name and value). Bytes that are no UTF-8 stand under `key_base64`, `value_base64`
+instead, so what `consume --format json` prints is what `produce --input json` takes.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode, b64encode
+from binascii import Error as Base64Error
+from collections.abc import Callable
+from typing import Any
+
+from tidelog.cli.faults import CliError
+from tidelog.client.batching import ProducerRecord
+from tidelog.model import TopicPartition
+from tidelog.protocol.batches import Record
+
+ENCODINGS = ("text", "json", "hex", "base64")
+Headers = list[tuple[str, bytes | None]]
+
+
+def _check_json(data: bytes) -> bytes:
+    json.loads(data)
+    return data
+
+
+_TO_BYTES: dict[str, Callable[[bytes], bytes]] = {
+    "text": bytes,
+    "json": _check_json,
+    "hex": lambda data: bytes.fromhex(data.decode()),
+    "base64": lambda data: b64decode(data, validate=True),
+}
+
+
+def to_bytes(data: bytes, encoding: str) -> bytes:
+    """What was written, as the bytes it stands for; JSON is only checked to be JSON."""
+    try:
+        return _TO_BYTES[encoding](data)
+    except (ValueError, Base64Error) as error:
+        shown = data[:40].decode(errors="replace")
+        raise CliError(f"'{shown}' is no {encoding}: {error}", "another encoding may fit") from None
+
+
+def from_bytes(data: bytes | None, encoding: str) -> bytes:
+    """Bytes as they are printed; null prints as nothing, or as `null` in JSON."""
+    if encoding == "hex":
+        return (data or b"").hex().encode()
+    if encoding == "base64":
+        return b64encode(data or b"")
+    if encoding == "json":
+        return json.dumps(_readable(data), ensure_ascii=False).encode()
+    return data or b""
+
+
+def _readable(data: bytes | None) -> object:
+    """JSON as it is, other text as a string, other bytes in base64."""
+    if data is None:
+        return None
+    try:
+        return json.loads(data)
+    except ValueError:
+        pass
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return b64encode(data).decode()
+
+
+def record_to_json(partition: TopicPartition, record: Record, *, parsed: bool = False) -> bytes:
+    """A line of JSON; with `parsed` a value that is JSON is not a string but what it says."""
+    entry: dict[str, Any] = {
+        "topic": partition.topic,
+        "partition": partition.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+    }
+    _put(entry, "key", record.key)
+    if parsed:
+        entry["value"] = _readable(record.value)
+    else:
+        _put(entry, "value", record.value)
+    if record.headers:
+        entry["headers"] = [_header_to_json(name, value) for name, value in record.headers]
+    return json.dumps(entry, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+
+
+def _header_to_json(name: str, value: bytes | None) -> dict[str, Any]:
+    entry: dict[str, Any] = {"name": name}
+    _put(entry, "value", value)
+    return entry
+
+
+def _put(entry: dict[str, Any], name: str, data: bytes | None) -> None:
+    try:
+        entry[name] = None if data is None else data.decode()
+    except UnicodeDecodeError:
+        entry[f"{name}_base64"] = b64encode(data or b"").decode()
+
+
+def record_from_json(line: bytes, topic: str) -> ProducerRecord:
+    """A record from a line of JSON; only `value` or `key` is needed."""
+    hint = 'a line is {"key": "k", "value": "v", "headers": [{"name": "n", "value": "v"}]}'
+    try:
+        entry = json.loads(line)
+        if not isinstance(entry, dict):
+            raise ValueError("not an object")
+        headers = [(str(head["name"]), _get(head, "value")) for head in entry.get("headers") or ()]
+        return ProducerRecord(
+            topic,
+            _get(entry, "value"),
+            _get(entry, "key"),
+            _integer(entry, "partition"),
+            headers,
+            _integer(entry, "timestamp"),
+        )
+    except (ValueError, TypeError, KeyError, Base64Error) as error:
+        shown = line[:60].decode(errors="replace").rstrip()
+        raise CliError(f"'{shown}' is no record: {error}", hint) from None
+
+
+def _integer(entry: dict[str, Any], name: str) -> int | None:
+    value = entry.get(name)
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+        raise ValueError(f"{name} is not an integer")
+    return value
+
+
+def _get(entry: dict[str, Any], name: str) -> bytes | None:
+    coded = entry.get(f"{name}_base64")
+    if coded is not None:
+        return b64decode(coded, validate=True)
+    value = entry.get(name)
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return value.encode()
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
