@@ -38,14 +38,17 @@ def load(
     files: Sequence[str | PathLike[str]] = (),
     environment: Mapping[str, str] | None = None,
     overrides: Mapping[str, str] | None = None,
+    defaults: Mapping[str, str] | None = None,
 ) -> BrokerConfig:
     """The settings of a broker from its sources, the later ones stronger.
 
-    `files` are YAML when named .yaml or .yml and properties otherwise; `overrides` are the flags.
+    `files` are YAML when named .yaml or .yml and properties otherwise; `overrides` are the flags,
+    `defaults` a command's own, weaker than all else.
     """
     problems: list[str] = []
     warnings: list[str] = []
-    layers = [_read_file(fspath(file), problems) for file in files]
+    layers = [[Entry(name, text, "default") for name, text in (defaults or {}).items()]]
+    layers += [_read_file(fspath(file), problems) for file in files]
     layers.append(_read_environment(environment or {}, warnings, problems))
     layers.append([Entry(name, text, f"--set {name}") for name, text in (overrides or {}).items()])
     merged: dict[str, Entry] = {}

@@ -1,0 +1,1 @@
+"""Partitions as replicas: who leads, what is committed, who waits for what."""

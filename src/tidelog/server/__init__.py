@@ -1,0 +1,1 @@
+"""The broker process: sockets, requests, handlers and housekeeping."""

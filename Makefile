@@ -1,0 +1,66 @@
+# Tidelog's commands. `make help` lists them; none of them asks a question.
+.DEFAULT_GOAL := help
+.PHONY: help setup toolchains demo test test-fast check compat bench verify wheel lock clean
+
+# The first interpreter that is new enough; override with `make PYTHON=...`.
+PYTHON ?= $(shell for each in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$each -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$each && break; done)
+VENV ?= .venv
+BIN := $(VENV)/bin
+# The environment is made anew when the lock file, the build or the interpreter changes.
+KEY := $(shell cat requirements/dev.txt pyproject.toml setup.py 2>/dev/null | sha256sum | cut -c1-16)
+STAMP := $(VENV)/.made-$(KEY)
+PYTEST := $(BIN)/python -m pytest
+
+help:  ## list the commands
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1 \t/' | expand -t 20
+
+setup: $(STAMP)  ## make the virtual environment (done by every other command that needs it)
+
+$(STAMP):
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed and none was found on PATH."; exit 1; }
+	@echo "setting up $(VENV) with $(PYTHON)"
+	@rm -rf $(VENV) && $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+toolchains:  ## install what Debian has of the toolchains that some tests need
+	@sh scripts/toolchains.sh
+
+demo: $(STAMP)  ## a broker and a tour of it; ONCE=1 ends by itself
+	@$(BIN)/python -m examples.tour $(if $(ONCE),--once)
+
+test: $(STAMP) check  ## everything a change must pass
+	$(PYTEST) -q
+
+test-fast: $(STAMP)  ## what runs in under a minute, without a JVM
+	$(PYTEST) -q tests/unit tests/tidy -m "not java and not go and not node and not kcat"
+
+check: $(STAMP)  ## ruff, mypy, import contracts, tidy
+	$(BIN)/ruff format -q --check .
+	$(BIN)/ruff check -q .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache > /dev/null || $(BIN)/lint-imports --no-cache
+	$(PYTEST) -q tests/tidy
+
+compat: $(STAMP) toolchains  ## every client against every case; writes docs/compat.md
+	$(PYTEST) -q tests/compat --write-compat-table
+
+bench: $(STAMP)  ## side by side with Apache Kafka; writes docs/benchmarks.md
+	$(BIN)/python -m bench
+
+verify: $(STAMP)  ## the long tiers, with their counts
+	TIDELOG_LONG=1 $(PYTEST) -q -s
+
+wheel: $(STAMP)  ## build wheel and sdist, and try both in clean environments
+	$(BIN)/python scripts/try_wheel.py
+
+lock: $(STAMP)  ## resolve requirements/dev.txt anew (needs uv on PATH)
+	uv pip compile --universal --generate-hashes --no-annotate --no-header --no-emit-index-url \
+		-p 3.11 pyproject.toml requirements/dev.in --extra arrow -o requirements/dev.txt
+
+clean:  ## remove what the commands made
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis tidelog-data
+	find . -name __pycache__ -prune -exec rm -rf {} +
+	find src -name '*.so' -delete

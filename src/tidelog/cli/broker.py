@@ -1,0 +1,28 @@
+"""`tidelog broker`: one broker for production, from a configuration file."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tidelog.cli.broker_options import broker_options, build_config, serve
+
+if TYPE_CHECKING:
+    from tidelog.server.broker import Broker
+
+
+@click.command()
+@broker_options
+def broker(**options: Any) -> None:
+    """Start one broker. Kafka's own server.properties will do as --config.
+
+    SIGTERM drains and stops, a second one stops at once. Exit codes: 0 stopped as asked,
+    1 could not start or run, 2 bad configuration or usage.
+    """
+    config = build_config(options, {})
+
+    def announce(started: Broker) -> None:
+        click.echo(f"tidelog broker {config.node_id} on {started.bootstrap_servers}", err=True)
+
+    serve(config, options["log_level"], announce)

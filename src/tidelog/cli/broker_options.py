@@ -1,0 +1,105 @@
+"""The options that `up` and `broker` share, and how they become settings."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from tidelog.config import BrokerConfig, load
+from tidelog.errors import TidelogError
+
+if TYPE_CHECKING:
+    from tidelog.server.broker import Broker
+
+EXIT_CANNOT_START = 1
+EXIT_BAD_CONFIGURATION = 2
+
+_OPTIONS = (
+    click.option("--config", "files", multiple=True, type=click.Path(), metavar="FILE",
+                 help="A properties or YAML file; later ones win. Repeatable."),
+    click.option("--node-id", type=int, help="This broker's id."),
+    click.option("--listen", metavar="HOST:PORT",
+                 help="Where to listen for clients. Anything but loopback must be asked for here."),
+    click.option("--advertise", metavar="HOST:PORT",
+                 help="The address that clients are told, where it is not the one they used."),
+    click.option("--data-dir", type=click.Path(), metavar="DIR", help="Where the log is kept."),
+    click.option("--metrics", metavar="HOST:PORT",
+                 help="Serve /metrics, /healthz and /readyz there."),
+    click.option("--set", "assignments", multiple=True, metavar="NAME=VALUE",
+                 help="Any setting of docs/configuration.md. Repeatable."),
+    click.option("--log-level", default="info", show_default=True,
+                 type=click.Choice(["debug", "info", "warning", "error"]),
+                 help="How much is logged on stderr."),
+)  # fmt: skip
+
+
+def broker_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the shared options to a command."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def build_config(options: Mapping[str, Any], defaults: Mapping[str, str]) -> BrokerConfig:
+    """Settings from files, environment and flags, over the command's own defaults."""
+    overrides = dict(_assignments(options["assignments"]))
+    if options["node_id"] is not None:
+        overrides["node.id"] = str(options["node_id"])
+    if options["listen"]:
+        overrides["listeners"] = f"PLAINTEXT://{_with_port(options['listen'], '--listen')}"
+    if options["advertise"]:
+        address = _with_port(options["advertise"], "--advertise")
+        overrides["advertised.listeners"] = f"PLAINTEXT://{address}"
+    if options["data_dir"]:
+        overrides["log.dirs"] = options["data_dir"]
+    if options["metrics"]:
+        overrides["metrics.listener"] = _with_port(options["metrics"], "--metrics")
+    try:
+        return load(
+            files=options["files"], environment=os.environ, overrides=overrides, defaults=defaults
+        )
+    except TidelogError as error:
+        fail(str(error), EXIT_BAD_CONFIGURATION, "see docs/configuration.md for every setting")
+
+
+def serve(config: BrokerConfig, log_level: str, on_started: Callable[[Broker], None]) -> None:
+    """Run the broker until it is asked to stop; a sentence and an exit code where it cannot."""
+    logging.basicConfig(
+        level=log_level.upper(),
+        stream=sys.stderr,
+        format="%(asctime)s level=%(levelname)s logger=%(name)s %(message)s",
+    )
+    from tidelog.server.process import run_broker
+
+    try:
+        run_broker(config, on_started)
+    except (TidelogError, OSError) as error:
+        fail(str(error), EXIT_CANNOT_START, "tidelog doctor looks for the usual causes")
+
+
+def fail(message: str, code: int, hint: str) -> NoReturn:
+    """Say what went wrong on stderr, and leave."""
+    click.echo(f"error: {message}\nhint: {hint}", err=True)
+    raise SystemExit(code)
+
+
+def _assignments(texts: Sequence[str]) -> list[tuple[str, str]]:
+    pairs = []
+    for text in texts:
+        name, separator, value = text.partition("=")
+        if not separator or not name.strip():
+            raise click.BadParameter(f"{text!r} is not NAME=VALUE", param_hint="--set")
+        pairs.append((name.strip(), value))
+    return pairs
+
+
+def _with_port(text: str, option: str) -> str:
+    host, separator, port = text.rpartition(":")
+    if not separator or not port.isdecimal():
+        raise click.BadParameter(f"{text!r} is not HOST:PORT", param_hint=option)
+    return f"{host}:{port}"

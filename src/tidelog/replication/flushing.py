@@ -1,0 +1,109 @@
+"""Group commit: when a log is brought to the disk, off the loop, one `fdatasync` at a time.
+
+Everything appended while one write-out runs is covered by the next, so a busy topic pays one
+`fdatasync` for many batches. With `durability=fsync` the committed end is what a finished write-out
+covered. `flush.messages` and `flush.ms` say when one is due; without them it is due at every
+append of an fsync topic, and otherwise whenever the background flusher comes round.
+
+A write-out that fails is never tried again: the kernel may have dropped the dirty pages, and a
+second `fdatasync` would then claim success.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from tidelog.config.topic_config import TopicConfig
+from tidelog.errors import KafkaError
+from tidelog.host.offload import Offload
+from tidelog.model import LogPosition
+from tidelog.storage.log import Log
+
+NEVER = 2**63 - 1
+
+
+class Flushing:
+    """The write-outs of one log."""
+
+    def __init__(
+        self,
+        log: Log,
+        offload: Offload,
+        on_flushed: Callable[[], None],
+        on_failed: Callable[[KafkaError], None],
+    ) -> None:
+        self._log = log
+        self._offload = offload
+        self._on_flushed = on_flushed
+        self._on_failed = on_failed
+        self._running: asyncio.Future[None] | None = None
+        self._again = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._committed_end: LogPosition | None = None
+        self._flush_messages = self._flush_ms = NEVER
+        self._every_append = False
+
+    def configure(self, config: TopicConfig) -> None:
+        self._flush_messages = config.flush_messages
+        self._flush_ms = config.flush_ms
+        explicit = config.flush_messages != NEVER or config.flush_ms != NEVER
+        self._every_append = config.durability_fsync and not explicit
+
+    def committed_end(self) -> LogPosition:
+        """How far finished write-outs reach."""
+        if self._committed_end is None:
+            return self._log.position_after(self._log.log_start_offset)
+        return self._committed_end
+
+    def appended(self) -> None:
+        """The log grew: write it out now, later, or leave it to the background flusher."""
+        if self._every_append or self._log.unflushed_messages >= self._flush_messages:
+            self.start()
+        elif self._flush_ms != NEVER and self._timer is None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(self._flush_ms / 1000, self.start)
+
+    def start(self) -> None:
+        """Begin a write-out, or have one follow the one that runs."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._running is not None:
+            self._again = True
+            return
+        if self._log.offline or self._log.closed:
+            return
+        end = self._log.end_position
+        plan = self._log.flush_plan()
+        self._running = self._offload.run(plan.run)
+
+        def done(future: asyncio.Future[None]) -> None:
+            self._running = None
+            again, self._again = self._again, False
+            try:
+                self._log.flushed(plan)
+            except KafkaError as error:
+                # A full disk refused a small file beside the log: the next write-out tries again.
+                if self._log.offline:
+                    self._on_failed(error)
+                return
+            if end.offset <= self._log.flushed_offset:
+                self._committed_end = end
+                self._on_flushed()
+            if again:
+                self.start()
+
+        self._running.add_done_callback(done)
+
+    async def settle(self) -> None:
+        """Return once no write-out runs or is to follow."""
+        while self._running is not None:
+            await asyncio.wait([self._running])
+            # Our own callback comes after the wake-up: let it run before looking again.
+            await asyncio.sleep(0)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

@@ -1,0 +1,254 @@
+"""One partition as this broker sees it: its log, who leads it, what is committed.
+
+The two data paths meet here. `append` is the leader's write; `read` is everybody's read. The high
+watermark moves in one place, `_advance`: it is the least of the in-sync replicas' ends and, on a
+topic with `durability=fsync`, of what has reached the disk. A produce waits in `committed` for it;
+a fetch watches it. No method awaits, so what was checked at the top still holds at the bottom.
+
+Left out until there are followers: their positions, ISR changes, truncation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import NamedTuple
+from uuid import UUID
+
+from tidelog.cluster.image import PartitionState
+from tidelog.config.topic_config import TopicConfig
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.host.offload import Offload
+from tidelog.model import Isolation, LogPosition, TopicPartition
+from tidelog.replication.flushing import Flushing
+from tidelog.replication.waiters import CommitWaiters, Watchers
+from tidelog.storage.admission import AdmissionRules, Admitted
+from tidelog.storage.log import AppendResult, Log
+from tidelog.storage.slices import Slices
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class PartitionRead:
+    """What a fetch of one partition came to."""
+
+    slices: Slices | None
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    aborted: list[tuple[int, int]] | None = None
+
+
+class EpochEnd(NamedTuple):
+    """Where the log of a leader epoch ends, or (-1, -1) where it is not known."""
+
+    leader_epoch: int
+    end_offset: int
+
+
+class Partition:
+    """A replica on this broker; the leader, as long as there is one broker."""
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        topic_id: UUID,
+        log: Log,
+        offload: Offload,
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.topic_id = topic_id
+        self.log = log
+        self.leader_epoch = -1
+        self.replicas: tuple[int, ...] = ()
+        self.isr: tuple[int, ...] = ()
+        self.is_leader = False
+        self.watchers = Watchers()
+        self._waiters = CommitWaiters()
+        self._flushing = Flushing(log, offload, self._flushed, self._went_offline)
+        self._offline: KafkaError | None = None
+        self._high_watermark = log.position_after(log.log_start_offset)
+
+    # -- configuration ----------------------------------------------------------------------------
+
+    def configure(self, config: TopicConfig, rules: AdmissionRules) -> None:
+        """Take the topic's effective settings; the rules are those of a produced batch."""
+        self.config = config
+        self.rules = rules
+        self._flushing.configure(config)
+
+    def lead(self, state: PartitionState) -> None:
+        """Become the leader in the epoch that the controller chose."""
+        self.replicas, self.isr = state.replicas, state.isr
+        if state.leader_epoch != self.leader_epoch:
+            self.leader_epoch = state.leader_epoch
+            self.log.assign_epoch_start(state.leader_epoch)
+        self.is_leader = True
+        self._flushing.appended()
+        self._advance()
+
+    def stop(self, code: ErrorCode, reason: str) -> None:
+        """Lead and serve no more: deleted, moved or shut down. Those who wait are told."""
+        self.is_leader = False
+        self._flushing.stop()
+        self._waiters.fail(KafkaError(code, reason))
+        self.watchers.notify()
+
+    def check_leader(self, known_epoch: int = -1) -> None:
+        """KafkaError unless this broker leads, in the epoch that the client knows (-1: any)."""
+        if self._offline is not None:
+            raise self._offline
+        if not self.is_leader:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if known_epoch >= 0 and known_epoch != self.leader_epoch:
+            older = known_epoch < self.leader_epoch
+            code = ErrorCode.FENCED_LEADER_EPOCH if older else ErrorCode.UNKNOWN_LEADER_EPOCH
+            raise KafkaError(
+                code, f"leader epoch {known_epoch} is not the current one, {self.leader_epoch}"
+            )
+
+    # -- writing ----------------------------------------------------------------------------------
+
+    def append(self, admitted: Admitted, required_acks: int, now_ms: int) -> AppendResult:
+        """Append what `admit` let through; KafkaError where it cannot be."""
+        self.check_leader()
+        if required_acks == -1 and len(self.isr) < self.config.min_insync_replicas:
+            raise KafkaError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"{len(self.isr)} in-sync replicas, min.insync.replicas is"
+                f" {self.config.min_insync_replicas}",
+            )
+        result = self.log.append(admitted, self.leader_epoch, now_ms)
+        if not result.duplicate:
+            self._flushing.appended()
+            self._advance()
+        return result
+
+    def is_committed(self, offset: int) -> bool:
+        return offset < self._high_watermark.offset
+
+    def committed(self, offset: int) -> asyncio.Future[None]:
+        """A future that is done once `offset` is committed; KafkaError if it cannot be."""
+        return self._waiters.wait_beyond(offset)
+
+    def flush(self) -> None:
+        """Bring what is in the page cache to the disk, off the loop."""
+        self._flushing.start()
+
+    async def flush_and_wait(self) -> None:
+        """As `flush`, and return when what was there is durable."""
+        self._flushing.start()
+        await self.settle()
+
+    async def settle(self) -> None:
+        """Return once no write-out runs."""
+        await self._flushing.settle()
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    @property
+    def high_watermark(self) -> int:
+        return self._high_watermark.offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        return self.readable_end(Isolation.READ_COMMITTED).offset
+
+    def readable_end(self, isolation: int) -> LogPosition:
+        """How far a consumer may read."""
+        if isolation == Isolation.READ_COMMITTED:
+            unstable = self.log.first_unstable_offset
+            if unstable is not None and unstable.offset < self._high_watermark.offset:
+                return unstable
+        return self._high_watermark
+
+    def readable_bytes(self, position: LogPosition, isolation: int) -> int:
+        """Bytes from `position` to what a consumer may read: a sum of positions, no read."""
+        end = self.readable_end(isolation)
+        if end.offset <= position.offset:
+            return 0
+        return self.log.bytes_between(position, end)
+
+    def check_offset(self, offset: int) -> None:
+        """OFFSET_OUT_OF_RANGE where a consumer cannot stand at `offset`."""
+        if not self.log.log_start_offset <= offset <= self._high_watermark.offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"offset {offset} is outside {self.log.log_start_offset}.."
+                f"{self._high_watermark.offset}",
+            )
+
+    def read(
+        self, offset: int, max_bytes: int, isolation: int, at_least_one: bool
+    ) -> PartitionRead:
+        """Whole batches from the one that holds `offset` up to what a consumer may see."""
+        self.check_offset(offset)
+        end = self.readable_end(isolation)
+        slices = None
+        if end.offset > offset and (max_bytes > 0 or at_least_one):
+            slices = self.log.read(offset, max_bytes, end, at_least_one)
+            if slices.size_bytes == 0:
+                slices.release()
+                slices = None
+        read = PartitionRead(
+            slices,
+            self._high_watermark.offset,
+            self.last_stable_offset,
+            self.log.log_start_offset,
+        )
+        if isolation == Isolation.READ_COMMITTED:
+            read.aborted = []
+            if slices is not None:
+                read.aborted = self.log.aborted_transactions(offset, end.offset)
+        return read
+
+    def epoch_end(self, leader_epoch: int) -> EpochEnd:
+        return EpochEnd(*self.log.end_offset_for_epoch(leader_epoch))
+
+    # -- deleting ---------------------------------------------------------------------------------
+
+    def delete_records(self, before_offset: int) -> int:
+        """Move the log's start up to `before_offset` (-1: the high watermark); the new start."""
+        if before_offset == -1:
+            before_offset = self._high_watermark.offset
+        if before_offset > self._high_watermark.offset or before_offset < 0:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"cannot delete up to {before_offset}: the high watermark is"
+                f" {self._high_watermark.offset}",
+            )
+        self.log.advance_log_start(before_offset)
+        self.watchers.notify()
+        return self.log.log_start_offset
+
+    def apply_retention(self, now_ms: int) -> int:
+        """Delete what the topic no longer keeps; the number of segments that went."""
+        removed = self.log.apply_retention(now_ms, self._high_watermark.offset)
+        if removed:
+            self._advance()
+            self.watchers.notify()
+        return removed
+
+    # -- how the watermark moves ------------------------------------------------------------------
+
+    def _advance(self) -> None:
+        end = self._flushing.committed_end() if self.config.durability_fsync else None
+        if end is None:
+            end = self.log.end_position
+        if end.offset > self._high_watermark.offset:
+            self._high_watermark = end
+            self.log.high_watermark_moved(end.offset)
+            self._waiters.advance(end.offset)
+            self.watchers.notify()
+
+    def _flushed(self) -> None:
+        self._advance()
+
+    def _went_offline(self, error: KafkaError) -> None:
+        """A write-out failed: the kernel may have dropped pages, so this log is not used again."""
+        _log.error("partition offline partition=%s reason=%s", self.topic_partition, error)
+        self._offline = error
+        self._waiters.fail(error)
+        self.watchers.notify()

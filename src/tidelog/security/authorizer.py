@@ -1,0 +1,97 @@
+"""The one question that every request asks: may this principal do this to that?
+
+The wire codes are Kafka's. Without access-control lists everybody may do everything, except to act
+as a broker: cluster actions are for connections on the inter-broker listener alone, so that a
+client cannot pose as a replica (CVE-2018-1288).
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple, Protocol
+
+
+class Operation(IntEnum):
+    """What is asked for; the codes of the wire protocol's ACL operations."""
+
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+
+
+class ResourceType(IntEnum):
+    """What it is done to; the codes of the wire protocol's resource types."""
+
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
+    TRANSACTIONAL_ID = 5
+
+
+class Resource(NamedTuple):
+    """One resource by type and name."""
+
+    type: ResourceType
+    name: str
+
+
+class Principal(NamedTuple):
+    """Who asks, and whether the connection came in on the inter-broker listener."""
+
+    name: str
+    is_broker: bool
+
+
+CLUSTER = Resource(ResourceType.CLUSTER, "kafka-cluster")
+
+# Which operations exist per resource type: the answer to "what may I do here".
+OPERATIONS: dict[ResourceType, tuple[Operation, ...]] = {
+    ResourceType.TOPIC: (
+        Operation.READ,
+        Operation.WRITE,
+        Operation.CREATE,
+        Operation.DELETE,
+        Operation.ALTER,
+        Operation.DESCRIBE,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+    ),
+    ResourceType.CLUSTER: (
+        Operation.CREATE,
+        Operation.ALTER,
+        Operation.DESCRIBE,
+        Operation.CLUSTER_ACTION,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+        Operation.IDEMPOTENT_WRITE,
+    ),
+}
+
+
+class Authorizer(Protocol):
+    """Decides; asked once per request and resource."""
+
+    def authorize(self, principal: Principal, operation: Operation, resource: Resource) -> bool: ...
+
+
+class OpenAuthorizer:
+    """The rule of a broker without access-control lists."""
+
+    def authorize(self, principal: Principal, operation: Operation, resource: Resource) -> bool:
+        return operation is not Operation.CLUSTER_ACTION or principal.is_broker
+
+
+def allowed_operations(authorizer: Authorizer, principal: Principal, resource: Resource) -> int:
+    """The bit field of permitted operations that Metadata and DescribeCluster may carry."""
+    bits = 0
+    for operation in OPERATIONS[resource.type]:
+        if authorizer.authorize(principal, operation, resource):
+            bits |= 1 << operation
+    return bits

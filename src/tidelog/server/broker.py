@@ -1,0 +1,340 @@
+"""One broker: everything is built here, top to bottom, and stopped in the opposite order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import resource
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from tidelog.cluster.commands import AllocateProducerIds, ProducerIdBlock
+from tidelog.cluster.configs import ConfigRules
+from tidelog.cluster.controller import ControllerRules
+from tidelog.cluster.controller_loop import Controller
+from tidelog.cluster.follower import MetadataFollower
+from tidelog.cluster.image import Endpoint
+from tidelog.cluster.registration import register_broker
+from tidelog.config import BrokerConfig, validate_broker_overrides, validate_topic_overrides
+from tidelog.config.table import list_default
+from tidelog.coordinators.producer_ids import ProducerIds
+from tidelog.errors import ConfigError
+from tidelog.host.host import Host
+from tidelog.host.offload import ThreadOffload
+from tidelog.replication.replicas import Replicas
+from tidelog.security.authorizer import OpenAuthorizer
+from tidelog.server.context import Limits, Services
+from tidelog.server.dispatch import Dispatcher
+from tidelog.server.fetch_sessions import FetchSessions
+from tidelog.server.housekeeping import Housekeeping
+from tidelog.server.http import HttpResponder
+from tidelog.server.listener import ConnectionCounts, Listener, ListenerAddress
+from tidelog.server.metrics import BrokerMetrics
+from tidelog.server.outbox import ScratchBuffer
+from tidelog.server.pages import StatusPages
+from tidelog.server.request_memory import RequestMemory
+from tidelog.storage.data_dir import DataDir
+from tidelog.storage.file_cache import FileCache
+from tidelog.storage.segment import LogContext
+from tidelog.store.embedded import EmbeddedStore
+
+_log = logging.getLogger(__name__)
+
+METADATA_FILE = "metadata.db"
+# Descriptors kept for everything that is neither a connection nor a segment: 64 in reserve.
+_DESCRIPTORS_RESERVED = 128
+
+
+@dataclass(slots=True)
+class _Parts:
+    """What a running broker is made of, in the order in which it was started."""
+
+    store: EmbeddedStore
+    controller: Controller
+    metadata: MetadataFollower
+    services: Services
+    listeners: list[Listener]
+    housekeeping: Housekeeping
+    data_dir: DataDir
+    deferred: DeferredWork
+    pages: asyncio.Server | None = None
+
+
+class DeferredWork:
+    """Unlinking and the like: later, on a thread, and not at all once the broker stops."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._timers: set[asyncio.TimerHandle] = set()
+
+    def run_later(self, delay_seconds: float, work: Callable[[], None]) -> None:
+        loop = asyncio.get_running_loop()
+
+        def start() -> None:
+            self._timers.discard(timer)
+            self._host.offload.run(work)
+
+        timer = loop.call_later(delay_seconds, start)
+        self._timers.add(timer)
+
+    def stop(self) -> None:
+        """Forget what is left: the next start deletes what carries a deleted name."""
+        for timer in self._timers:
+            timer.cancel()
+        self._timers.clear()
+
+
+class Broker:
+    """A broker that runs on the current event loop, from `start` to `stop`."""
+
+    def __init__(self, config: BrokerConfig, host: Host) -> None:
+        self._config = config
+        self._host = host
+        self._parts: _Parts | None = None
+        self._stopping = False
+
+    # -- what others ask --------------------------------------------------------------------------
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Host and port of the first listener, as a client is given them."""
+        listener = self._running().listeners[0]
+        return f"{_reachable(listener.address.host)}:{listener.port}"
+
+    @property
+    def metrics_port(self) -> int | None:
+        pages = self._running().pages
+        return None if pages is None else pages.sockets[0].getsockname()[1]
+
+    @property
+    def services(self) -> Services:
+        return self._running().services
+
+    # -- start and stop ---------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Bring everything up; when this returns, clients are served."""
+        config, host = self._config, self._host
+        for warning in config.warnings:
+            _log.warning("configuration: %s", warning)
+        directory = _data_directory(config)
+        deferred = DeferredWork(host)
+        context = LogContext(
+            host.disk,
+            host.clock,
+            FileCache(host.disk, _open_files_max(config)),
+            host.random,
+            deferred.run_later,
+            lambda path, error: data_dir.failed(),
+        )
+        data_dir = DataDir.open(directory, context)
+        try:
+            store = await EmbeddedStore.open(
+                os.path.join(directory, METADATA_FILE), host.disk, ThreadOffload("store", 1)
+            )
+        except BaseException:
+            data_dir.close()
+            raise
+        controller = Controller(store, config.node_id, _controller_rules(config, host))
+        metadata = MetadataFollower(controller.changes_after)
+        replicas = Replicas(config.node_id, config, data_dir, host)
+        services = _services(config, host, controller, metadata, replicas)
+        services.dispatcher = Dispatcher(services)
+        listeners = _listeners(config, services)
+        housekeeping = Housekeeping(services, listeners, data_dir, host)
+        self._parts = _Parts(
+            store, controller, metadata, services, listeners, housekeeping, data_dir, deferred
+        )
+        try:
+            await self._bring_up(self._parts)
+        except BaseException:
+            await self.stop(drain=False)
+            raise
+
+    async def _bring_up(self, parts: _Parts) -> None:
+        config = self._config
+        for listener in parts.listeners:
+            await listener.bind(config.get_int("socket.listen.backlog.size"))
+        await parts.controller.start()
+        parts.data_dir.identify(parts.controller.image.cluster_id, config.node_id)
+        registration = await register_broker(
+            parts.store,
+            parts.controller.submit,
+            config.node_id,
+            tuple(_endpoint(listener) for listener in parts.listeners),
+            config.get_str("broker.rack") or None,
+        )
+        parts.services.broker_epoch = registration.epoch
+        await parts.metadata.start()
+        parts.services.replicas.start(parts.metadata.image)
+        parts.metadata.subscribe(parts.services.replicas.image_changed)
+        await parts.metadata.wait_for_version(parts.controller.image.version)
+        await self._serve_pages(parts)
+        for listener in parts.listeners:
+            await listener.serve()
+        parts.housekeeping.start()
+        for listener in parts.listeners:
+            _log.info(
+                "listening listener=%s host=%s port=%d node_id=%d cluster_id=%s",
+                listener.name, listener.address.host, listener.port, config.node_id,
+                parts.metadata.image.cluster_id,
+            )  # fmt: skip
+
+    async def _serve_pages(self, parts: _Parts) -> None:
+        address = self._config.metrics_listener
+        if address is None:
+            return
+        pages = StatusPages(parts.services, self.is_ready)
+        loop = asyncio.get_running_loop()
+        parts.pages = await loop.create_server(
+            lambda: HttpResponder(pages.routes), address[0], address[1]
+        )
+
+    def is_ready(self) -> bool:
+        return self._parts is not None and not self._stopping
+
+    async def stop(self, *, drain: bool = True) -> None:
+        """Answer what was asked, then bring everything down, the data directory last."""
+        parts, self._stopping = self._parts, True
+        if parts is None:
+            return
+        for listener in parts.listeners:
+            listener.stop_accepting()
+        loop = asyncio.get_running_loop()
+        seconds = self._config.get_int("shutdown.drain.ms") / 1000 if drain else 0.0
+        for listener in parts.listeners:
+            await listener.drain(loop.time() + seconds)
+        for task in parts.services.dispatcher.running_tasks:
+            task.cancel()
+        if parts.pages is not None:
+            parts.pages.close()
+            await parts.pages.wait_closed()
+        await parts.housekeeping.stop()
+        await parts.metadata.close()
+        await parts.controller.close()
+        parts.deferred.stop()
+        await parts.services.replicas.close()
+        await parts.store.close()
+        self._host.offload.close()
+        self._parts = None
+        _log.info("stopped node_id=%d", self._config.node_id)
+
+    def _running(self) -> _Parts:
+        assert self._parts is not None, "the broker is not running"
+        return self._parts
+
+
+def _services(
+    config: BrokerConfig,
+    host: Host,
+    controller: Controller,
+    metadata: MetadataFollower,
+    replicas: Replicas,
+) -> Services:
+    limits = _limits(config)
+
+    async def allocate_block() -> ProducerIdBlock:
+        block = await controller.submit(AllocateProducerIds(config.node_id, services.broker_epoch))
+        assert isinstance(block, ProducerIdBlock)
+        return block
+
+    services = Services(
+        broker_id=config.node_id,
+        limits=limits,
+        clock=host.clock,
+        offload=host.offload,
+        memory=RequestMemory(config.get_int("queued.max.request.bytes"), limits.frame_bytes_max),
+        scratch=ScratchBuffer(),
+        metrics=BrokerMetrics(),
+        authorizer=OpenAuthorizer(),
+        metadata=metadata,
+        controller=controller,
+        replicas=replicas,
+        fetch_sessions=FetchSessions(
+            config.get_int("max.incremental.fetch.session.cache.slots"), host.clock, host.random
+        ),
+        producer_ids=ProducerIds(allocate_block),
+    )
+    return services
+
+
+def _limits(config: BrokerConfig) -> Limits:
+    descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    room = max(16, descriptors - _open_files_max(config) - _DESCRIPTORS_RESERVED)
+    return Limits(
+        frame_bytes_max=config.get_int("socket.request.max.bytes"),
+        requests_in_flight_max=config.get_int("connections.max.inflight.requests"),
+        connections_max=min(config.get_int("max.connections"), room),
+        connections_per_address_max=config.get_int("max.connections.per.ip"),
+        connections_per_address=config.connections_per_host,
+        idle_ms_max=config.get_int("connections.max.idle.ms"),
+        first_byte_ms_max=config.get_int("connections.first.byte.ms"),
+        frame_ms_max=config.get_int("connections.frame.timeout.ms"),
+    )
+
+
+def _open_files_max(config: BrokerConfig) -> int:
+    configured = config.get_int("open.files.max")
+    if configured >= 0:
+        return configured
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
+
+
+def _listeners(config: BrokerConfig, services: Services) -> list[Listener]:
+    counts = ConnectionCounts()
+    resolved = config.listeners
+    # With a single listener clients come in on it: it cannot vouch for brokers.
+    apart = len(resolved.opened) > 1
+    return [
+        Listener(
+            ListenerAddress(
+                each.name,
+                each.host,
+                each.port,
+                resolved.advertised.get(each.name),
+                is_inter_broker=apart and each.name == resolved.inter_broker,
+            ),
+            services,
+            counts,
+        )
+        for each in resolved.opened
+    ]
+
+
+def _endpoint(listener: Listener) -> Endpoint:
+    if listener.address.advertised is not None:
+        host, port = listener.address.advertised
+        return Endpoint(listener.name, host, port or listener.port)
+    return Endpoint(listener.name, _reachable(listener.address.host), listener.port)
+
+
+def _reachable(host: str) -> str:
+    """An address that a client on this machine can use for a wildcard one."""
+    return {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(host, host)
+
+
+def _data_directory(config: BrokerConfig) -> str:
+    directories = config.get_list("log.dirs") or [config.get_str("log.dir")]
+    if len(directories) > 1:
+        raise ConfigError(
+            f"log.dirs names {len(directories)} directories; one is supported:"
+            " run a broker per disk"
+        )
+    return directories[0]
+
+
+def _controller_rules(config: BrokerConfig, host: Host) -> ControllerRules:
+    def validate_broker(configs: Mapping[str, str]) -> None:
+        validate_broker_overrides(configs, per_broker=True)
+        config.with_dynamic(configs, {})
+
+    def validate_topic(configs: Mapping[str, str]) -> None:
+        validate_topic_overrides(configs)
+
+    return ControllerRules(
+        host.random,
+        ConfigRules(validate_topic, validate_broker, list_default),
+        default_partitions=config.get_int("num.partitions"),
+        default_replication_factor=config.get_int("default.replication.factor"),
+    )

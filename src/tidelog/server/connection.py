@@ -1,0 +1,262 @@
+"""One client's connection: frames in, answers out, in order, within bounds.
+
+What it promises: requests are applied in the order of arrival and answered in that order; a
+request that waits holds up its successors, except where its API overlaps (a produce that waits to
+be committed); nothing is read from a peer that does not read its answers; a bad frame closes this
+connection, says why in the log, and touches nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, cast
+
+from tidelog.errors import ProtocolError
+from tidelog.security.authorizer import Principal
+from tidelog.server.dispatch import CloseConnection, Pending, Result
+from tidelog.server.outbox import Outbox
+from tidelog.server.receive_buffer import INITIAL_BYTES, ReceiveBuffer
+
+if TYPE_CHECKING:
+    from tidelog.protocol.primitives import Part
+    from tidelog.server.listener import Listener
+
+_log = logging.getLogger(__name__)
+
+# Above this the transport asks us to stop; uvloop then tries to send at once instead of queueing.
+_WRITE_HIGH_WATER_BYTES = 64 * 1024
+
+
+class Exchange:
+    """A request whose answer is not there yet, or waits for an earlier one."""
+
+    __slots__ = ("future", "overlaps", "parts")
+
+    def __init__(self) -> None:
+        self.parts: list[Part] | None = None
+        self.future: asyncio.Future[object] | None = None
+        self.overlaps = False
+
+
+class Connection(asyncio.BufferedProtocol):
+    """The asyncio protocol of a client connection."""
+
+    def __init__(self, listener: Listener) -> None:
+        self.listener = listener
+        self._services = listener.services
+        self._loop = asyncio.get_running_loop()
+        self._buffer = ReceiveBuffer(self._services.limits.frame_bytes_max)
+        self._exchanges: deque[Exchange] = deque()
+        self._reading_paused = False
+        self._awaiting_memory = False
+        self._closing = False
+        self._draining = False
+        self.principal = Principal("User:ANONYMOUS", listener.is_inter_broker)
+        self.opened_at = self.last_active_at = self._loop.time()
+        self.frame_started_at = 0.0
+        self.peer = self.local_host = "?"
+        self.local_port = 0
+        self.bytes_received = 0
+
+    # -- asyncio's calls ---------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=_WRITE_HIGH_WATER_BYTES)
+        self.peer = _address(transport.get_extra_info("peername"))
+        sockname = transport.get_extra_info("sockname")
+        if isinstance(sockname, tuple):
+            self.local_host, self.local_port = sockname[0], sockname[1]
+        self._outbox = Outbox(
+            self._transport, self._services.offload, self._services.scratch, self._process
+        )
+        if not self.listener.admit(self):
+            self._closing = True
+            self._transport.abort()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._closing = True
+        self._outbox.close()
+        self._services.memory.forget(self)
+        for exchange in self._exchanges:
+            if exchange.future is not None and not exchange.future.done():
+                exchange.future.cancel()
+        self._exchanges.clear()
+        self.listener.forget(self)
+
+    def get_buffer(self, size_hint: int) -> memoryview:
+        return self._buffer.room()
+
+    def buffer_updated(self, count: int) -> None:
+        self.bytes_received += count
+        self.last_active_at = self._loop.time()
+        self._buffer.received(count)
+        self._process()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        self._outbox.transport_full()
+
+    def resume_writing(self) -> None:
+        self.last_active_at = self._loop.time()
+        self._outbox.transport_ready()
+
+    # -- what the listener and the housekeeping ask ---------------------------------------------
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing asked, nothing owed."""
+        return not self._exchanges and not self._outbox.is_busy
+
+    @property
+    def is_receiving_frame(self) -> bool:
+        """True where part of a frame has come in and the rest is awaited."""
+        return not self._exchanges and self._buffer.unread_bytes > 0
+
+    @property
+    def holds_memory_lane(self) -> bool:
+        return self._services.memory.holds_lane(self)
+
+    def memory_granted(self) -> None:
+        self._awaiting_memory = False
+        if self._closing:
+            return
+        self._grow()
+        self._process()
+
+    def shrink_if_idle(self) -> None:
+        """Give back the memory of a buffer that grew and is not in use."""
+        if self._buffer.capacity > INITIAL_BYTES and self.is_idle and not self.is_receiving_frame:
+            self._give_memory_back()
+
+    def drain(self) -> None:
+        """Answer what was asked, then close; new requests are not read."""
+        self._draining = True
+        self._pause_reading()
+        if self.is_idle:
+            self.close("the broker is shutting down")
+
+    def close(self, reason: str, *, level: int = logging.DEBUG) -> None:
+        if self._closing:
+            return
+        self._closing = True
+        _log.log(
+            level, "closing connection peer=%s listener=%s reason=%s",
+            self.peer, self.listener.name, reason,
+        )  # fmt: skip
+        if level >= logging.WARNING:
+            self._transport.abort()
+        else:
+            self._transport.close()
+
+    # -- requests -------------------------------------------------------------------------------
+
+    def _process(self) -> None:
+        """Take up frames for as long as neither order nor back-pressure forbids it."""
+        try:
+            while not self._is_blocked():
+                frame = self._buffer.next_frame()
+                if frame is None:
+                    self._await_rest_of_frame()
+                    return
+                self._start(frame)
+        except (ProtocolError, CloseConnection) as error:
+            self.close(str(error), level=logging.WARNING)
+            return
+        if self._draining and self.is_idle:
+            self.close("the broker is shutting down")
+        elif self._buffer.is_full:
+            self._pause_reading()
+
+    def _is_blocked(self) -> bool:
+        if self._closing or self._draining or self._outbox.is_busy:
+            return True
+        exchanges = self._exchanges
+        if not exchanges:
+            return False
+        limit = self._services.limits.requests_in_flight_max
+        return not exchanges[-1].overlaps or len(exchanges) >= limit
+
+    def _start(self, frame: memoryview) -> None:
+        exchange = Exchange()
+        self._exchanges.append(exchange)
+        self.frame_started_at = 0.0
+        self._take(exchange, self._services.dispatcher.start(frame, self))
+
+    def _take(self, exchange: Exchange, result: Result) -> None:
+        """Deal with what a stage of the request came to: an answer, nothing, or a wait."""
+        if isinstance(result, Pending):
+            exchange.overlaps = result.overlaps
+            exchange.future = result.future
+            result.future.add_done_callback(lambda _: self._resume(exchange, result))
+            return
+        exchange.future = None
+        exchange.overlaps = True
+        exchange.parts = result if result is not None else []
+        self._send_in_order()
+
+    def _resume(self, exchange: Exchange, pending: Pending) -> None:
+        if self._closing:
+            return
+        try:
+            self._take(exchange, pending.resume())
+        except (ProtocolError, CloseConnection) as error:
+            self.close(str(error), level=logging.WARNING)
+            return
+        self._process()
+
+    def _send_in_order(self) -> None:
+        exchanges = self._exchanges
+        while exchanges and exchanges[0].parts is not None:
+            parts = exchanges.popleft().parts
+            if parts:
+                self._outbox.send(parts)
+
+    # -- room for the next frame ------------------------------------------------------------------
+
+    def _await_rest_of_frame(self) -> None:
+        if self._awaiting_memory:
+            return
+        memory = self._services.memory
+        wanted = self._buffer.wanted_capacity()
+        if wanted == 0:
+            if self._buffer.capacity > INITIAL_BYTES and memory.under_pressure:
+                self._give_memory_back()
+            self._resume_reading()
+            return
+        if self.frame_started_at == 0.0:
+            self.frame_started_at = self.last_active_at
+        if memory.reserve(self, wanted - self._buffer.capacity):
+            self._grow()
+        else:
+            self._awaiting_memory = True
+            self._pause_reading()
+
+    def _grow(self) -> None:
+        self._buffer.resize(self._buffer.wanted_capacity() or self._buffer.capacity)
+        self._resume_reading()
+
+    def _give_memory_back(self) -> None:
+        before = self._buffer.capacity
+        self._buffer.resize(INITIAL_BYTES)
+        self._services.memory.release(self, before - self._buffer.capacity)
+
+    def _pause_reading(self) -> None:
+        if not self._reading_paused and not self._transport.is_closing():
+            self._reading_paused = True
+            self._transport.pause_reading()
+
+    def _resume_reading(self) -> None:
+        if self._reading_paused and not self._draining and not self._transport.is_closing():
+            self._reading_paused = False
+            self._transport.resume_reading()
+
+
+def _address(peername: object) -> str:
+    if isinstance(peername, tuple) and len(peername) >= 2:
+        return f"{peername[0]}:{peername[1]}"
+    return str(peername)

@@ -1,0 +1,42 @@
+"""ApiVersions (key 18), versions 0 to 4.
+
+Behaviour: what this broker serves, and nothing else; a client with an unknown version gets version
+0 of the answer with error 35 and steps down. An invalid client software name is refused (KIP-511).
+Finalized features are none: nothing that a client could switch on by them is there.
+"""
+
+from __future__ import annotations
+
+import re
+
+from tidelog.errors import ErrorCode
+from tidelog.protocol.apis import API_BY_KEY
+from tidelog.protocol.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+)
+from tidelog.server.context import RequestContext, Services
+from tidelog.server.dispatch import handles, served_keys
+
+_SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+@handles(18)
+def api_versions(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
+    response = ApiVersionsResponse(api_keys=_ranges())
+    if context.version >= 3:
+        names = (request.client_software_name, request.client_software_version)
+        if not all(_SOFTWARE_NAME.fullmatch(name) for name in names):
+            return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+        response.finalized_features_epoch = context.image.version
+    return response
+
+
+def unsupported_version(services: Services) -> ApiVersionsResponse:
+    """The answer, in version 0, to a version of ApiVersions that is not served."""
+    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_ranges())
+
+
+def _ranges() -> list[ApiVersion]:
+    return [ApiVersion(key, *API_BY_KEY[key].advertised) for key in served_keys()]

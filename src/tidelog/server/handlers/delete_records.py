@@ -1,0 +1,55 @@
+"""DeleteRecords (key 21), versions 0 to 2.
+
+Behaviour: moves the start of the log up to the offset given, -1 meaning the high watermark. What
+lies before it is never served again, also after a crash: the new start is durable before the
+answer. Whole segments below it are deleted; the rest of a segment goes with it later.
+"""
+
+from __future__ import annotations
+
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.protocol.messages.delete_records import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+from tidelog.security.authorizer import Operation
+from tidelog.server.context import RequestContext
+from tidelog.server.dispatch import handles
+
+
+@handles(21)
+async def delete_records(
+    request: DeleteRecordsRequest, context: RequestContext
+) -> DeleteRecordsResponse:
+    response = DeleteRecordsResponse()
+    for topic in request.topics:
+        results = []
+        for asked in topic.partitions:
+            result = DeleteRecordsPartitionResult(asked.partition_index, low_watermark=-1)
+            try:
+                result.low_watermark = _delete(
+                    topic.name, asked.partition_index, asked.offset, context
+                )
+            except KafkaError as error:
+                result.error_code = error.code
+            results.append(result)
+        response.topics.append(DeleteRecordsTopicResult(topic.name, results))
+    await context.services.replicas.checkpoint()
+    return response
+
+
+def _delete(topic: str, index: int, offset: int, context: RequestContext) -> int:
+    if not context.authorize_topic(Operation.DELETE, topic):
+        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    partition = context.services.replicas.get(topic, index)
+    if partition is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    partition.check_leader()
+    if not partition.config.cleanup_delete:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION,
+            f"records of {topic} cannot be deleted: its cleanup.policy has no delete",
+        )
+    return partition.delete_records(offset)

@@ -1,0 +1,45 @@
+"""DescribeCluster (key 60), versions 0 to 2.
+
+Behaviour: the brokers, their addresses as this client reaches them, the controller, and on request
+what the client may do to the cluster. Only brokers are described; controllers have no listener of
+their own here (endpoint type 2 is refused).
+"""
+
+from __future__ import annotations
+
+from tidelog.errors import ErrorCode
+from tidelog.protocol.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+from tidelog.security.authorizer import CLUSTER
+from tidelog.server.context import RequestContext
+from tidelog.server.dispatch import handles
+from tidelog.server.handlers.metadata import address
+
+_BROKERS = 1
+
+
+@handles(60)
+def describe_cluster(
+    request: DescribeClusterRequest, context: RequestContext
+) -> DescribeClusterResponse:
+    image = context.image
+    if request.endpoint_type != _BROKERS:
+        return DescribeClusterResponse(
+            error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+            error_message=f"endpoint type {request.endpoint_type} is not served here",
+            cluster_id=image.cluster_id,
+        )
+    response = DescribeClusterResponse(
+        cluster_id=image.cluster_id,
+        controller_id=image.controller_id,
+        brokers=[
+            DescribeClusterBroker(broker.id, *address(broker, context), broker.rack)
+            for broker in image.brokers.values()
+        ],
+    )
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = context.allowed_operations(CLUSTER)
+    return response

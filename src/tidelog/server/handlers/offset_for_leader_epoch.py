@@ -1,0 +1,48 @@
+"""OffsetForLeaderEpoch (key 23), versions 2 to 4.
+
+Behaviour: where the log of a leader epoch ends, so that a client can see whether what it has read
+was cut off (KIP-320). An epoch that is not known answers -1, -1.
+"""
+
+from __future__ import annotations
+
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.protocol.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+from tidelog.security.authorizer import Operation
+from tidelog.server.context import RequestContext
+from tidelog.server.dispatch import handles
+
+
+@handles(23)
+def offset_for_leader_epoch(
+    request: OffsetForLeaderEpochRequest, context: RequestContext
+) -> OffsetForLeaderEpochResponse:
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderTopicResult(
+                topic.topic, [_answer(topic.topic, asked, context) for asked in topic.partitions]
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _answer(topic: str, asked: OffsetForLeaderPartition, context: RequestContext) -> EpochEndOffset:
+    answer = EpochEndOffset(partition=asked.partition)
+    try:
+        if not context.authorize_topic(Operation.DESCRIBE, topic):
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        partition = context.services.replicas.get(topic, asked.partition)
+        if partition is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        partition.check_leader(asked.current_leader_epoch)
+        answer.leader_epoch, answer.end_offset = partition.epoch_end(asked.leader_epoch)
+    except KafkaError as error:
+        answer.error_code = error.code
+    return answer

@@ -1,0 +1,235 @@
+"""Produce (key 0), advertised from version 0, served from 3 to 13.
+
+Behaviour: every partition of the request is admitted (checksum, records, limits), then appended in
+arrival order, then answered: at once for acks=1, once committed for acks=all and, on a topic with
+`durability=fsync`, for acks=1 too. A refused partition does not hold up the others. acks=0 has no
+answer, so a failure closes the connection, which is how the client learns to look again.
+Versions: 0 to 2 are advertised because librdkafka tests for them, and close the connection; 7 allows
+zstd; 8 carries record errors (KIP-467); 10 the current leader; 13 topic ids.
+Gaps: transactional batches are refused until there is a transaction coordinator.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from tidelog.errors import ErrorCode, InvalidRecordsError, KafkaError
+from tidelog.protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+from tidelog.protocol.primitives import Buffer
+from tidelog.replication.partition import Partition
+from tidelog.security.authorizer import Operation
+from tidelog.server.context import RequestContext
+from tidelog.server.dispatch import CloseConnection, handles
+from tidelog.storage.admission import Admitted, admit, needs_offload
+
+_VERSION_WITH_ZSTD = 7
+_VERSION_WITH_TOPIC_IDS = 13
+
+
+class Judged:
+    """One partition of a request after the prepare stage."""
+
+    __slots__ = ("admitted", "error", "partition")
+
+    def __init__(
+        self,
+        partition: Partition | None = None,
+        admitted: Admitted | None = None,
+        error: KafkaError | None = None,
+    ) -> None:
+        self.partition = partition
+        self.admitted = admitted
+        self.error = error
+
+
+def prepare(
+    request: ProduceRequest, context: RequestContext
+) -> list[Judged] | asyncio.Future[list[Judged]]:
+    """Find the partitions and admit their batches, on a thread where that may take long."""
+    now_ms = context.services.clock.wall_ms()
+    allow_zstd = context.version >= _VERSION_WITH_ZSTD
+    found: list[tuple[Judged, Buffer | None]] = []
+    slow = False
+    for topic in request.topic_data:
+        name = _topic_name(topic, context)
+        for data in topic.partition_data:
+            judged = _find(name, data, context)
+            found.append((judged, data.records))
+            if judged.partition is not None and data.records is not None:
+                slow = slow or needs_offload(data.records, judged.partition.rules)
+
+    def judge_all() -> list[Judged]:
+        for judged, records in found:
+            _judge(judged, records, now_ms, allow_zstd)
+        return [judged for judged, _ in found]
+
+    if slow:
+        return context.services.offload.run(judge_all)
+    return judge_all()
+
+
+@handles(0, prepare=prepare, overlaps=True)
+def produce(
+    request: ProduceRequest, context: RequestContext
+) -> ProduceResponse | None | asyncio.Future[ProduceResponse]:
+    judged: list[Judged] = context.prepared  # type: ignore[assignment]
+    context.prepared = None
+    answers = _append_all(request, judged, context)
+    if request.acks == 0:
+        failed = next((answer for answer in answers.each() if answer.error_code), None)
+        if failed is not None:
+            name = ErrorCode(failed.error_code).name
+            raise CloseConnection(f"produce with acks=0 failed: {name} {failed.error_message}")
+        return None
+    if not answers.waits:
+        return answers.response
+    return answers.when_committed(request.timeout_ms / 1000)
+
+
+class Answers:
+    """The answer of a produce, and the commits that it waits for."""
+
+    __slots__ = ("response", "waits")
+
+    def __init__(self) -> None:
+        self.response = ProduceResponse()
+        self.waits: list[tuple[PartitionProduceResponse, asyncio.Future[None]]] = []
+
+    def each(self) -> list[PartitionProduceResponse]:
+        return [part for topic in self.response.responses for part in topic.partition_responses]
+
+    def when_committed(self, timeout_seconds: float) -> asyncio.Future[ProduceResponse]:
+        """The answer once every append is committed, has failed, or the time is up."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[ProduceResponse] = loop.create_future()
+        left = len(self.waits)
+
+        def one_done(_: object) -> None:
+            nonlocal left
+            left -= 1
+            if left == 0 and not future.done():
+                future.set_result(self._settled())
+
+        def time_up() -> None:
+            if not future.done():
+                future.set_result(self._settled())
+
+        timer = loop.call_later(timeout_seconds, time_up)
+        future.add_done_callback(lambda _: timer.cancel())
+        for _, wait in self.waits:
+            wait.add_done_callback(one_done)
+        return future
+
+    def _settled(self) -> ProduceResponse:
+        for answer, wait in self.waits:
+            if not wait.done():
+                # The records are in the log and may yet be committed: a retry is told apart by
+                # its sequence number.
+                wait.cancel()
+                _refuse(answer, KafkaError(ErrorCode.REQUEST_TIMED_OUT))
+                continue
+            error = wait.exception()
+            if isinstance(error, KafkaError):
+                _refuse(answer, error)
+        return self.response
+
+
+def _append_all(request: ProduceRequest, judged: list[Judged], context: RequestContext) -> Answers:
+    now_ms = context.services.clock.wall_ms()
+    metrics = context.services.metrics
+    answers = Answers()
+    remaining = iter(judged)
+    for topic in request.topic_data:
+        topic_answer = TopicProduceResponse(name=topic.name, topic_id=topic.topic_id)
+        answers.response.responses.append(topic_answer)
+        for data in topic.partition_data:
+            answer = PartitionProduceResponse(index=data.index, base_offset=-1)
+            topic_answer.partition_responses.append(answer)
+            one = next(remaining)
+            try:
+                if one.error is not None:
+                    raise one.error
+                assert one.partition is not None and one.admitted is not None
+                wait = _append(one.partition, one.admitted, request.acks, now_ms, answer)
+            except KafkaError as error:
+                _refuse(answer, error)
+                continue
+            metrics.produced_bytes += one.admitted.size_bytes
+            metrics.produced_records += one.admitted.headers[0].record_count
+            if wait is not None:
+                answers.waits.append((answer, wait))
+    return answers
+
+
+def _append(
+    partition: Partition,
+    admitted: Admitted,
+    acks: int,
+    now_ms: int,
+    answer: PartitionProduceResponse,
+) -> asyncio.Future[None] | None:
+    result = partition.append(admitted, acks, now_ms)
+    answer.base_offset = result.base_offset
+    answer.log_append_time_ms = result.log_append_time_ms
+    answer.log_start_offset = result.log_start_offset
+    must_wait = acks == -1 or (acks == 1 and partition.config.durability_fsync)
+    if must_wait and not partition.is_committed(result.last_offset):
+        return partition.committed(result.last_offset)
+    return None
+
+
+def _topic_name(topic: TopicProduceData, context: RequestContext) -> str | KafkaError:
+    if context.version < _VERSION_WITH_TOPIC_IDS:
+        return topic.name
+    found = context.topic_by_id(topic.topic_id)
+    return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID) if found is None else found.name
+
+
+def _find(name: str | KafkaError, data: PartitionProduceData, context: RequestContext) -> Judged:
+    if isinstance(name, KafkaError):
+        return Judged(error=name)
+    if not context.authorize_topic(Operation.WRITE, name):
+        return Judged(error=KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+    replicas = context.services.replicas
+    partition = replicas.get(name, data.index)
+    if partition is None:
+        return Judged(error=KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+    return Judged(partition, error=replicas.refusing_writes)
+
+
+def _judge(judged: Judged, records: Buffer | None, now_ms: int, allow_zstd: bool) -> None:
+    """Admit one partition's records; what is wrong is kept, not raised."""
+    if judged.error is not None or judged.partition is None:
+        return
+    try:
+        if records is None:
+            raise InvalidRecordsError(ErrorCode.INVALID_RECORD, "the request holds no records")
+        judged.admitted = admit(
+            memoryview(records), judged.partition.rules, now_ms, allow_zstd=allow_zstd
+        )
+        if judged.admitted.headers[0].is_transactional:
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE, "transactions are not supported by this broker"
+            )
+    except KafkaError as error:
+        judged.error = error
+
+
+def _refuse(answer: PartitionProduceResponse, error: KafkaError) -> None:
+    answer.error_code = error.code
+    answer.base_offset = -1
+    answer.log_append_time_ms = -1
+    answer.error_message = error.message
+    if isinstance(error, InvalidRecordsError):
+        answer.record_errors = [
+            BatchIndexAndErrorMessage(record.batch_index, record.message)
+            for record in error.records
+        ]

@@ -1,0 +1,148 @@
+"""What a broker does by itself, now and then: retention, flushing, checkpoints, sweeps, the disk.
+
+Each duty is a small function run at its own interval by one task. Work that blocks is handed to
+threads; a duty that fails is logged and tried again at its next turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.host.host import Host
+
+if TYPE_CHECKING:
+    from tidelog.server.context import Services
+    from tidelog.server.listener import Listener
+    from tidelog.storage.data_dir import DataDir
+
+_log = logging.getLogger(__name__)
+
+_HEARTBEAT_SECONDS = 0.05
+_SWEEP_SECONDS = 1.0
+_DISK_CHECK_SECONDS = 1.0
+# While writes are refused the disk is looked at more often, to resume soon after space returns.
+_RETENTION_SLICE = 256
+
+
+@dataclass(slots=True)
+class Duty:
+    """Something to do every `interval_seconds`."""
+
+    name: str
+    interval_seconds: float
+    run: Callable[[], Awaitable[None]]
+
+
+class Housekeeping:
+    """Owns the tasks that run the duties of one broker."""
+
+    def __init__(
+        self, services: Services, listeners: Sequence[Listener], data_dir: DataDir, host: Host
+    ) -> None:
+        self._services = services
+        self._listeners = listeners
+        self._data_dir = data_dir
+        self._host = host
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        config = self._services.config
+
+        def seconds(name: str) -> float:
+            return config.get_int(name) / 1000
+
+        duties = [
+            Duty("sweep", _SWEEP_SECONDS, self._sweep),
+            Duty("disk", _DISK_CHECK_SECONDS, self._look_at_disk),
+            Duty("retention", seconds("log.retention.check.interval.ms"), self._retention),
+            Duty("flush", seconds("flusher.interval.ms"), self._flush),
+            Duty(
+                "checkpoint",
+                seconds("log.flush.offset.checkpoint.interval.ms"),
+                self._checkpoint,
+            ),
+        ]
+        for duty in duties:
+            self._tasks.append(asyncio.create_task(self._repeat(duty), name=duty.name))
+        self._tasks.append(asyncio.create_task(self._measure_stalls(), name="heartbeat"))
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+
+    async def _repeat(self, duty: Duty) -> None:
+        while True:
+            await asyncio.sleep(duty.interval_seconds)
+            try:
+                await duty.run()
+            except Exception:
+                _log.exception("housekeeping failed duty=%s", duty.name)
+
+    async def _measure_stalls(self) -> None:
+        clock, metrics = self._host.clock, self._services.metrics
+        while True:
+            before = clock.monotonic()
+            await asyncio.sleep(_HEARTBEAT_SECONDS)
+            metrics.observe_stall(max(0.0, clock.monotonic() - before - _HEARTBEAT_SECONDS))
+
+    async def _sweep(self) -> None:
+        now = asyncio.get_running_loop().time()
+        for listener in self._listeners:
+            listener.sweep(now)
+
+    async def _look_at_disk(self) -> None:
+        """Refuse writes below the low-water mark, take them again above it."""
+        replicas = self._services.replicas
+        free = self._host.disk.free_bytes(self._data_dir.path)
+        low_water = low_water_bytes(self._services, self._data_dir.path)
+        if free < low_water and replicas.refusing_writes is None:
+            _log.warning(
+                "disk low, refusing writes free_bytes=%d disk.min.free.bytes=%d", free, low_water
+            )
+            replicas.refusing_writes = KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"the disk is nearly full: {free} bytes free, {low_water} wanted"
+                " (disk.min.free.bytes)",
+            )
+        elif free >= low_water and replicas.refusing_writes is not None:
+            _log.warning("disk has room again, taking writes free_bytes=%d", free)
+            replicas.refusing_writes = None
+
+    async def _retention(self) -> None:
+        now_ms = self._host.clock.wall_ms()
+        for index, partition in enumerate(self._services.replicas):
+            removed = partition.apply_retention(now_ms)
+            if removed:
+                _log.info(
+                    "segments removed partition=%s count=%d log_start_offset=%d",
+                    partition.topic_partition, removed, partition.log.log_start_offset,
+                )  # fmt: skip
+            if index % _RETENTION_SLICE == _RETENTION_SLICE - 1:
+                await asyncio.sleep(0)
+
+    async def _flush(self) -> None:
+        """Bring what is dirty to the disk, the oldest first, one partition at a time."""
+        dirty = [each for each in self._services.replicas if each.log.unflushed_messages]
+        dirty.sort(key=lambda partition: partition.log.last_flush_ms)
+        for partition in dirty:
+            await partition.flush_and_wait()
+
+    async def _checkpoint(self) -> None:
+        await self._services.replicas.checkpoint()
+
+
+def low_water_bytes(services: Services, path: str) -> int:
+    """Free space below which writes are refused: as set, or the lesser of 2 GiB and 5 %."""
+    configured = services.config.get_int("disk.min.free.bytes")
+    if configured >= 0:
+        return configured
+    stat = os.statvfs(path)
+    return min(2 * 1024**3, stat.f_blocks * stat.f_frsize // 20)

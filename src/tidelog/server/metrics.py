@@ -1,0 +1,133 @@
+"""Counters of one broker, written out as Prometheus text by hand.
+
+Two brokers in one process each have their own; an increment is an attribute and an addition.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+
+LATENCY_BOUNDS_SECONDS = (
+    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0,
+)  # fmt: skip
+
+
+class Histogram:
+    """Cumulative buckets of seconds."""
+
+    __slots__ = ("count", "counts", "sum")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(LATENCY_BOUNDS_SECONDS) + 1)
+        self.count = 0
+        self.sum = 0.0
+
+    def observe(self, seconds: float) -> None:
+        self.counts[bisect_left(LATENCY_BOUNDS_SECONDS, seconds)] += 1
+        self.count += 1
+        self.sum += seconds
+
+    def lines(self, name: str, labels: str) -> Iterator[str]:
+        prefix = f"{labels}," if labels else ""
+        total = 0
+        for bound, bucket in zip(LATENCY_BOUNDS_SECONDS, self.counts, strict=False):
+            total += bucket
+            yield f'{name}_bucket{{{prefix}le="{bound:g}"}} {total}'
+        yield f'{name}_bucket{{{prefix}le="+Inf"}} {self.count}'
+        braces = f"{{{labels}}}" if labels else ""
+        yield f"{name}_sum{braces} {self.sum:.6f}"
+        yield f"{name}_count{braces} {self.count}"
+
+
+class ApiMetrics:
+    """What one API has been asked, and how long its answers took."""
+
+    __slots__ = ("latency", "name", "request_bytes", "requests", "response_bytes")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.requests = 0
+        self.request_bytes = 0
+        self.response_bytes = 0
+        self.latency = Histogram()
+
+
+class BrokerMetrics:
+    """All counters that handlers and housekeeping feed."""
+
+    def __init__(self) -> None:
+        self.apis: dict[int, ApiMetrics] = {}
+        self.connections_opened = 0
+        self.connections_refused = 0
+        self.protocol_errors = 0
+        self.produced_records = 0
+        self.produced_bytes = 0
+        self.fetched_bytes = 0
+        self.loop_stall = Histogram()
+        self.loop_stall_max_seconds = 0.0
+
+    def api(self, key: int, name: str) -> ApiMetrics:
+        found = self.apis.get(key)
+        if found is None:
+            found = self.apis[key] = ApiMetrics(name)
+        return found
+
+    def observe_stall(self, seconds: float) -> None:
+        self.loop_stall.observe(seconds)
+        self.loop_stall_max_seconds = max(self.loop_stall_max_seconds, seconds)
+
+    def lines(self) -> Iterator[str]:
+        """The counters as Prometheus text, a line each."""
+        yield from _family("tidelog_requests_total", "counter", "Requests started, per API.")
+        for api in self.apis.values():
+            yield f'tidelog_requests_total{{api="{api.name}"}} {api.requests}'
+        yield from _family("tidelog_request_bytes_total", "counter", "Bytes of requests, per API.")
+        for api in self.apis.values():
+            yield f'tidelog_request_bytes_total{{api="{api.name}"}} {api.request_bytes}'
+        yield from _family("tidelog_response_bytes_total", "counter", "Bytes of answers, per API.")
+        for api in self.apis.values():
+            yield f'tidelog_response_bytes_total{{api="{api.name}"}} {api.response_bytes}'
+        name = "tidelog_request_seconds"
+        yield from _family(name, "histogram", "Seconds from whole request to answer, per API.")
+        for api in self.apis.values():
+            yield from api.latency.lines(name, f'api="{api.name}"')
+        yield from self._totals()
+        name = "tidelog_loop_stall_seconds"
+        yield from _family(name, "histogram", "How late the event loop ran its heartbeat.")
+        yield from self.loop_stall.lines(name, "")
+
+    def _totals(self) -> Iterator[str]:
+        for name, value, text in (
+            ("connections_opened", self.connections_opened, "Connections accepted."),
+            ("connections_refused", self.connections_refused, "Connections beyond a limit."),
+            ("protocol_errors", self.protocol_errors, "Frames that closed their connection."),
+            ("produced_records", self.produced_records, "Records appended by producers."),
+            ("produced_bytes", self.produced_bytes, "Bytes of batches appended by producers."),
+            ("fetched_bytes", self.fetched_bytes, "Bytes of batches handed to readers."),
+        ):
+            yield from _family(f"tidelog_{name}_total", "counter", text)
+            yield f"tidelog_{name}_total {value}"
+        yield from gauge(
+            "tidelog_loop_stall_max_seconds",
+            "The longest stall of the event loop since start.",
+            round(self.loop_stall_max_seconds, 6),
+        )
+
+
+def gauge(name: str, text: str, value: float) -> Iterator[str]:
+    """One gauge without labels."""
+    yield from _family(name, "gauge", text)
+    yield f"{name} {value}"
+
+
+def labelled_gauge(name: str, text: str, values: Iterator[tuple[str, float]]) -> Iterator[str]:
+    """One gauge with a sample per label set."""
+    yield from _family(name, "gauge", text)
+    for labels, value in values:
+        yield f"{name}{{{labels}}} {value}"
+
+
+def _family(name: str, kind: str, text: str) -> Iterator[str]:
+    yield f"# HELP {name} {text}"
+    yield f"# TYPE {name} {kind}"

@@ -1,0 +1,145 @@
+"""Answers on their way out: in order, in small pieces, and only as fast as the peer reads.
+
+An answer is a list of parts: buffers, and `Slices` of log segments. A slice is read in pieces of
+at most 256 KiB when the socket has room for it, so a thousand slow consumers cost kilobytes each.
+What lies in the page cache is read on the spot; what does not is read on a thread, while the loop
+serves others. One scratch buffer per broker takes the pieces that leave at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from tidelog.host.offload import Offload
+from tidelog.protocol.primitives import Part
+from tidelog.storage.slices import FileSlice, Slices
+
+PIECE_BYTES = 256 * 1024
+
+
+class ScratchBuffer:
+    """A buffer for one piece, replaced whenever a transport had to keep it."""
+
+    __slots__ = ("view",)
+
+    def __init__(self) -> None:
+        self.view = memoryview(bytearray(PIECE_BYTES))
+
+    def replace(self) -> None:
+        self.view = memoryview(bytearray(PIECE_BYTES))
+
+
+class Outbox:
+    """The parts still to be written to one transport."""
+
+    def __init__(
+        self,
+        transport: asyncio.Transport,
+        offload: Offload,
+        scratch: ScratchBuffer,
+        on_drained: Callable[[], None],
+    ) -> None:
+        self._transport = transport
+        self._offload = offload
+        self._scratch = scratch
+        self._on_drained = on_drained
+        self._parts: deque[Part] = deque()
+        self._slice_index = 0
+        self._slice_offset = 0
+        self._transport_full = False
+        self._cold_read: asyncio.Future[bytes] | None = None
+        self.bytes_sent = 0
+
+    @property
+    def is_busy(self) -> bool:
+        """True while something waits here, or the transport asks for a pause."""
+        return self._transport_full or bool(self._parts)
+
+    def send(self, parts: list[Part]) -> None:
+        """Queue the parts of one answer, and write what can be written."""
+        if not self._parts and not self._transport_full and len(parts) == 1:
+            part = parts[0]
+            if isinstance(part, (bytes, bytearray, memoryview)):
+                self.bytes_sent += len(part)
+                self._transport.write(part)
+                return
+        self._parts.extend(parts)
+        self._pump()
+
+    def transport_full(self) -> None:
+        self._transport_full = True
+
+    def transport_ready(self) -> None:
+        self._transport_full = False
+        self._pump()
+        if not self.is_busy:
+            self._on_drained()
+
+    def close(self) -> None:
+        """Drop what is left and let go of the segments."""
+        if self._cold_read is not None:
+            self._cold_read.cancel()
+        for part in self._parts:
+            if isinstance(part, Slices):
+                part.release()
+        self._parts.clear()
+
+    def _pump(self) -> None:
+        parts = self._parts
+        while parts and not self._transport_full and self._cold_read is None:
+            part = parts[0]
+            if isinstance(part, Slices):
+                if self._slice_index == len(part.slices):
+                    part.release()
+                    self._slice_index = 0
+                    parts.popleft()
+                    continue
+                self._write_piece(part.slices[self._slice_index])
+            else:
+                assert isinstance(part, (bytes, bytearray, memoryview)), type(part)
+                parts.popleft()
+                self.bytes_sent += len(part)
+                self._transport.write(part)
+
+    def _write_piece(self, file_slice: FileSlice) -> None:
+        length = min(PIECE_BYTES, file_slice.length - self._slice_offset)
+        scratch = self._scratch.view[:length]
+        try:
+            count = file_slice.read_cached_into(scratch, self._slice_offset)
+        except BlockingIOError:
+            self._read_cold(file_slice, length)
+            return
+        self._transport.write(scratch[:count])
+        if self._transport.get_write_buffer_size():
+            self._scratch.replace()
+        self._piece_written(file_slice, count)
+
+    def _piece_written(self, file_slice: FileSlice, count: int) -> None:
+        self.bytes_sent += count
+        self._slice_offset += count
+        if self._slice_offset == file_slice.length:
+            self._slice_index += 1
+            self._slice_offset = 0
+
+    def _read_cold(self, file_slice: FileSlice, length: int) -> None:
+        future = self._offload.run(file_slice.read, self._slice_offset, length)
+        self._cold_read = future
+
+        def done(read: asyncio.Future[bytes]) -> None:
+            self._cold_read = None
+            if read.cancelled() or self._transport.is_closing():
+                return
+            error = read.exception()
+            if error is not None or not read.result():
+                # The answer's length is on the wire already: only closing is honest.
+                self._transport.abort()
+                return
+            self._transport.write(read.result())
+            self._piece_written(file_slice, len(read.result()))
+            self._pump()
+            if not self.is_busy:
+                self._on_drained()
+
+        future.add_done_callback(done)

@@ -1,0 +1,60 @@
+"""A broker as a process: the event loop, the signals, the exit.
+
+SIGTERM and SIGINT drain and stop; a second one stops at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+from collections.abc import Callable
+
+from tidelog.config import BrokerConfig
+from tidelog.errors import ConfigError
+from tidelog.host.host import system_host
+from tidelog.server.broker import Broker
+
+_log = logging.getLogger(__name__)
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """uvloop where it exists, else asyncio's own."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
+
+
+def run_broker(config: BrokerConfig, on_started: Callable[[Broker], None]) -> None:
+    """Run one broker until a signal asks it to stop."""
+    if not __debug__:
+        raise ConfigError("a broker does not run with python -O: its checks protect data")
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(_serve(config, on_started))
+
+
+async def _serve(config: BrokerConfig, on_started: Callable[[Broker], None]) -> None:
+    broker = Broker(config, system_host("broker", config.get_int("offload.threads")))
+    asked = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def on_signal() -> None:
+        if asked.is_set():
+            _log.warning("second signal, stopping at once")
+            os._exit(1)
+        asked.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal)
+    await broker.start()
+    # What was built at start lives as long as the process: keep it out of every collection.
+    gc.collect()
+    gc.freeze()
+    on_started(broker)
+    await asked.wait()
+    await broker.stop()
