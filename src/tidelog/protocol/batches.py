@@ -23,6 +23,7 @@ import struct
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Final, Protocol
 
 from crc32c import crc32c
@@ -70,6 +71,8 @@ CHECKED_POSITION: Final = 21
 MAX_TIMESTAMP_POSITION: Final = 35
 _BATCH_LENGTH_MIN: Final = HEADER_BYTES - LOG_OVERHEAD
 _SEQUENCES: Final = 1 << 31
+_CODECS: Final = tuple(Codec)
+_COLUMNS_PAY_FROM: Final = 8
 
 
 @dataclass(slots=True)
@@ -101,9 +104,10 @@ class BatchHeader:
     @property
     def codec(self) -> Codec:
         try:
-            return Codec(self.attributes & ATTRIBUTES_CODEC)
-        except ValueError as error:
-            raise ProtocolError(f"A record batch names an unknown codec: {error}") from None
+            return _CODECS[self.attributes & ATTRIBUTES_CODEC]
+        except IndexError:
+            codec = self.attributes & ATTRIBUTES_CODEC
+            raise ProtocolError(f"A record batch names the unknown codec {codec}") from None
 
     @property
     def timestamp_type(self) -> TimestampType:
@@ -287,7 +291,35 @@ def encode_batch(  # noqa: PLR0913 - one keyword for each field that a caller ma
         base_sequence=base_sequence,
         record_count=len(records),
     )
-    return build_batch(header, encode_records(records, range(len(records)), first_timestamp))
+    if len(records) >= _COLUMNS_PAY_FROM and not any(record.headers for record in records):
+        payload = _encode_columns(records, first_timestamp)
+    else:
+        payload = encode_records(records, range(len(records)), first_timestamp)
+    return build_batch(header, payload)
+
+
+def _encode_columns(records: Sequence[RecordLike], base_timestamp: int) -> bytearray:
+    """The payload of records without headers, by the kernel: a third of the time from Python."""
+    count = len(records)
+    timestamps = array("q", [record.timestamp for record in records])
+    key = _bytes_column([record.key for record in records])
+    value = _bytes_column([record.value for record in records])
+    payload = bytearray(kernel.RECORD_OVERHEAD_MAX * count + len(key[1]) + len(value[1]))
+    size, _ = kernel.encode(payload, timestamps, base_timestamp, key, value, None, 0, count)
+    del payload[size:]
+    return payload
+
+
+def _bytes_column(values: Sequence[bytes | None]) -> tuple[array[int], bytes, bytearray | None]:
+    """Offsets, data and validity bits in Arrow's layout."""
+    validity = None
+    if None in values:
+        validity = bytearray(b"\xff") * ((len(values) + 7) // 8)
+        for index, value in enumerate(values):
+            if value is None:
+                validity[index >> 3] &= ~(1 << (index & 7))
+    filled = [value or b"" for value in values]
+    return array("i", accumulate(map(len, filled), initial=0)), b"".join(filled), validity
 
 
 def encode_records(

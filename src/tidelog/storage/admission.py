@@ -37,7 +37,9 @@ from tidelog.protocol.batches import BatchHeader
 INT64_MAX: Final = (1 << 63) - 1
 INT64_MIN: Final = -(1 << 63)
 OFFLOAD_CRC_BYTES: Final = 4 * 1024 * 1024
-OFFLOAD_INFLATE_BYTES: Final = 16 * 1024
+# A thread costs more than inflating a small batch does. A kilobyte of zstd may be 32 MiB of zeros.
+OFFLOAD_INFLATE_BYTES: Final = 8 * 1024
+OFFLOAD_INFLATE_ZSTD_BYTES: Final = 1024
 RECORD_ERRORS_MAX: Final = 1000
 _RECORD_ERRORS_SHOWN: Final = 3
 
@@ -116,11 +118,10 @@ def needs_offload(records: batches.Buffer, rules: AdmissionRules) -> bool:
     if size < batches.HEADER_BYTES:
         return False
     codec = records[22] & batches.ATTRIBUTES_CODEC
-    if rules.target_codec is not None and codec != rules.target_codec:
-        return size > OFFLOAD_INFLATE_BYTES
-    if codec == Codec.NONE:
+    recompressed = rules.target_codec is not None and rules.target_codec != codec
+    if not recompressed and (codec == Codec.NONE or not _always_looks_inside(rules)):
         return False
-    return size > OFFLOAD_INFLATE_BYTES and _always_looks_inside(rules)
+    return size > (OFFLOAD_INFLATE_ZSTD_BYTES if codec == Codec.ZSTD else OFFLOAD_INFLATE_BYTES)
 
 
 def _invalid(message: str) -> KafkaError:
