@@ -1,7 +1,8 @@
 """Names of settings that Kafka knows and nothing here uses.
 
 The names are facts, printed by the classes of Kafka 4.3.0 that document them (`KafkaConfig`,
-`GroupConfig`) and, for those that were removed since, by Kafka 3.9.1. A test compares them.
+`GroupConfig`) and, for those that were removed since, by Kafka 3.9.1. A test compares those
+of 4.3.0 with what its classes print.
 """
 
 from __future__ import annotations

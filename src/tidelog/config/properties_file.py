@@ -32,7 +32,8 @@ def read_properties(text: str, file: str) -> list[Entry]:
         number = index + 1
         line = lines[index].lstrip(_BLANK)
         index += 1
-        if not line or line[0] in "#!":
+        # A mere backslash joins nothing: the next line may still be a comment.
+        if not line or line[0] in "#!" or line == "\\":
             continue
         while _continues(line):
             line = line[:-1]

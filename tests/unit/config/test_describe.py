@@ -1,0 +1,118 @@
+"""Settings as DescribeConfigs shows them."""
+
+from tidelog.config import BrokerConfig, DescribedSetting, Source, Synonym
+from tidelog.config.describe import describe_broker, describe_topic
+from tidelog.config.setting import Kind
+from tidelog.config.table import TOPIC_SETTINGS
+
+
+def topic(broker: BrokerConfig, overrides: dict[str, str], name: str) -> DescribedSetting:
+    (described,) = describe_topic(broker, overrides, [name])
+    return described
+
+
+def broker_setting(broker: BrokerConfig, name: str, **dynamic: dict[str, str]) -> DescribedSetting:
+    (described,) = describe_broker(
+        broker,
+        dynamic_broker=dynamic.get("own", {}),
+        dynamic_default=dynamic.get("default", {}),
+        names=[name],
+    )
+    return described
+
+
+def test_a_topic_setting_names_every_source_the_strongest_first() -> None:
+    broker = BrokerConfig({"log.segment.bytes": "2000000"}).with_dynamic(
+        {"log.segment.bytes": "4000000"}, {"log.segment.bytes": "3000000"}
+    )
+    described = topic(broker, {"segment.bytes": "5000000"}, "segment.bytes")
+    assert described == DescribedSetting(
+        name="segment.bytes",
+        value="5000000",
+        source=Source.TOPIC,
+        is_default=False,
+        read_only=False,
+        is_sensitive=False,
+        type=3,
+        documentation=TOPIC_SETTINGS["segment.bytes"].help,
+        synonyms=(
+            Synonym("segment.bytes", "5000000", Source.TOPIC),
+            Synonym("log.segment.bytes", "4000000", Source.DYNAMIC_BROKER),
+            Synonym("log.segment.bytes", "3000000", Source.DYNAMIC_DEFAULT),
+            Synonym("log.segment.bytes", "2000000", Source.STATIC_BROKER),
+            Synonym("log.segment.bytes", "1073741824", Source.DEFAULT),
+        ),
+    )
+
+
+def test_the_source_is_that_of_the_effective_value() -> None:
+    static = BrokerConfig({"log.retention.hours": "1"})
+    described = topic(static, {}, "retention.ms")
+    assert (described.value, described.source) == ("3600000", Source.STATIC_BROKER)
+    assert described.synonyms == (
+        Synonym("log.retention.hours", "1", Source.STATIC_BROKER),
+        Synonym("log.retention.hours", "168", Source.DEFAULT),
+    )
+    altered = static.with_dynamic({}, {"log.retention.ms": "9"})
+    described = topic(altered, {}, "retention.ms")
+    assert (described.value, described.source) == ("9", Source.DYNAMIC_DEFAULT)
+
+
+def test_a_topic_setting_without_a_broker_setting_is_default_or_its_own() -> None:
+    name = "leader.replication.throttled.replicas"
+    described = topic(BrokerConfig(), {}, name)
+    assert (described.value, described.source, described.synonyms) == ("", Source.DEFAULT, ())
+    described = topic(BrokerConfig(), {name: "0:1"}, name)
+    assert (described.value, described.source) == ("0:1", Source.TOPIC)
+
+
+def test_all_topic_settings_are_shown_but_those_for_tests() -> None:
+    shown = {each.name: each for each in describe_topic(BrokerConfig(), {})}
+    assert set(TOPIC_SETTINGS) - set(shown) == {"internal.segment.bytes"}
+    assert shown["cleanup.policy"].value == "delete"
+    assert shown["cleanup.policy"].type == Kind.LIST
+    assert shown["preallocate"].value == "false"
+    assert shown["min.cleanable.dirty.ratio"].value == "0.5"
+    assert all(each.is_default and not each.read_only for each in shown.values())
+
+
+def test_names_that_do_not_exist_are_passed_over() -> None:
+    assert describe_topic(BrokerConfig(), {}, ["no.such.name"]) == []
+
+
+def test_a_broker_setting_shows_its_own_value_not_that_of_another_form() -> None:
+    broker = BrokerConfig({"log.retention.hours": "1"})
+    milliseconds = broker_setting(broker, "log.retention.ms")
+    assert (milliseconds.value, milliseconds.source) == (None, Source.DEFAULT)
+    assert (milliseconds.synonyms, milliseconds.read_only) == ((), False)
+    hours = broker_setting(broker, "log.retention.hours")
+    assert (hours.value, hours.source, hours.read_only) == ("1", Source.STATIC_BROKER, True)
+
+
+def test_an_altered_broker_setting_names_what_it_hides() -> None:
+    described = broker_setting(
+        BrokerConfig({"max.connections": "1"}),
+        "max.connections",
+        own={"max.connections": "3"},
+        default={"max.connections": "2"},
+    )
+    assert (described.value, described.source) == ("3", Source.DYNAMIC_BROKER)
+    assert [synonym.value for synonym in described.synonyms] == ["3", "2", "1", "2147483647"]
+
+
+def test_the_id_is_shown_under_both_names() -> None:
+    for given in ("node.id", "broker.id"):
+        broker = BrokerConfig({given: "7"})
+        assert broker_setting(broker, "node.id").value == "7"
+        assert broker_setting(broker, "broker.id").value == "7"
+
+
+def test_no_certain_broker_shows_only_what_was_altered_for_all() -> None:
+    (described,) = describe_broker(
+        BrokerConfig({"num.partitions": "5"}),
+        dynamic_broker=None,
+        dynamic_default={"message.max.bytes": "5"},
+    )
+    assert (described.name, described.value) == ("message.max.bytes", "5")
+    assert described.source == Source.DYNAMIC_DEFAULT
+    assert described.synonyms == (Synonym("message.max.bytes", "5", Source.DYNAMIC_DEFAULT),)
