@@ -12,7 +12,7 @@ from tidelog.cli.common import client_settings, connection_options, say, topic_a
 from tidelog.cli.faults import CliError
 from tidelog.cli.positions import parse_start
 from tidelog.client.admin import UnknownPartitionError, describe_topic
-from tidelog.client.blocking import Consumer
+from tidelog.client.blocking_consumer import Consumer
 from tidelog.client.offsets import LATEST, Start, list_offsets, log_bounds
 from tidelog.client.settings import ConsumerSettings
 from tidelog.errors import TidelogError

@@ -14,7 +14,7 @@ from tidelog.cli.common import client_settings, connection_options, say, topic_a
 from tidelog.cli.faults import EXIT_USAGE, CliError, explain
 from tidelog.cli.values import ENCODINGS, record_from_json, to_bytes
 from tidelog.client.batching import Batch, ProducerRecord
-from tidelog.client.blocking import Producer
+from tidelog.client.blocking_producer import Producer
 from tidelog.client.settings import ProducerSettings
 from tidelog.model import Codec
 

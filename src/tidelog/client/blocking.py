@@ -3,9 +3,9 @@
     with Client("127.0.0.1:9092") as client:
         topics = client.run(list_topics(client.cluster))
 
-Everything happens in the caller's thread, inside the call; nothing runs in between. So a producer
-honours `linger_ms` while `send`, `poll` or `flush` is called, and a consumer fetches ahead only
-while it is polled. Connecting blocks up to `connect_timeout_ms`. Imports neither asyncio nor ssl.
+Everything happens in the caller's thread, inside the call; nothing runs in between. Connecting
+blocks up to `connect_timeout_ms`. Imports neither asyncio nor ssl. Producer and consumer stand in
+modules of their own: who only asks for metadata does not pay for importing the record codecs.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ from __future__ import annotations
 import selectors
 import socket
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Self, TypeVar
 
-from tidelog.client.batching import Batch, Delivery, ProducerRecord
 from tidelog.client.connection import Call, Connection
 from tidelog.client.faults import (
     ConnectError,
@@ -25,16 +24,10 @@ from tidelog.client.faults import (
     NoBrokerError,
     RequestTimeoutError,
 )
-from tidelog.client.fetcher import Chunk, FetchCall, FetcherCore
 from tidelog.client.metadata import Cluster
-from tidelog.client.offsets import EARLIEST, LATEST, Start, list_offsets, resolve_offsets
-from tidelog.client.operation import Operation, Pause, topic_metadata, try_refresh
-from tidelog.client.producer import ProduceCall, ProducerCore, init_producer_id
-from tidelog.client.settings import ClientSettings, ConsumerSettings, ProducerSettings
+from tidelog.client.operation import Operation, Pause
+from tidelog.client.settings import ClientSettings
 from tidelog.errors import ProtocolError, TidelogError
-from tidelog.host.random import SystemRandom
-from tidelog.model import TopicPartition
-from tidelog.protocol.batches import Record
 
 T = TypeVar("T")
 Done = Callable[[object], None]
@@ -207,7 +200,7 @@ def _reason(error: Exception) -> str:
 
 
 class Client:
-    """Runs operations; the base of `Producer` and `Consumer`."""
+    """Runs operations; the base of the producer and the consumer."""
 
     def __init__(
         self, servers: str | Iterable[str], settings: ClientSettings | None = None
@@ -264,163 +257,3 @@ class Client:
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-
-class Producer(Client):
-    """Sends records; `flush` before the deliveries are looked at.
-
-    >>> with Producer("127.0.0.1:9092") as producer:          # doctest: +SKIP
-    ...     delivery = producer.send(ProducerRecord("orders", b"hello"))
-    ...     producer.flush()
-    ...     delivery.result()
-    0
-    """
-
-    def __init__(
-        self,
-        servers: str | Iterable[str],
-        settings: ProducerSettings | None = None,
-        on_completed: Callable[[list[Batch]], None] | None = None,
-    ) -> None:
-        self.settings = settings or ProducerSettings()
-        super().__init__(servers, self.settings.client)
-        self.core = ProducerCore(self.settings, self.cluster, SystemRandom())
-        self._on_completed = on_completed
-        self._next_pump = 0.0
-
-    def send(self, record: ProducerRecord) -> Delivery:
-        """Queue a record; blocks for metadata of a new topic and while the buffer is full."""
-        if not self.cluster.is_fresh(record.topic):
-            create = self.settings.auto_create_topics
-            self.run(topic_metadata(self.cluster, [record.topic], create=create))
-        while not self.core.has_room(record):
-            self._pump(wait=True)
-        now = self.cluster.clock.monotonic()
-        delivery = self.core.append(record, now)
-        if self.core.batch_filled or now >= self._next_pump:
-            self._pump(wait=False)
-        return delivery
-
-    def poll(self, timeout_s: float = 0.0) -> None:
-        """Send what is due and take what has come, waiting for either up to `timeout_s`."""
-        self._pump(wait=False)
-        if timeout_s > 0:
-            now = self.cluster.clock.monotonic()
-            wakeup = self.core.next_wakeup(now)
-            self.network.poll(timeout_s if wakeup is None else min(timeout_s, wakeup - now))
-            self._pump(wait=False)
-
-    def flush(self) -> None:
-        """Wait until every record is delivered or given up."""
-        self.core.flushing = True
-        try:
-            while not self.core.idle:
-                self._pump(wait=True)
-        finally:
-            self.core.flushing = False
-
-    def close(self) -> None:
-        """Drop what is not delivered yet and close; `flush` first to keep it."""
-        super().close()
-
-    def _pump(self, *, wait: bool) -> None:
-        self._prepare()
-        clock = self.cluster.clock
-        now = clock.monotonic()
-        for produce in self.core.calls(now):
-            self.network.submit(produce.call, self._finisher(produce))
-        timeout: float | None = 0.0
-        if wait and not self._report():
-            wakeup = self.core.next_wakeup(now)
-            timeout = None if wakeup is None else max(0.0, wakeup - clock.monotonic())
-            if timeout is None and self.core.idle:
-                timeout = 0.0
-        self.network.poll(timeout)
-        self._next_pump = now + max(self.settings.linger_ms, 1) / 1000
-        self._report()
-
-    def _prepare(self) -> None:
-        if self.core.needs_identity:
-            self.core.identity = self.run(init_producer_id(self.cluster))
-        stale = self.core.take_stale_topics()
-        if stale:
-            create = self.settings.auto_create_topics
-            self.run(try_refresh(self.cluster, stale, create=create))
-
-    def _finisher(self, produce: ProduceCall) -> Done:
-        def done(outcome: object) -> None:
-            self.core.finish(produce, outcome, self.cluster.clock.monotonic())
-
-        return done
-
-    def _report(self) -> bool:
-        completed = self.core.take_completed()
-        if completed and self._on_completed is not None:
-            self._on_completed(completed)
-        return bool(completed)
-
-
-class Consumer(Client):
-    """Reads partitions from chosen offsets, without a group.
-
-    >>> with Consumer("127.0.0.1:9092") as consumer:          # doctest: +SKIP
-    ...     consumer.assign({TopicPartition("orders", 0): Start("start")})
-    ...     for partition, records in consumer.poll(1.0): ...
-    """
-
-    def __init__(
-        self, servers: str | Iterable[str], settings: ConsumerSettings | None = None
-    ) -> None:
-        self.settings = settings or ConsumerSettings()
-        super().__init__(servers, self.settings.client)
-        self.core = FetcherCore(self.settings, self.cluster)
-
-    def assign(self, starts: dict[TopicPartition, Start]) -> dict[TopicPartition, int]:
-        """Read these partitions from these places; the offsets that the places stand for."""
-        offsets = self.run(resolve_offsets(self.cluster, starts))
-        self.run(topic_metadata(self.cluster, sorted({tp.topic for tp in starts})))
-        self.core.assign(offsets)
-        return offsets
-
-    def poll(self, timeout_s: float) -> Iterator[tuple[TopicPartition, list[Record]]]:
-        """The records at hand, by partition; waits up to `timeout_s` for the first."""
-        self._fill(timeout_s)
-        while (taken := self.core.take()) is not None:
-            yield taken
-
-    def poll_chunks(self, timeout_s: float) -> Iterator[Chunk]:
-        """As `poll`, but the batches as they came, for who decodes them himself."""
-        self._fill(timeout_s)
-        while (chunk := self.core.take_chunk()) is not None:
-            yield chunk
-
-    def _fill(self, timeout_s: float) -> None:
-        clock = self.cluster.clock
-        until = clock.monotonic() + timeout_s
-        while True:
-            self._prepare()
-            now = clock.monotonic()
-            for fetch in self.core.calls(now):
-                self.network.submit(fetch.call, self._finisher(fetch))
-            if self.core.has_output or now >= until:
-                self.network.poll(0.0)
-                return
-            wakeup = self.core.next_wakeup(now)
-            self.network.poll(min(until, wakeup if wakeup is not None else until) - now)
-
-    def _prepare(self) -> None:
-        stale = self.core.take_stale_topics()
-        if stale:
-            self.run(try_refresh(self.cluster, stale))
-        lost = self.core.take_out_of_range()
-        if lost:
-            end = EARLIEST if self.settings.out_of_range == "earliest" else LATEST
-            found = self.run(list_offsets(self.cluster, dict.fromkeys(lost, end)))
-            for partition, place in found.items():
-                self.core.seek(partition, place.offset)
-
-    def _finisher(self, fetch: FetchCall) -> Done:
-        def done(outcome: object) -> None:
-            self.core.finish(fetch, outcome, self.cluster.clock.monotonic())
-
-        return done

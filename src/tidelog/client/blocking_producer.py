@@ -1,0 +1,106 @@
+"""The producer with plain sockets; it honours `linger_ms` while one of its methods is called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from tidelog.client.batching import Batch, Delivery, ProducerRecord
+from tidelog.client.blocking import Client, Done
+from tidelog.client.operation import topic_metadata, try_refresh
+from tidelog.client.producer import ProduceCall, ProducerCore, init_producer_id
+from tidelog.client.settings import ProducerSettings
+from tidelog.host.random import SystemRandom
+
+
+class Producer(Client):
+    """Sends records; `flush` before the deliveries are looked at.
+
+    >>> with Producer("127.0.0.1:9092") as producer:          # doctest: +SKIP
+    ...     delivery = producer.send(ProducerRecord("orders", b"hello"))
+    ...     producer.flush()
+    ...     delivery.result()
+    0
+    """
+
+    def __init__(
+        self,
+        servers: str | Iterable[str],
+        settings: ProducerSettings | None = None,
+        on_completed: Callable[[list[Batch]], None] | None = None,
+    ) -> None:
+        self.settings = settings or ProducerSettings()
+        super().__init__(servers, self.settings.client)
+        self.core = ProducerCore(self.settings, self.cluster, SystemRandom())
+        self._on_completed = on_completed
+        self._next_pump = 0.0
+
+    def send(self, record: ProducerRecord) -> Delivery:
+        """Queue a record; blocks for metadata of a new topic and while the buffer is full."""
+        if not self.cluster.is_fresh(record.topic):
+            create = self.settings.auto_create_topics
+            self.run(topic_metadata(self.cluster, [record.topic], create=create))
+        while not self.core.has_room(record):
+            self._pump(wait=True)
+        now = self.cluster.clock.monotonic()
+        delivery = self.core.append(record, now)
+        if self.core.batch_filled or now >= self._next_pump:
+            self._pump(wait=False)
+        return delivery
+
+    def poll(self, timeout_s: float = 0.0) -> None:
+        """Send what is due and take what has come, waiting for either up to `timeout_s`."""
+        self._pump(wait=False)
+        if timeout_s > 0:
+            now = self.cluster.clock.monotonic()
+            wakeup = self.core.next_wakeup(now)
+            self.network.poll(timeout_s if wakeup is None else min(timeout_s, wakeup - now))
+            self._pump(wait=False)
+
+    def flush(self) -> None:
+        """Wait until every record is delivered or given up."""
+        self.core.flushing = True
+        try:
+            while not self.core.idle:
+                self._pump(wait=True)
+        finally:
+            self.core.flushing = False
+
+    def close(self) -> None:
+        """Drop what is not delivered yet and close; `flush` first to keep it."""
+        super().close()
+
+    def _pump(self, *, wait: bool) -> None:
+        self._prepare()
+        clock = self.cluster.clock
+        now = clock.monotonic()
+        for produce in self.core.calls(now):
+            self.network.submit(produce.call, self._finisher(produce))
+        timeout: float | None = 0.0
+        if wait and not self._report():
+            wakeup = self.core.next_wakeup(now)
+            timeout = None if wakeup is None else max(0.0, wakeup - clock.monotonic())
+            if timeout is None and self.core.idle:
+                timeout = 0.0
+        self.network.poll(timeout)
+        self._next_pump = now + max(self.settings.linger_ms, 1) / 1000
+        self._report()
+
+    def _prepare(self) -> None:
+        if self.core.needs_identity:
+            self.core.identity = self.run(init_producer_id(self.cluster))
+        stale = self.core.take_stale_topics()
+        if stale:
+            create = self.settings.auto_create_topics
+            self.run(try_refresh(self.cluster, stale, create=create))
+
+    def _finisher(self, produce: ProduceCall) -> Done:
+        def done(outcome: object) -> None:
+            self.core.finish(produce, outcome, self.cluster.clock.monotonic())
+
+        return done
+
+    def _report(self) -> bool:
+        completed = self.core.take_completed()
+        if completed and self._on_completed is not None:
+            self._on_completed(completed)
+        return bool(completed)
