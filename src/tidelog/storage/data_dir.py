@@ -217,6 +217,18 @@ class DataDir:
             files[f"{self.path}/{HIGH_WATERMARKS}"] = encode_offsets(high_watermarks)
         return CheckpointPlan(self.context.disk, files)
 
+    def truncate(self, partition: TopicPartition, offset: int) -> None:
+        """Cut a log and make that durable before anything is appended to it. Blocks.
+
+        Otherwise a recovery point above the cut would be believed for what is written there next.
+        """
+        log = self.logs[partition]
+        log.truncate_to(offset)
+        plan = log.flush_plan()
+        plan.run()
+        log.flushed(plan)
+        self.checkpoint(None).run()
+
     def failed(self) -> None:
         """Something in here was lost: no clean-shutdown marker will be written."""
         self._failed = True

@@ -93,6 +93,11 @@ class SparseIndex:
             return None
         return self._read_entry(self._stored - 1)
 
+    def from_end(self, count: int) -> tuple[int, int] | None:
+        """The entry that many before the end; None where there are not so many."""
+        place = self.entries - count
+        return self._entry_at(place) if place >= 0 else None
+
     def load(self, size_bytes: int) -> bool:
         """Take the file as it is; False, and an empty index, where its size cannot be right."""
         self.clear()

@@ -35,6 +35,16 @@ class ProducerBatch:
     timestamp: int
 
 
+def _batch_of(header: BatchHeader) -> ProducerBatch:
+    return ProducerBatch(
+        header.base_sequence,
+        header.last_sequence,
+        header.base_offset,
+        header.base_offset + header.last_offset_delta,
+        header.max_timestamp,
+    )
+
+
 @dataclass(slots=True)
 class ProducerState:
     """One producer on one partition."""
@@ -67,16 +77,7 @@ class ProducerState:
         batches = self.batches
         if len(batches) >= BATCHES_KEPT:
             del batches[0]
-        last_offset = header.base_offset + header.last_offset_delta
-        batches.append(
-            ProducerBatch(
-                header.base_sequence,
-                header.last_sequence,
-                header.base_offset,
-                last_offset,
-                header.max_timestamp,
-            )
-        )
+        batches.append(_batch_of(header))
         self.last_timestamp = header.max_timestamp
 
 
@@ -280,6 +281,22 @@ class ProducerStates:
             self.states[state.producer_id] = state
             if state.transaction_first_offset >= 0:
                 self._open[Offset(state.transaction_first_offset)] = None
+
+    def widen(self, producer_id: int, headers: list[BatchHeader]) -> None:
+        """Put the batches before a producer's last one back into its window."""
+        state = self.states.get(producer_id)
+        if state is None or not state.batches:
+            return
+        last = state.batches[-1]
+        earlier = [
+            header
+            for header in headers
+            if header.producer_epoch == state.epoch and header.last_offset < last.first_offset
+        ]
+        state.batches = [
+            *(_batch_of(header) for header in earlier[1 - BATCHES_KEPT :]),
+            last,
+        ]
 
     def clear(self, end_offset: int) -> None:
         self.states.clear()

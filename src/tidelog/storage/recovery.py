@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 
 from tidelog.errors import ProtocolError, StorageError
@@ -40,6 +40,7 @@ logger = logging.getLogger(__name__)
 _SEGMENT_NAME = re.compile(r"(\d{20})\.log")
 _LEFT_OVER = (".deleted", ".tmp", ".cleaned", ".swap")
 _COMMIT = 1
+_WIDEN_ENTRIES = 32
 
 
 @dataclass(slots=True)
@@ -192,6 +193,7 @@ def _resume(segment: Segment) -> bool:
 def _recover(opening: Opening, segments: list[Segment], first: int) -> int:
     """Walk what may not have reached the disk whole; cut the log at the first bad batch."""
     expected: int | None = None
+    leader_epoch = -1
     truncated = 0
     for place in range(first, len(segments)):
         segment = segments[place]
@@ -199,7 +201,7 @@ def _recover(opening: Opening, segments: list[Segment], first: int) -> int:
         # gaps, keeps below the recovery point.
         if expected is not None and segment.base_offset != expected:
             return truncated + _drop_from(segments, place, f"it does not begin at {expected}")
-        bad_bytes = _recover_segment(opening, segment)
+        bad_bytes, leader_epoch = _recover_segment(opening, segment, leader_epoch)
         truncated += bad_bytes
         expected = segment.next_offset
         if bad_bytes:
@@ -207,17 +209,19 @@ def _recover(opening: Opening, segments: list[Segment], first: int) -> int:
     return truncated
 
 
-def _recover_segment(opening: Opening, segment: Segment) -> int:
-    """Walk one segment with checksums, rebuild its indexes, cut it; how many bytes went."""
+def _recover_segment(opening: Opening, segment: Segment, leader_epoch: int) -> tuple[int, int]:
+    """Walk one segment with checksums, rebuild its indexes, cut it; how many bytes went, and the
+    leader epoch that it ends in."""
     size = segment.size_bytes
     file, disk = segment.log_file, segment.disk
     segment.reset()
     segment.aborted.reset()
     fd = file.pin()
     try:
-        extent = Extent(disk, fd, 0, size, segment.base_offset)
+        extent = Extent(disk, fd, 0, size, segment.base_offset, leader_epoch)
         for _, header in walk(extent, verify=True):
             segment.note(header, header.size_bytes, opening.index_interval_bytes)
+            leader_epoch = header.leader_epoch
         if segment.size_bytes < size:
             disk.truncate(fd, segment.size_bytes)
             logger.warning(
@@ -232,7 +236,7 @@ def _recover_segment(opening: Opening, segment: Segment) -> int:
         file.unpin()
     for index in segment.write_indexes():
         sync(disk, index)
-    return size - segment.size_bytes
+    return size - segment.size_bytes, leader_epoch
 
 
 def sync(disk: Disk, file: OpenFile) -> None:
@@ -303,11 +307,32 @@ def reload_producers(
                 disk.unlink(path)
                 continue
             producers.restore(states, offset)
+            _widen(segments, producers)
             break
     for segment in segments:
         if segment.next_offset > producers.end_offset:
             replay(segment, producers)
     producers.end_offset = log_end
+
+
+def _widen(segments: list[Segment], producers: ProducerStates) -> None:
+    """Find the batches before a producer's last one, which a snapshot does not hold.
+
+    Without them a retry of a batch in flight at a clean stop would be taken for a gap. Only
+    the last stretch before the snapshot is looked at, so that a start stays short.
+    """
+    place = bisect_left([segment.base_offset for segment in segments], producers.end_offset) - 1
+    if place < 0 or not producers.states:
+        return
+    segment = segments[place]
+    found: dict[int, list[BatchHeader]] = {}
+    for _, header in segment.batches_from(segment.near_end(_WIDEN_ENTRIES)):
+        if header.base_offset >= producers.end_offset:
+            break
+        if header.producer_id >= 0 and not header.is_control:
+            found.setdefault(header.producer_id, []).append(header)
+    for producer_id, headers in found.items():
+        producers.widen(producer_id, headers)
 
 
 def _is_snapshot(name: str) -> bool:

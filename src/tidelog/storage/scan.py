@@ -1,8 +1,9 @@
 """The one walker over stored batches: recovery, index rebuilding, replay and searches share it.
 
 It goes from header to header and stops before the first batch that cannot be: too short, past the
-end, of another magic, with offsets that do not rise, or, where asked for, with a wrong checksum. It
-never looks for a batch behind one that is bad: bytes behind a hole are not known to be the log.
+end, of another magic, with offsets that do not rise, or, where asked for, with a wrong checksum or
+a leader epoch that falls (left there by a write that a truncation had undone). It never looks for
+a batch behind one that is bad: bytes behind a hole are not known to be the log.
 """
 
 from __future__ import annotations
@@ -26,13 +27,14 @@ _SMALLEST_LENGTH = HEADER_BYTES - LOG_OVERHEAD
 
 @dataclass(slots=True)
 class Extent:
-    """What part of which file to walk, and the lowest offset that its first batch may have."""
+    """What part of which file to walk, and the lowest offset and epoch its first batch may have."""
 
     disk: Disk
     fd: int
     start: int
     end: int
     first_offset: int
+    leader_epoch: int = -1
 
 
 def walk(extent: Extent, *, verify: bool) -> Iterator[tuple[int, BatchHeader]]:
@@ -43,6 +45,7 @@ def walk(extent: Extent, *, verify: bool) -> Iterator[tuple[int, BatchHeader]]:
     unpack = _HEADER.unpack_from
     chunk = memoryview(b"")
     chunk_start = position
+    leader_epoch = extent.leader_epoch
     while position + HEADER_BYTES <= end:
         place = position - chunk_start
         if place + HEADER_BYTES > len(chunk):
@@ -62,6 +65,9 @@ def walk(extent: Extent, *, verify: bool) -> Iterator[tuple[int, BatchHeader]]:
         ):
             return
         if verify:
+            if header.leader_epoch < leader_epoch:
+                return
+            leader_epoch = header.leader_epoch
             if place + size > len(chunk):
                 chunk = memoryview(pread(fd, max(chunk_bytes, size), position))
                 chunk_start, place = position, 0

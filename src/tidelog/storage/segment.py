@@ -241,6 +241,11 @@ class Segment:
             raise StorageError(f"{self.log_file.path} has no valid batch at {start}")
         return boundary, next_offset
 
+    def near_end(self, entries: int) -> int:
+        """A batch boundary some index entries before the end of the segment."""
+        entry = self._guarded(lambda: self.offsets.from_end(entries))
+        return entry[1] if entry is not None and self._names_a_batch(entry) else 0
+
     def remember(self, offset: int, position: int) -> None:
         """Keep in mind where a reader will go on, so that it need not search."""
         hints = self._hints

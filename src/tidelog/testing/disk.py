@@ -1,7 +1,8 @@
 """A disk in memory that crashes: what was written and what was synced are kept apart.
 
-`crash()` decides, from a seed, what of the unsynced writes and directory changes reached the platter,
-and gives back a new disk that holds just that, as a machine would find it after the power came back:
+`crash()` decides, from a seed, what of the unsynced writes and directory changes reached the
+platter, and gives back a new disk that holds just that, as a machine finds it when the power is
+back:
 
 - *lose_all*: nothing that was not synced is there;
 - *keep_all*: everything is there, as after a kill of the process alone;
@@ -10,9 +11,9 @@ and gives back a new disk that holds just that, as a machine would find it after
   without its bytes or bytes without their name. Directory changes are kept up to a random point of
   each directory's own order, as a journalling file system does it.
 
-Faults are asked for by call: every call that touches the disk is counted, and `fail_at` makes the n-th
-one raise (EIO, ENOSPC, ...) or write only in part, or the machine crash. `capacity_bytes` makes a
-disk that fills up. Left out: hard links, permissions, memory maps, several processes.
+Faults are asked for by call: every call that touches the disk is counted, and `fail_at` makes the
+n-th one raise (EIO, ENOSPC, ...), write only in part, or crash the machine. `capacity_bytes` makes
+a disk that fills up. Left out: hard links, permissions, memory maps, several processes.
 """
 
 from __future__ import annotations
@@ -387,6 +388,8 @@ class SimulatedDisk:
             if isinstance(entry, _File) or name not in entry.names:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
             entry = entry.names[name]
+        if path.endswith("/.") and isinstance(entry, _File):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
         return entry
 
     def _file(self, path: str) -> _File:
