@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -48,6 +49,7 @@ class Listener:
         self.connections: set[Connection] = set()
         self._counts = counts
         self._server: asyncio.Server | None = None
+        self._emptied = asyncio.Event()
         self.port = address.port
 
     async def bind(self, backlog: int) -> None:
@@ -93,6 +95,8 @@ class Listener:
         self._counts.per_address[host] -= 1
         if self._counts.per_address[host] <= 0:
             del self._counts.per_address[host]
+        if not self.connections:
+            self._emptied.set()
 
     def sweep(self, now: float) -> None:
         """Close what is idle or stalled past its deadline; give back unused memory."""
@@ -121,11 +125,13 @@ class Listener:
 
     async def drain(self, deadline: float) -> None:
         """Answer what was asked before `deadline` (of the loop), then close everything."""
-        loop = asyncio.get_running_loop()
         for connection in tuple(self.connections):
             connection.drain()
-        while self.connections and loop.time() < deadline:
-            await asyncio.sleep(0.01)
+        if self.connections:
+            self._emptied.clear()
+            timeout = max(0.0, deadline - asyncio.get_running_loop().time())
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._emptied.wait(), timeout)
         for connection in tuple(self.connections):
             connection.close("not drained in time", level=logging.WARNING)
         if self._server is not None:

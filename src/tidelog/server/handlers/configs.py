@@ -1,4 +1,5 @@
-"""DescribeConfigs (32, versions 1 to 4), AlterConfigs (33, 0 to 2), IncrementalAlterConfigs (44, 0 to 1).
+"""DescribeConfigs (32, versions 1 to 4), AlterConfigs (33, 0 to 2),
+IncrementalAlterConfigs (44, 0 to 1).
 
 Behaviour: topics (type 2) and brokers (type 4; an empty name means the default of all brokers).
 Each setting comes with its source, its synonyms in the order in which they are asked, its type and,

@@ -4,7 +4,7 @@ Behaviour: every partition of the request is admitted (checksum, records, limits
 arrival order, then answered: at once for acks=1, once committed for acks=all and, on a topic with
 `durability=fsync`, for acks=1 too. A refused partition does not hold up the others. acks=0 has no
 answer, so a failure closes the connection, which is how the client learns to look again.
-Versions: 0 to 2 are advertised because librdkafka tests for them, and close the connection; 7 allows
+Versions: 0 to 2 are advertised since librdkafka tests for them, and close the connection; 7 allows
 zstd; 8 carries record errors (KIP-467); 10 the current leader; 13 topic ids.
 Gaps: transactional batches are refused until there is a transaction coordinator.
 """
@@ -79,7 +79,7 @@ def prepare(
 @handles(0, prepare=prepare, overlaps=True)
 def produce(
     request: ProduceRequest, context: RequestContext
-) -> ProduceResponse | None | asyncio.Future[ProduceResponse]:
+) -> ProduceResponse | asyncio.Future[ProduceResponse] | None:
     judged: list[Judged] = context.prepared  # type: ignore[assignment]
     context.prepared = None
     answers = _append_all(request, judged, context)

@@ -63,9 +63,11 @@ async def create_topics(
 async def _create(
     topic: CreatableTopic, validate_only: bool, context: RequestContext
 ) -> CreatableTopicResult:
-    if not context.authorize(Operation.CREATE, CLUSTER):
-        if not context.authorize_topic(Operation.CREATE, topic.name):
-            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    if not (
+        context.authorize(Operation.CREATE, CLUSTER)
+        or context.authorize_topic(Operation.CREATE, topic.name)
+    ):
+        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     assignments = {each.partition_index: each.broker_ids for each in topic.assignments}
     if len(assignments) != len(topic.assignments):
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "a partition is assigned twice")
