@@ -110,8 +110,11 @@ def test_bytes_are_those_that_kio_writes() -> None:
 
 
 def _kio_class(cls: type[Any], version: int) -> type[Any]:
-    kind = EntityType.request if cls.__name__.endswith("Request") else EntityType.response
-    module = load_payload_module(schema_of(cls).api_key, version, kind)
+    key = schema_of(cls).api_key
+    if cls.__name__.endswith("Request"):
+        module = load_payload_module(key, version, EntityType.request)
+    else:
+        module = load_payload_module(key, version, EntityType.response)
     found: type[Any] = getattr(module, cls.__name__)
     return found
 

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from tidelog.errors import ProtocolError
 from tidelog.protocol.apis import API_BY_KEY, API_VERSIONS_KEY, Api
 from tidelog.protocol.primitives import Buffer, Part, refuse_length, skip_tags
-from tidelog.protocol.schema import decode, encode_sized
+from tidelog.protocol.schema import ELEMENTS_MAX, decode, encode_sized
 
 _REQUEST_HEADER = struct.Struct(">hhih")
 _REQUEST_START = struct.Struct(">ihhih")
@@ -28,6 +28,9 @@ _RESPONSE_START = struct.Struct(">ii")
 _RESPONSE_START_FLEXIBLE = struct.Struct(">iix")
 _CORRELATION_ID = struct.Struct(">i")
 _LENGTH_PREFIX_BYTES = 4
+
+# A response comes from a broker that the caller chose, and describes as much as the cluster holds.
+RESPONSE_ELEMENTS_MAX: Final = 10_000_000
 
 
 @dataclass(slots=True)
@@ -99,7 +102,7 @@ def decode_response(api: Api, version: int, buffer: Buffer, offset: int = 0) -> 
             position = _skip_header_tags(buffer, position)
     except (IndexError, struct.error) as error:
         raise ProtocolError(f"{api.name} response header: {error}") from error
-    message, _ = decode(api.response, version, buffer, position)
+    message, _ = decode(api.response, version, buffer, position, RESPONSE_ELEMENTS_MAX)
     return correlation_id, message
 
 
@@ -110,7 +113,7 @@ def _has_header_tags(api: Api, version: int) -> bool:
 def _skip_header_tags(buffer: Buffer, position: int) -> int:
     count = buffer[position]
     position += 1
-    return skip_tags(buffer, position, count) if count else position
+    return skip_tags(buffer, position, count, ELEMENTS_MAX)[0] if count else position
 
 
 def _with_header(header: bytes, parts: list[Part]) -> list[Part]:

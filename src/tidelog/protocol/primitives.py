@@ -101,15 +101,17 @@ def encode_uvarint(value: int) -> bytes:
     return bytes(out)
 
 
-def skip_tags(buffer: Buffer, position: int, count: int) -> int:
+def skip_tags(buffer: Buffer, position: int, count: int, left: int) -> tuple[int, int]:
     """Skip tagged fields that nobody knows; `count` is the first byte of their number.
 
-    `position` lies behind that byte; returns the position behind the last field.
+    `position` lies behind that byte and `left` is how many elements the message may still have;
+    returns the position behind the last field and what is left then.
     """
     size = len(buffer)
     if count > 0x7F:
         count, position = read_uvarint(buffer, position - 1)
-    if count * 2 > size - position:
+    left -= count
+    if left < 0 or count * 2 > size - position:
         refuse_count("tagged fields", count)
     for _ in range(count):
         _, position = read_uvarint(buffer, position)
@@ -117,7 +119,7 @@ def skip_tags(buffer: Buffer, position: int, count: int) -> int:
         position += length
         if position > size:
             raise ProtocolError(f"a tagged field of {length} bytes ends behind the message")
-    return position
+    return position, left
 
 
 @lru_cache(maxsize=_UUID_CACHE_ENTRIES)
@@ -156,8 +158,8 @@ def pack_array(code: str, values: list[Any]) -> bytes:
 
 
 def refuse_count(name: str, count: int) -> NoReturn:
-    """Raise for a count that the remaining bytes cannot hold, or that is negative."""
-    raise ProtocolError(f"{name}: {count} elements do not fit into the message")
+    """Raise for a count that is negative, above the limit or too large for the bytes left."""
+    raise ProtocolError(f"{name}: {count} elements are too many or too few")
 
 
 def refuse_length(name: str, length: int) -> NoReturn:

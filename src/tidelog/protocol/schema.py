@@ -15,7 +15,8 @@ and counts are read and written by one struct call.
 Promises:
 
 - bytes that are not a valid message raise `ProtocolError`, nothing else; no count is believed
-  before it has been held against the bytes that are left, and no varint spans over five bytes;
+  before it has been held against the bytes that are left and against a limit for the whole
+  message, and no varint spans over five bytes;
 - unknown tagged fields are skipped, known ones must be as long as they say;
 - bytes behind the message are accepted, fields that a version lacks take their default;
 - a value that differs from its default is not dropped silently: encoding it into a version that
@@ -49,9 +50,12 @@ from tidelog.protocol.primitives import Buffer, Part
 
 T = TypeVar("T")
 
-Decoder: TypeAlias = Callable[[Buffer, int], tuple[Any, int]]
+Decoder: TypeAlias = Callable[[Buffer, int, int], tuple[Any, int]]
 Encoder: TypeAlias = Callable[[Any], tuple[list[Part], int]]
 
+# An element is as small as two bytes on the wire and takes some hundred bytes and some hundred
+# nanoseconds here: without a limit one large frame of empty elements would stop the broker.
+ELEMENTS_MAX: Final = 200_000
 VERSION_MAX: Final = 32767
 NEVER_FLEXIBLE: Final = VERSION_MAX
 NO_API_KEY: Final = -1
@@ -255,14 +259,23 @@ def struct_of(element: type[T], versions: str = "0+", **options: Unpack[Options]
     return made
 
 
-def decode(cls: type[T], version: int, buffer: Buffer, offset: int = 0) -> tuple[T, int]:
-    """Read a message body; returns it and the position behind it."""
+def decode(
+    cls: type[T],
+    version: int,
+    buffer: Buffer,
+    offset: int = 0,
+    elements_max: int = ELEMENTS_MAX,
+) -> tuple[T, int]:
+    """Read a message body; returns it and the position behind it.
+
+    A body whose arrays have more than `elements_max` elements in all is refused.
+    """
     try:
         decoder = _decoders[cls, version]
     except KeyError:
         decoder = _compile_decoder(cls, version)
     try:
-        return decoder(buffer, offset)
+        return decoder(buffer, offset, elements_max)
     except (IndexError, struct.error, UnicodeDecodeError) as error:
         raise ProtocolError(f"{cls.__name__} version {version}: {error}") from error
 

@@ -1,21 +1,23 @@
 """Generates the function that decodes one message version.
 
-The function takes a buffer and a position and returns the message and the position behind it. It
-holds the loops of all nested arrays itself and calls nothing per structure. For a Fetch request
-the partitions of a topic come out as::
+The function takes a buffer, a position and how many elements the message may have in all. It
+returns the message and the position behind it. It holds the loops of all nested arrays itself and
+calls nothing per structure. For a Fetch request the partitions of a topic come out as::
 
     for _ in range(n3):
         o3 = new(FetchPartition)
         o3.partition, o3.current_leader_epoch, ..., n4 = unpack_2(buffer, p)
         p += 33
-        if n4: p = skip_tags(buffer, p, n4)
+        if n4:
+            p, left = skip_tags(buffer, p, n4, left)
         l3.append(o3)
 
 Safety rests on four rules. A position never moves back, since every length is checked to be at
 least zero. Strings and records are cut out by slices, which end at the buffer's end when they are
 too long; the position then lies behind the buffer, every later read fails, and one comparison at
-the very end refuses a message that ended there. A count is held against the bytes left before its
-loop. Reads behind the end raise IndexError or struct.error, which `schema.decode` translates.
+the very end refuses a message that ended there. A count is held against the bytes left and the
+elements left before its loop. Reads behind the end raise IndexError or struct.error, which
+`schema.decode` translates.
 """
 
 from __future__ import annotations
@@ -95,7 +97,7 @@ class _DecoderWriter:
         self.line(f"return {target}, p")
         if not any("view[" in line for line in self.lines):
             self.lines.remove("    view = memoryview(buffer)")
-        return "\n".join(["def decode(buffer, p):", *self.lines])
+        return "\n".join(["def decode(buffer, p, left):", *self.lines])
 
     def line(self, text: str) -> None:
         self.lines.append("    " * self.indent + text)
@@ -247,7 +249,8 @@ class _DecoderWriter:
     def array(self, spec: FieldSpec, store: str, label: str) -> None:
         count = self.open_prefixed(spec, store, "i")
         smallest = smallest_element(spec, self.version, self.flexible)
-        self.line(f"if not 0 <= {count} * {smallest} <= size - p:")
+        self.line(f"left -= {count}")
+        self.line(f"if {count} < 0 or left < 0 or {count} * {smallest} > size - p:")
         self.line(f"    refuse_count({label!r}, {count})")
         if spec.wire_type in FIXED_WIDTH and spec.wire_type != "uuid":
             code, width = FIXED_WIDTH[spec.wire_type]
@@ -283,7 +286,7 @@ class _DecoderWriter:
         self.run.append(("B", count))
         if not tagged:
             self.after_run.append(f"if {count}:")
-            self.after_run.append(f"    p = skip_tags(buffer, p, {count})")
+            self.after_run.append(f"    p, left = skip_tags(buffer, p, {count}, left)")
             return
         self.flush()
         tag, length, end = self.name("tag"), self.name("n"), self.name("e")
@@ -291,7 +294,8 @@ class _DecoderWriter:
         self.indent += 1
         self.line(f"if {count} > 127:")
         self.line(f"    {count}, p = read_uvarint(buffer, p - 1)")
-        self.line(f"if {count} * 2 > size - p:")
+        self.line(f"left -= {count}")
+        self.line(f"if left < 0 or {count} * 2 > size - p:")
         self.line(f"    refuse_count('{owner} tags', {count})")
         self.line(f"for _ in range({count}):")
         self.indent += 1

@@ -201,8 +201,24 @@ def test_values_that_do_not_fit_are_refused() -> None:
 
 
 def test_a_count_is_held_against_the_bytes_left() -> None:
-    with pytest.raises(ProtocolError, match=r"Upload\.topics: 9 elements do not fit"):
+    with pytest.raises(ProtocolError, match=r"Upload\.topics: 9 elements are too many"):
         decode(Upload, 1, b"\0\0\0\0\0\x09\0\0\0\0\0\0\0\0")
+
+
+def test_all_arrays_together_have_a_limit() -> None:
+    names = encode(Everything(names=["", ""], points=[Point(x=1)] * 3, numbers=[1, 2, 3, 4]), 2)
+    assert decode(Everything, 2, names, elements_max=9)[0].names == ["", ""]
+    with pytest.raises(ProtocolError, match=r"Everything\.points: 3 elements are too many"):
+        decode(Everything, 2, names, elements_max=8)
+
+
+def test_unknown_tagged_fields_count_against_the_limit() -> None:
+    tags = b"\x03\x64\0\x65\0\x66\0"
+    for cls, version in ((Everything, 3), (Upload, 2)):
+        body = encode(cls(), version)[:-1] + tags
+        assert decode(cls, version, body, elements_max=3)[0] == cls()
+        with pytest.raises(ProtocolError, match="3 elements are too many"):
+            decode(cls, version, body, elements_max=2)
 
 
 def test_unknown_versions_are_refused() -> None:
@@ -264,7 +280,7 @@ class TestTaggedFields:
 
     def test_their_number_is_held_against_the_bytes_left(self) -> None:
         for cls, version in ((Everything, 3), (Upload, 2)):
-            with pytest.raises(ProtocolError, match="do not fit"):
+            with pytest.raises(ProtocolError, match="too many"):
                 decode(
                     cls, version, encode(cls(), version)[:-1] + b"\xff\xff\xff\xff\x0f" + b"\0" * 9
                 )
