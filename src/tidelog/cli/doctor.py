@@ -1,0 +1,83 @@
+"""`tidelog doctor`: look for the usual causes, and name each in a sentence with its remedy.
+
+What it looks at follows from what it is told: a broker to talk to (`-b`, the default), and with
+`--listen`, `--data-dir` and `--config` whether a broker could be started here.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+
+import click
+
+from tidelog.cli import doctor_host as host
+from tidelog.cli import doctor_network as network
+from tidelog.cli.common import bootstrap_option, format_option, print_json
+from tidelog.cli.faults import EXIT_FAILED, paint
+from tidelog.cli.finding import Finding
+from tidelog.client.metadata import parse_bootstrap
+from tidelog.host.disk import SystemDisk
+
+
+@click.command()
+@bootstrap_option
+@format_option
+@click.option("--tls", is_flag=True, help="The clients speak TLS.")
+@click.option("--listen", metavar="HOST:PORT", help="Where a broker shall listen.")
+@click.option("--data-dir", metavar="DIR", help="Where a broker shall keep its data.")
+@click.option("--config", "files", multiple=True, metavar="FILE", help="A broker's settings.")
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(min=0.1),
+    default=3.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to wait for each answer.",
+)
+@click.pass_context
+def doctor(
+    context: click.Context,
+    bootstrap: str,
+    output: str,
+    tls: bool,
+    listen: str | None,
+    data_dir: str | None,
+    files: tuple[str, ...],
+    timeout_s: float,
+) -> None:
+    """Find out why it does not work.
+
+    \b
+    tidelog doctor -b broker.example:9092
+    tidelog doctor --listen 0.0.0.0:9092 --data-dir /var/lib/tidelog --config broker.properties
+
+    Exits with 1 where a fault was found.
+    """
+    findings = list(host.examine(os.environ, SystemDisk(), host.Plan(listen, data_dir, files)))
+    # Who asks about a broker to be started does not ask about one that runs.
+    starting = listen is not None or data_dir is not None or bool(files)
+    named = context.get_parameter_source("bootstrap") is not click.core.ParameterSource.DEFAULT
+    if named or not starting:
+        findings += _examine_brokers(bootstrap, timeout_s, tls=tls)
+    if output == "json":
+        print_json([finding.as_json() for finding in findings])
+    else:
+        for finding in findings:
+            _show(finding)
+    if not all(finding.ok for finding in findings):
+        context.exit(EXIT_FAILED)
+
+
+def _examine_brokers(bootstrap: str, timeout_s: float, *, tls: bool) -> Iterator[Finding]:
+    for address in parse_bootstrap(bootstrap):
+        yield from network.examine(address, timeout_s, tls=tls)
+
+
+def _show(finding: Finding) -> None:
+    mark = paint("ok   ", "32", sys.stdout) if finding.ok else paint("FAULT", "31", sys.stdout)
+    click.echo(f"{mark}  {finding.name}: {finding.sentence}")
+    if finding.hint:
+        click.echo(f"       hint: {finding.hint}")

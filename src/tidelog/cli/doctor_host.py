@@ -1,0 +1,183 @@
+"""The doctor's look at this machine: can a broker start here, and will it run well?"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from tidelog.cli.finding import Finding
+from tidelog.client.metadata import parse_bootstrap
+from tidelog.errors import ConfigError
+from tidelog.host.disk import Disk
+
+FREE_BYTES_MIN = 1 << 30
+OPEN_FILES_MIN = 1024
+_LOCK = ".lock"
+
+
+@dataclass(slots=True)
+class Plan:
+    """The broker that somebody wants to start here."""
+
+    listen: str | None = None
+    data_dir: str | None = None
+    files: tuple[str, ...] = ()
+
+
+def examine(environment: Mapping[str, str], disk: Disk, plan: Plan) -> Iterator[Finding]:
+    """Every check that the plan asks for, and those that always matter."""
+    yield check_kernels()
+    yield check_open_files()
+    if plan.files:
+        yield check_configuration(plan.files, environment)
+    if plan.listen is not None:
+        host, port = parse_bootstrap(plan.listen)[0]
+        yield check_port_free(host, port)
+    if plan.data_dir is not None:
+        yield check_lock(disk, plan.data_dir)
+        yield check_space(disk, plan.data_dir)
+
+
+def check_kernels() -> Finding:
+    """Are the record kernels compiled?"""
+    from tidelog import _kernels
+
+    if _kernels.COMPILED:
+        return Finding(True, "kernels", "The record kernels are compiled.")
+    return Finding(
+        False,
+        "kernels",
+        "The record kernels are not compiled, so records are checked about a hundred times slower.",
+        "install a wheel, or a C compiler and then `pip install --force-reinstall tidelog`",
+    )
+
+
+def check_open_files() -> Finding:
+    """May a process open enough files for its connections and segments?"""
+    import resource
+
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if limit == resource.RLIM_INFINITY or limit >= OPEN_FILES_MIN:
+        shown = "any number of" if limit == resource.RLIM_INFINITY else f"{limit:,}"
+        return Finding(True, "open files", f"A process may open {shown} files.")
+    return Finding(
+        False,
+        "open files",
+        f"A process may open only {limit:,} files; a broker needs one per connection "
+        "and up to three per partition.",
+        "`ulimit -n 65536`, or LimitNOFILE=65536 in the systemd unit",
+    )
+
+
+def check_configuration(files: tuple[str, ...], environment: Mapping[str, str]) -> Finding:
+    """Do the files and the environment make a configuration?"""
+    from tidelog.config import load
+
+    shown = ", ".join(files)
+    try:
+        config = load(files=files, environment=environment, overrides={})
+    except (ConfigError, OSError) as error:
+        return Finding(
+            False,
+            "configuration",
+            f"The configuration cannot be used: {error}",
+            "docs/configuration.md lists every setting",
+        )
+    note = f" with {len(config.warnings)} warnings" if config.warnings else ""
+    return Finding(True, "configuration", f"{shown} can be used{note}.")
+
+
+def check_port_free(host: str, port: int) -> Finding:
+    """Could a broker listen there?"""
+    address = f"{host}:{port}"
+    try:
+        family, kind, protocol, _, target = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except socket.gaierror as error:
+        reason = error.strerror or str(error)
+        return Finding(
+            False, "port", f"The name {host} cannot be resolved: {reason}.", "name an address"
+        )
+    with socket.socket(family, kind, protocol) as stream:
+        stream.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            stream.bind(target)
+            stream.listen(1)
+        except OSError as error:
+            return _not_bound(error, host, port)
+    return Finding(True, "port", f"{address} is free to listen on.")
+
+
+def _not_bound(error: OSError, host: str, port: int) -> Finding:
+    address = f"{host}:{port}"
+    if error.errno == errno.EADDRINUSE:
+        return Finding(
+            False,
+            "port",
+            f"Port {port} on {host} is taken by another process.",
+            f"stop it (`ss -ltnp 'sport = :{port}'` names it), or listen elsewhere: "
+            f"--listen {host}:{port + 1 if port < 65535 else port - 1}",
+        )
+    if error.errno == errno.EADDRNOTAVAIL:
+        sentence = f"{host} is no address of this machine."
+        hint = f"--listen 0.0.0.0:{port} --advertise {address}"
+        return Finding(False, "port", sentence, hint)
+    reason = error.strerror or str(error)
+    return Finding(
+        False, "port", f"{address} cannot be listened on: {reason}.", "try a port above 1023"
+    )
+
+
+def check_lock(disk: Disk, data_dir: str) -> Finding:
+    """Is the data directory free for a broker to use?"""
+    path = os.path.join(data_dir, _LOCK)
+    if not disk.exists(path):
+        return Finding(True, "data directory", f"{data_dir} is not in use.")
+    try:
+        disk.close(disk.lock(path))
+    except BlockingIOError:
+        return Finding(
+            False,
+            "data directory",
+            f"{data_dir} is locked by another broker{_holder(disk, path)}.",
+            "stop that broker, or give this one a directory of its own: --data-dir DIR",
+        )
+    except OSError as error:
+        reason = error.strerror or str(error)
+        return Finding(
+            False,
+            "data directory",
+            f"{path} cannot be opened: {reason}.",
+            "the broker's user must own its data directory",
+        )
+    return Finding(True, "data directory", f"{data_dir} is not in use.")
+
+
+def _holder(disk: Disk, path: str) -> str:
+    """Who holds the lock, as the broker wrote it in there."""
+    fd = disk.open(path)
+    try:
+        text = disk.pread(fd, 20, 0).strip()
+    finally:
+        disk.close(fd)
+    return f" (process {text.decode()})" if text.isdigit() else ""
+
+
+def check_space(disk: Disk, data_dir: str) -> Finding:
+    """Is there room on the disk? The directory need not exist yet."""
+    path = os.path.abspath(data_dir)
+    while not disk.exists(path):
+        path = os.path.dirname(path)
+    free = disk.free_bytes(path)
+    if free >= FREE_BYTES_MIN:
+        return Finding(True, "disk", f"{data_dir} has {free / 1e9:,.1f} GB free.")
+    return Finding(
+        False,
+        "disk",
+        f"{data_dir} has only {free / 1e6:,.0f} MB free; a broker refuses writes on a full disk.",
+        "make room, lower retention.ms or retention.bytes, or use another disk: --data-dir DIR",
+    )
