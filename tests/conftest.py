@@ -13,6 +13,7 @@ that keeps opening things while tests use it (a broker in this process) goes on 
 """
 
 import asyncio
+import contextlib
 import gc
 import multiprocessing
 import os
@@ -87,6 +88,12 @@ _call_passed = pytest.StashKey[bool]()
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_not_run] = NotRun()
+    # libuv opens one pair of pipes per process with its first loop and keeps them: have them
+    # before the first baseline is taken.
+    with contextlib.suppress(ImportError):
+        import uvloop
+
+        uvloop.new_event_loop().close()
 
 
 @pytest.hookimpl(trylast=True)
