@@ -132,11 +132,11 @@ def _snappy_blocks(
         return [(view, declared_size(view))]
     blocks = []
     position = len(_XERIAL_HEADER)
-    while position < len(view):
+    while position != len(view):
         length = int.from_bytes(view[position : position + 4], "big")
         position += 4
         if length > len(view) - position:
-            raise _corrupt(Codec.SNAPPY, "a block is cut off")
+            raise _corrupt(Codec.SNAPPY, "it is cut off")
         block = view[position : position + length]
         blocks.append((block, declared_size(block)))
         position += length

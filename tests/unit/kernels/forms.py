@@ -1,0 +1,29 @@
+"""The forms of the kernels that run here: always the plain one, and the compiled one if built."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+from tidelog import _kernels
+
+SOURCE = Path(_kernels.__file__).with_name("records.py")
+
+
+def _load_plain() -> ModuleType:
+    """The kernels from their source, under another name, beside the compiled ones."""
+    name = "tidelog._kernels.records_uncompiled"
+    specification = importlib.util.spec_from_file_location(name, SOURCE)
+    assert specification is not None and specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    sys.modules[name] = module
+    specification.loader.exec_module(module)
+    return module
+
+
+PLAIN = _load_plain()
+FORMS: dict[str, ModuleType] = {"plain": PLAIN}
+if _kernels.COMPILED:
+    FORMS["compiled"] = _kernels.records

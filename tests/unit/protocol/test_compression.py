@@ -1,0 +1,175 @@
+"""The codecs: round trips, the framings of other clients, damage, and bombs."""
+
+from __future__ import annotations
+
+import gzip
+import random
+import struct
+import subprocess
+import sys
+import zlib
+
+import cramjam
+import pyarrow as pa
+import pytest
+
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.model import Codec
+from tidelog.protocol.compression import compress, decompress
+
+CODECS = list(Codec)
+REAL_CODECS = [codec for codec in Codec if codec is not Codec.NONE]
+SIZES = (0, 1, 100, 32 * 1024 - 1, 32 * 1024, 32 * 1024 + 1, 64 * 1024 + 1, 300_000)
+MIB = 1024 * 1024
+
+
+def sample(size: int, seed: int = 1) -> bytes:
+    chance = random.Random(seed)
+    words = [chance.randbytes(7) for _ in range(50)]
+    return b"".join(chance.choice(words) for _ in range(size // 7 + 1))[:size]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_what_is_compressed_inflates_to_the_same(codec: Codec, size: int, kind: type) -> None:
+    data = sample(size)
+    packed = compress(codec, kind(data))
+    assert type(packed) is bytes
+    inflated = decompress(codec, kind(packed), size)
+    assert type(inflated) is bytes
+    assert inflated == data
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_one_byte_more_than_allowed_is_too_large(codec: Codec) -> None:
+    for size in SIZES[1:]:
+        with pytest.raises(KafkaError) as caught:
+            decompress(codec, compress(codec, sample(size)), size - 1)
+        assert caught.value.code is ErrorCode.MESSAGE_TOO_LARGE
+
+
+@pytest.mark.parametrize("codec", REAL_CODECS)
+def test_any_cut_is_corrupt_and_nothing_but_kafka_errors_leave(codec: Codec) -> None:
+    data = sample(2_000)
+    packed = compress(codec, data)
+    for end in range(len(packed)):
+        if codec is Codec.SNAPPY and end == 16:
+            continue  # A xerial header alone is an empty stream.
+        with pytest.raises(KafkaError) as caught:
+            decompress(codec, packed[:end], 1 * MIB)
+        assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
+
+
+@pytest.mark.parametrize("codec", REAL_CODECS)
+def test_mutated_streams_give_bytes_within_the_bound_or_a_kafka_error(codec: Codec) -> None:
+    chance = random.Random(codec)
+    data = sample(5_000)
+    packed = compress(codec, data)
+    refused = 0
+    for _ in range(3_000):
+        mutated = bytearray(packed)
+        for _ in range(chance.randrange(1, 4)):
+            mutated[chance.randrange(len(mutated))] = chance.randrange(256)
+        try:
+            assert len(decompress(codec, mutated, 6_000)) <= 6_000
+        except KafkaError:
+            refused += 1
+    assert refused > 1_000
+
+
+def test_snappy_is_written_as_java_writes_it_and_read_raw_as_well() -> None:
+    data = sample(70_000)
+    packed = compress(Codec.SNAPPY, data)
+    assert packed[:16] == b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
+    position, sizes = 16, []
+    while position < len(packed):
+        (length,) = struct.unpack_from(">i", packed, position)
+        block = packed[position + 4 : position + 4 + length]
+        sizes.append(len(cramjam.snappy.decompress_raw(block)))
+        position += 4 + length
+    assert sizes == [32 * 1024, 32 * 1024, 70_000 - 64 * 1024]
+    raw = pa.compress(data, codec="snappy", asbytes=True)
+    assert decompress(Codec.SNAPPY, raw, len(data)) == data
+
+
+def test_lz4_frames_have_independent_blocks_of_64_kib_and_no_content_size() -> None:
+    packed = compress(Codec.LZ4, sample(200_000))
+    magic, flags, descriptor = struct.unpack_from("<IBB", packed)
+    assert magic == 0x184D2204
+    assert flags & 0b1110_0000 == 0b0110_0000, "version 1, independent blocks"
+    assert flags & 0b0000_1001 == 0, "no content size, no dictionary"
+    assert descriptor == 4 << 4
+
+
+def test_lz4_frames_of_others_are_read() -> None:
+    data = sample(300_000)
+    linked_with_checksums = bytes(cramjam.lz4.compress(data))
+    assert decompress(Codec.LZ4, linked_with_checksums, len(data)) == data
+    assert decompress(Codec.LZ4, pa.compress(data, codec="lz4", asbytes=True), len(data)) == data
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.LZ4, Codec.ZSTD])
+def test_streams_one_behind_the_other_are_one_stream(codec: Codec) -> None:
+    first, second = sample(5_000, 1), sample(7_000, 2)
+    joined = compress(codec, first) + compress(codec, second)
+    assert decompress(codec, joined, 12_000) == first + second
+    with pytest.raises(KafkaError) as caught:
+        decompress(codec, joined, 11_999)
+    assert caught.value.code is ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_gzip_and_zstd_of_others_are_read_and_ours_by_others() -> None:
+    data = sample(100_000)
+    assert decompress(Codec.GZIP, gzip.compress(data), len(data)) == data
+    assert zlib.decompress(compress(Codec.GZIP, data), wbits=31) == data
+    assert decompress(Codec.ZSTD, bytes(cramjam.zstd.compress(data)), len(data)) == data
+    assert bytes(cramjam.zstd.decompress(compress(Codec.ZSTD, data))) == data
+    assert bytes(cramjam.lz4.decompress(compress(Codec.LZ4, data))) == data
+
+
+def test_a_zstd_window_above_8_mib_is_refused_before_memory_is_taken() -> None:
+    frame_header = bytes([0x28, 0xB5, 0x2F, 0xFD, 0x00, (31 - 10) << 3])
+    with pytest.raises(KafkaError) as caught:
+        decompress(Codec.ZSTD, frame_header + b"\x03\x00\x00a", MIB)
+    assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
+
+
+BOMB = """
+import resource, sys
+from tidelog.errors import KafkaError
+from tidelog.model import Codec
+from tidelog.protocol import compression
+codec = Codec(int(sys.argv[1]))
+compression.decompress(codec, compression.compress(codec, b"x" * 100_000), 100_000)
+bomb = sys.stdin.buffer.read()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+for _ in range(3):
+    try:
+        compression.decompress(codec, bomb, 1024 * 1024)
+        print("inflated")
+    except KafkaError as error:
+        print(error.code.name)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+@pytest.mark.parametrize("codec", REAL_CODECS)
+def test_a_bomb_is_an_error_and_not_memory(codec: Codec) -> None:
+    """64 MiB of zeros, offered to a reader that allows one: its peak memory grows by a few."""
+    bomb = compress(codec, bytes(64 * MIB))
+    run = subprocess.run(
+        [sys.executable, "-c", BOMB, str(int(codec))], input=bomb, capture_output=True, check=True
+    )
+    *answers, growth = run.stdout.decode().split()
+    assert answers == ["MESSAGE_TOO_LARGE"] * 3
+    unit = 1 if sys.platform == "darwin" else 1024
+    assert int(growth) * unit < 8 * MIB
+
+
+def test_the_libraries_are_imported_on_first_use_only() -> None:
+    code = (
+        "import sys, tidelog.protocol.compression as c, tidelog.protocol.batches\n"
+        "assert not {'cramjam', 'backports.zstd', 'compression.zstd'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
