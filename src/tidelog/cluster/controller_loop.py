@@ -297,6 +297,9 @@ class Controller:
             except StoreFull as error:
                 round_.refuse(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
                 return
+            except KafkaError as error:
+                round_.refuse(error.code, error.message)
+                raise
             except BaseException as error:
                 # Nobody knows, or will know here, whether the transaction was done.
                 round_.refuse(ErrorCode.REQUEST_TIMED_OUT, f"The outcome is unknown: {error}")
@@ -336,7 +339,11 @@ class Controller:
         return planned.answer
 
     async def _write(self, operations: list[Operation]) -> int:
-        """One transaction, fenced and recognisable; the revision that it made."""
+        """One transaction, fenced and recognisable; the revision that it made.
+
+        KafkaError NOT_CONTROLLER where it was refused for certain; any other error but StoreFull
+        leaves it open whether it was done.
+        """
         epoch = self._image.controller_epoch
         mark = layout.encode(epoch=epoch, number=self._sequence + 1)
         transaction = (
@@ -363,7 +370,7 @@ class Controller:
             # Not done so far. Should the lost one arrive yet, then one of the two finds the
             # sequence moved and is refused, so that sending it again is safe.
             if node is None or node.version != self._sequence_version:
-                raise _not_controller()
+                raise ConnectionLoss("another controller has written since")
         self._sequence += 1
         self._sequence_version += 1
         return revision

@@ -162,36 +162,48 @@ class Held:
 
 def load(tree: Mapping[str, Stored]) -> Held:
     """Everything that a whole store holds; the image's version is left for the caller to set."""
-    try:
-        image = _load_image(tree)
-        return Held(image, tree[CONTROLLER_EPOCH].version, tree[CONTROLLER_SEQUENCE].version)
-    except KeyError as error:
-        raise StorageError(f"the metadata store has no {error.args[0]}") from error
-    except (TypeError, ValueError, AttributeError) as error:
-        raise StorageError(f"the metadata store is not understood: {error}") from error
-
-
-def _load_image(tree: Mapping[str, Stored]) -> MetadataImage:
-    controller = decode(CONTROLLER_EPOCH, tree[CONTROLLER_EPOCH].value)
+    for path in (CLUSTER_ID, CONTROLLER_EPOCH, CONTROLLER_SEQUENCE, PRODUCER_IDS):
+        if path not in tree:
+            raise StorageError(f"the metadata store has no {path}")
     draft = Draft(
         MetadataImage(
-            cluster_id=decode(CLUSTER_ID, tree[CLUSTER_ID].value)["id"],
-            controller_id=controller["broker"],
-            controller_epoch=controller["epoch"],
+            cluster_id=_field(tree, CLUSTER_ID, "id"),
+            controller_id=_field(tree, CONTROLLER_EPOCH, "broker"),
+            controller_epoch=_field(tree, CONTROLLER_EPOCH, "epoch"),
         )
     )
+    draft.next_producer_id = _field(tree, PRODUCER_IDS, "next")
     states: _States = {}
-    for path, node in tree.items():
-        folder, _, name = path.rpartition("/")
-        if folder == TOPICS:
-            draft.put_topic(_load_topic(name, tree, states))
-        elif folder == BROKER_IDS:
-            draft.put_broker(_load_broker(path, int(name), node))
-        elif folder == BROKER_CONFIGS:
-            broker = "" if name == _EVERY_BROKER else name
-            draft.put_broker_configs(broker, decode(path, node.value)["configs"])
-    draft.next_producer_id = decode(PRODUCER_IDS, tree[PRODUCER_IDS].value)["next"]
-    return draft.image(0)
+    for path in tree:
+        try:
+            _load_node(path, tree, draft, states)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise _not_understood(path, error) from error
+    image = draft.image(0)
+    return Held(image, tree[CONTROLLER_EPOCH].version, tree[CONTROLLER_SEQUENCE].version)
+
+
+def _field(tree: Mapping[str, Stored], path: str, name: str) -> Any:
+    try:
+        return decode(path, tree[path].value)[name]
+    except KeyError as error:
+        raise _not_understood(path, error) from error
+
+
+def _not_understood(path: str, error: Exception) -> StorageError:
+    return StorageError(f"the metadata at {path} is not understood: {error!r}")
+
+
+def _load_node(path: str, tree: Mapping[str, Stored], draft: Draft, states: _States) -> None:
+    """Add what a node says to the draft, if it is one that the image holds."""
+    folder, _, name = path.rpartition("/")
+    if folder == TOPICS:
+        draft.put_topic(_load_topic(name, tree, states))
+    elif folder == BROKER_IDS:
+        draft.put_broker(_load_broker(path, int(name), tree[path]))
+    elif folder == BROKER_CONFIGS:
+        broker = "" if name == _EVERY_BROKER else name
+        draft.put_broker_configs(broker, _field(tree, path, "configs"))
 
 
 def _load_topic(name: str, tree: Mapping[str, Stored], states: _States) -> TopicImage:

@@ -1,0 +1,100 @@
+"""Images, rules and running controllers for the tests of the cluster package."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.unit.store.helpers import open_store
+from tidelog.cluster.commands import Answer, Command
+from tidelog.cluster.configs import ConfigRules
+from tidelog.cluster.controller import ControllerRules, plan
+from tidelog.cluster.controller_loop import Controller, ControllerLimits
+from tidelog.cluster.image import BrokerRegistration, Endpoint, MetadataImage
+from tidelog.cluster.registration import register_broker
+from tidelog.errors import ConfigError
+from tidelog.store.embedded import EmbeddedStore
+from tidelog.store.port import Store
+
+ENDPOINTS = (Endpoint("PLAINTEXT", "localhost", 9092),)
+
+
+class SeededRandom:
+    """The seam for chance, repeatable."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self._random = random.Random(seed)
+
+    def uuid(self) -> uuid.UUID:
+        return uuid.UUID(int=self._random.getrandbits(128), version=4)
+
+    def below(self, bound: int) -> int:
+        return self._random.randrange(bound)
+
+
+def validate(configs: Mapping[str, str]) -> None:
+    """A table of settings in small: three names, and retention must be a number."""
+    for name, value in configs.items():
+        if name not in ("retention.ms", "cleanup.policy", "segment.bytes"):
+            raise ConfigError(f"Unknown topic config name: {name}")
+        if name == "retention.ms" and not value.lstrip("-").isdigit():
+            raise ConfigError(f"Invalid value {value} for retention.ms")
+
+
+def list_default(name: str) -> str | None:
+    return "delete" if name == "cleanup.policy" else None
+
+
+def make_rules(seed: int = 0, **changes: int) -> ControllerRules:
+    configs = ConfigRules(validate, validate, list_default)
+    return ControllerRules(SeededRandom(seed), configs, **changes)
+
+
+def image_with(brokers: Sequence[int] = (0,), commands: Sequence[Command] = ()) -> MetadataImage:
+    """An image with these brokers after these commands."""
+    rules = make_rules()
+    registrations = {n: BrokerRegistration(n, 100 + n, None, ENDPOINTS) for n in brokers}
+    image = MetadataImage(1, "cluster", brokers=registrations)
+    for command in commands:
+        image = image.apply_all(plan(image, command, rules).changes, image.version + 1)
+    return image
+
+
+@dataclass(slots=True)
+class Running:
+    """A controller with its store and one registered broker."""
+
+    store: EmbeddedStore
+    controller: Controller
+    registration: BrokerRegistration
+
+    async def submit(self, command: Command) -> Answer:
+        return await self.controller.submit(command)
+
+
+async def start_controller(
+    store: Store, limits: ControllerLimits | None = None, seed: int | None = None
+) -> Controller:
+    controller = Controller(store, 0, make_rules(store.session if seed is None else seed), limits)
+    await controller.start()
+    return controller
+
+
+@asynccontextmanager
+async def running(
+    directory: Path, limits: ControllerLimits | None = None
+) -> AsyncIterator[Running]:
+    store = await open_store(directory)
+    try:
+        controller = await start_controller(store, limits)
+        try:
+            registration = await register_broker(store, controller.submit, 0, ENDPOINTS)
+            yield Running(store, controller, registration)
+        finally:
+            await controller.close()
+    finally:
+        await store.close()

@@ -1,0 +1,172 @@
+"""What cannot be done is refused with Kafka's code and a sentence that says why."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from tests.unit.cluster.helpers import ENDPOINTS, image_with, make_rules
+from tidelog.cluster.commands import (
+    AddPartitions,
+    AllocateProducerIds,
+    AlterBrokerConfigs,
+    AlterTopicConfigs,
+    Command,
+    ConfigChange,
+    ConfigOperation,
+    CreateTopic,
+    DeleteTopic,
+    RegisterBroker,
+    UnregisterBroker,
+)
+from tidelog.cluster.controller import PRODUCER_ID_MAX, plan
+from tidelog.cluster.image import BrokerRegistration
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.model import NO_TOPIC_ID
+
+E = ErrorCode
+SET, DELETE, APPEND, SUBTRACT = ConfigOperation
+
+REFUSED: list[tuple[Command, ErrorCode, str]] = [
+    # Names.
+    (CreateTopic(""), E.INVALID_TOPIC_EXCEPTION, "the empty string is not allowed"),
+    (CreateTopic("."), E.INVALID_TOPIC_EXCEPTION, "'.' is not allowed"),
+    (CreateTopic(".."), E.INVALID_TOPIC_EXCEPTION, "'..' is not allowed"),
+    (CreateTopic("a" * 250), E.INVALID_TOPIC_EXCEPTION, "max allowed length 249"),
+    (CreateTopic("a/b"), E.INVALID_TOPIC_EXCEPTION, "ASCII alphanumerics"),
+    (CreateTopic("a b"), E.INVALID_TOPIC_EXCEPTION, "ASCII alphanumerics"),
+    (CreateTopic("a\n"), E.INVALID_TOPIC_EXCEPTION, "ASCII alphanumerics"),
+    (CreateTopic("a\0"), E.INVALID_TOPIC_EXCEPTION, "ASCII alphanumerics"),
+    (CreateTopic("ä"), E.INVALID_TOPIC_EXCEPTION, "ASCII alphanumerics"),
+    (CreateTopic("१"), E.INVALID_TOPIC_EXCEPTION, "ASCII alphanumerics"),
+    (CreateTopic("old_one"), E.INVALID_TOPIC_EXCEPTION, "collides with existing topic: old.one"),
+    (CreateTopic("orders"), E.TOPIC_ALREADY_EXISTS, "Topic 'orders' already exists."),
+    # Numbers.
+    (CreateTopic("new", 0), E.INVALID_PARTITIONS, "larger than 0"),
+    (CreateTopic("new", -2), E.INVALID_PARTITIONS, "larger than 0"),
+    (CreateTopic("new", 10_001), E.POLICY_VIOLATION, "Excessively large number"),
+    (CreateTopic("new", 2**31 - 1), E.POLICY_VIOLATION, "Excessively large number"),
+    (CreateTopic("new", 98), E.POLICY_VIOLATION, "limit of 100"),
+    (CreateTopic("new", 1, 0), E.INVALID_REPLICATION_FACTOR, "larger than 0"),
+    (CreateTopic("new", 1, -2), E.INVALID_REPLICATION_FACTOR, "larger than 0"),
+    (CreateTopic("new", 1, 3), E.INVALID_REPLICATION_FACTOR, "only 2 broker(s) are registered"),
+    # Assignments.
+    (CreateTopic("new", 1, assignments={0: [0]}), E.INVALID_REQUEST, "numPartitions was not set"),
+    (
+        CreateTopic("new", -1, 1, assignments={0: [0]}),
+        E.INVALID_REQUEST,
+        "replication factor was not set",
+    ),
+    (CreateTopic("new", assignments={1: [0]}), E.INVALID_REPLICA_ASSIGNMENT, "consecutive 0-based"),
+    (CreateTopic("new", assignments={0: []}), E.INVALID_REPLICA_ASSIGNMENT, "empty replica list"),
+    (
+        CreateTopic("new", assignments={0: [1, 1]}),
+        E.INVALID_REPLICA_ASSIGNMENT,
+        "the broker 1 more than once",
+    ),
+    (
+        CreateTopic("new", assignments={0: [0, 1], 1: [0]}),
+        E.INVALID_REPLICA_ASSIGNMENT,
+        "not consistent with previous partitions, which have 2",
+    ),
+    (
+        CreateTopic("new", assignments={0: [7]}),
+        E.INVALID_REPLICA_ASSIGNMENT,
+        "broker 7, but no such broker is registered",
+    ),
+    # Settings of a new topic.
+    (CreateTopic("new", configs={"x": "1"}), E.INVALID_CONFIG, "Unknown topic config name: x"),
+    (CreateTopic("new", configs={"retention.ms": "soon"}), E.INVALID_CONFIG, "soon"),
+    # Deleting.
+    (DeleteTopic("gone"), E.UNKNOWN_TOPIC_OR_PARTITION, "'gone' does not exist"),
+    (DeleteTopic(topic_id=UUID(int=5)), E.UNKNOWN_TOPIC_ID, ""),
+    (DeleteTopic(), E.INVALID_REQUEST, "Neither topic name nor id"),
+    (DeleteTopic(topic_id=NO_TOPIC_ID), E.INVALID_REQUEST, "Neither topic name nor id"),
+    (DeleteTopic("orders", UUID(int=5)), E.INVALID_REQUEST, "both topic name and topic id"),
+    # More partitions.
+    (AddPartitions("gone", 3), E.UNKNOWN_TOPIC_OR_PARTITION, "'gone' does not exist"),
+    (AddPartitions("orders", 2), E.INVALID_PARTITIONS, "Topic already has 2 partition(s)."),
+    (AddPartitions("orders", 1), E.INVALID_PARTITIONS, "1 would not be an increase"),
+    (AddPartitions("orders", -1), E.INVALID_PARTITIONS, "-1 would not be an increase"),
+    (AddPartitions("orders", 20_000), E.POLICY_VIOLATION, "Excessively large number"),
+    (AddPartitions("orders", 101), E.POLICY_VIOLATION, "limit of 100"),
+    (AddPartitions("orders", 3, []), E.INVALID_REPLICA_ASSIGNMENT, "0 assignment(s)"),
+    (AddPartitions("orders", 3, [[0], [1]]), E.INVALID_REPLICA_ASSIGNMENT, "2 assignment(s)"),
+    (AddPartitions("orders", 3, [[0, 1]]), E.INVALID_REPLICA_ASSIGNMENT, "which have 1 replica"),
+    (AddPartitions("orders", 3, [[9]]), E.INVALID_REPLICA_ASSIGNMENT, "broker 9"),
+    # Altering settings.
+    (AlterTopicConfigs("gone", []), E.UNKNOWN_TOPIC_OR_PARTITION, "'gone' does not exist"),
+    (AlterTopicConfigs("orders", [ConfigChange("x", "1")]), E.INVALID_CONFIG, "x"),
+    (
+        AlterTopicConfigs("orders", [ConfigChange("retention.ms", None)]),
+        E.INVALID_REQUEST,
+        "Null value not supported for : retention.ms",
+    ),
+    (
+        AlterTopicConfigs("orders", [ConfigChange("retention.ms", "1", APPEND)]),
+        E.INVALID_CONFIG,
+        "Can't APPEND to key retention.ms because its type is not LIST.",
+    ),
+    (
+        AlterTopicConfigs("orders", [ConfigChange("retention.ms", "1", SUBTRACT)]),
+        E.INVALID_CONFIG,
+        "Can't SUBTRACT to key retention.ms",
+    ),
+    (
+        AlterTopicConfigs(
+            "orders",
+            [ConfigChange("retention.ms", "1"), ConfigChange("retention.ms", None, DELETE)],
+        ),
+        E.INVALID_REQUEST,
+        "duplicate config keys : retention.ms",
+    ),
+    (AlterBrokerConfigs("7", []), E.BROKER_ID_NOT_REGISTERED, "No broker with id 7"),
+    (AlterBrokerConfigs("00", []), E.INVALID_REQUEST, "Invalid broker name '00'"),
+    (AlterBrokerConfigs("one", []), E.INVALID_REQUEST, "Invalid broker name 'one'"),
+    (AlterBrokerConfigs("-1", []), E.INVALID_REQUEST, "Invalid broker name '-1'"),
+    (AlterBrokerConfigs("२", []), E.INVALID_REQUEST, "Invalid broker name"),
+    (AlterBrokerConfigs("0", [ConfigChange("x", "1")]), E.INVALID_CONFIG, "x"),
+    (AlterBrokerConfigs("", [ConfigChange("x", "1")]), E.INVALID_CONFIG, "x"),
+    # Brokers and producer ids.
+    (AllocateProducerIds(7, 1), E.BROKER_ID_NOT_REGISTERED, "No broker with id 7"),
+    (AllocateProducerIds(0, 99), E.STALE_BROKER_EPOCH, "epoch 100, not 99"),
+    (UnregisterBroker(7, 1), E.BROKER_ID_NOT_REGISTERED, "No broker with id 7"),
+    (UnregisterBroker(0, 99), E.STALE_BROKER_EPOCH, "epoch 100, not 99"),
+    (
+        RegisterBroker(BrokerRegistration(0, 100, None, ENDPOINTS)),
+        E.STALE_BROKER_EPOCH,
+        "registered with epoch 100, got 100",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "words"),
+    REFUSED,
+    ids=[f"{n}-{type(case[0]).__name__}-{case[1].name}" for n, case in enumerate(REFUSED)],
+)
+@pytest.mark.parametrize("validate_only", [False, True])
+def test_a_command_that_cannot_be_done_is_refused(
+    command: Command, code: ErrorCode, words: str, validate_only: bool
+) -> None:
+    if hasattr(command, "validate_only"):
+        command.validate_only = validate_only
+    image = image_with((0, 1), [CreateTopic("orders", 2), CreateTopic("old.one", 1)])
+    with pytest.raises(KafkaError) as raised:
+        plan(image, command, make_rules(partitions_total_max=100))
+    assert raised.value.code is code
+    assert words in raised.value.message
+
+
+def test_producer_ids_end_before_they_would_wrap() -> None:
+    image = image_with((0,))
+    low, high = PRODUCER_ID_MAX - 2000, PRODUCER_ID_MAX - 500
+    for next_producer_id, possible in ((low, True), (high, False)):
+        full = type(image)(1, "cluster", brokers=image.brokers, next_producer_id=next_producer_id)
+        if possible:
+            plan(full, AllocateProducerIds(0, 100), make_rules())
+            continue
+        with pytest.raises(KafkaError) as raised:
+            plan(full, AllocateProducerIds(0, 100), make_rules())
+        assert raised.value.code is ErrorCode.UNKNOWN_SERVER_ERROR

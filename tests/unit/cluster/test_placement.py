@@ -1,0 +1,53 @@
+"""Replicas are spread as Kafka spreads them."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.cluster.helpers import SeededRandom
+from tidelog.cluster.placement import Start, place, random_start, start_after
+
+
+def test_the_worked_example_of_kafkas_documentation() -> None:
+    """Ten partitions, three replicas, five brokers, from broker 0 with no shift."""
+    placed = place(range(5), range(10), 3, Start(0, 0))
+    assert placed == [
+        (0, 1, 2),
+        (1, 2, 3),
+        (2, 3, 4),
+        (3, 4, 0),
+        (4, 0, 1),
+        (0, 2, 3),
+        (1, 3, 4),
+        (2, 4, 0),
+        (3, 0, 1),
+        (4, 1, 2),
+    ]
+
+
+@given(
+    brokers=st.lists(st.integers(0, 1000), min_size=1, max_size=12, unique=True).map(sorted),
+    rounds=st.integers(1, 5),
+    seed=st.integers(0, 1000),
+    data=st.data(),
+)
+def test_leaders_are_spread_evenly_and_replicas_differ(
+    brokers: list[int], rounds: int, seed: int, data: st.DataObject
+) -> None:
+    factor = data.draw(st.integers(1, len(brokers)))
+    start = random_start(brokers, SeededRandom(seed))
+    placed = place(brokers, range(rounds * len(brokers)), factor, start)
+    assert set(Counter(replicas[0] for replicas in placed).values()) == {rounds}
+    for replicas in placed:
+        assert len(set(replicas)) == factor
+        assert set(replicas) <= set(brokers)
+
+
+@pytest.mark.parametrize(("preferred", "first"), [(1, 0), (3, 1), (4, 2), (9, 0)])
+def test_further_partitions_go_on_where_the_topic_began(preferred: int, first: int) -> None:
+    assert start_after([1, 3, 5], preferred) == Start(first, first)
+    assert place([1, 3, 5], range(3, 5), 1, Start(first, first))[0] == ([1, 3, 5][first],)
