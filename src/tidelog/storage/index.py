@@ -15,6 +15,7 @@ Unlike Kafka the file of the active segment is not preallocated.
 from __future__ import annotations
 
 import errno
+import sys
 from array import array
 from bisect import bisect_right
 from struct import Struct
@@ -236,10 +237,14 @@ class SparseIndex:
         start = page * _PAGE_ENTRIES
         count = min(_PAGE_ENTRIES, self._stored - start)
         data = self._read(start, count)
-        keys, values = array(self._key_type), array("i")
-        for key, value in self._entry.iter_unpack(data):
-            keys.append(key)
-            values.append(value)
+        words = array("i", data)
+        if sys.byteorder == "little":
+            words.byteswap()
+        if self._key_type == "i":
+            keys, values = words[0::2], words[1::2]
+        else:
+            high, low, values = words[0::3], words[1::3], words[2::3]
+            keys = array("q", (h << 32 | lo & 0xFFFFFFFF for h, lo in zip(high, low, strict=True)))
         self._page, self._page_keys, self._page_values = page, keys, values
 
 

@@ -17,7 +17,6 @@ Reading is `log_read`, keeping is `log_upkeep`. Left out: compaction.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NoReturn
 from uuid import UUID
 
 from tidelog.errors import ErrorCode, KafkaError, StorageError
@@ -39,7 +38,7 @@ from tidelog.storage.producers import EndMarker, ProducerBatch
 from tidelog.storage.recovery import Opening, load, read_marker
 from tidelog.storage.segment import DiskFullError, LogContext, Segment
 from tidelog.storage.slices import FileSlice, Slices
-from tidelog.storage.transaction_index import AbortedTransaction
+from tidelog.storage.transaction_index import aborted_transaction
 
 __all__ = [
     "AppendResult",
@@ -125,14 +124,18 @@ class Log(LogUpkeep):
                 duplicate = self.producers.check(header, from_client=from_client)
                 if duplicate is not None:
                     return self._repeated(duplicate)
-        segment = self._segment_for(headers, admitted.size_bytes, now_ms)
-        offset = first_offset = segment.next_offset
+        if admitted.size_bytes > self.config.segment_bytes:
+            raise KafkaError(
+                ErrorCode.RECORD_LIST_TOO_LARGE,
+                f"{admitted.size_bytes} bytes do not fit a segment of {self.config.segment_bytes}",
+            )
+        offset = first_offset = self.segments[-1].next_offset
         for position, header in zip(admitted.positions, headers, strict=True):
             stamp(admitted.buffer, position, offset, leader_epoch)
             header.base_offset = offset
             header.leader_epoch = leader_epoch
             offset += header.last_offset_delta + 1
-        self._write(segment, admitted.buffer, admitted.size_bytes, headers[0])
+        segment = self._write(headers, admitted.buffer, now_ms)
         if leader_epoch != self.epochs.latest:
             self.epochs.assign(leader_epoch, first_offset)
         for header in headers:
@@ -163,8 +166,7 @@ class Log(LogUpkeep):
             expected = header.last_offset + 1
         headers = [header for _, header in batches]
         size_bytes = batches[-1][0] + headers[-1].size_bytes
-        segment = self._segment_for(headers, size_bytes, self._context.clock.wall_ms())
-        self._write(segment, records[:size_bytes], size_bytes, headers[0])
+        segment = self._write(headers, records[:size_bytes], self._context.clock.wall_ms())
         for position, header in batches:
             if header.leader_epoch > self.epochs.latest:
                 self.epochs.assign(header.leader_epoch, header.base_offset)
@@ -190,16 +192,23 @@ class Log(LogUpkeep):
             duplicate=True,
         )
 
-    def _write(
-        self, segment: Segment, buffer: memoryview, size_bytes: int, header: BatchHeader
-    ) -> None:
+    def _write(self, headers: list[BatchHeader], buffer: memoryview, now_ms: int) -> Segment:
+        """Write stamped batches; the segment that they are in now."""
+        size_bytes = len(buffer)
         try:
+            segment = self._segment_for(headers, size_bytes, now_ms)
             segment.write(buffer, size_bytes)
-        except DiskFullError as error:
-            self._refuse(header, error)
+        except (DiskFullError, KafkaError) as error:
+            # The log is as it was; what the producer sent behind this batch hears the same.
+            if headers[0].producer_id >= 0:
+                self.producers.refuse(headers[0], ErrorCode.KAFKA_STORAGE_ERROR)
+            if isinstance(error, KafkaError):
+                raise
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         except OSError as error:
             self._fail(error)
         self._flush.wrote(segment)
+        return segment
 
     def _note(self, segment: Segment, header: BatchHeader, marker: EndMarker | None) -> None:
         position = segment.size_bytes
@@ -224,17 +233,5 @@ class Log(LogUpkeep):
     def _end_transaction(self, segment: Segment, marker: EndMarker) -> None:
         completed = self.producers.end_transaction(marker)
         if completed is not None and completed.aborted:
-            segment.aborted.append(
-                AbortedTransaction(
-                    completed.producer_id,
-                    completed.first_offset,
-                    completed.last_offset,
-                    self.producers.last_stable_offset_after(completed),
-                )
-            )
-
-    def _refuse(self, header: BatchHeader, error: Exception) -> NoReturn:
-        """The disk is full: the log is as it was, and those sent behind hear the same."""
-        if header.producer_id >= 0:
-            self.producers.refuse(header, ErrorCode.KAFKA_STORAGE_ERROR)
-        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+            stable = self.producers.last_stable_offset_after(completed)
+            segment.aborted.append(aborted_transaction(completed, stable))

@@ -9,6 +9,7 @@ renamed at once and unlinked off the loop, after a delay and when no reader hold
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import NoReturn
 from uuid import UUID
 
@@ -95,29 +96,19 @@ class LogUpkeep(LogReader):
     # Rolling
 
     def _segment_for(self, headers: list[BatchHeader], size_bytes: int, now_ms: int) -> Segment:
-        """The segment that the batches go to, after rolling where that is due."""
+        """The segment that stamped batches go to, after rolling where that is due."""
         active = self.segments[-1]
         config = self.config
-        if active.size_bytes + size_bytes > config.segment_bytes:
-            if size_bytes > config.segment_bytes:
-                raise KafkaError(
-                    ErrorCode.RECORD_LIST_TOO_LARGE,
-                    f"{size_bytes} bytes do not fit into a segment of {config.segment_bytes}",
-                )
-            due = True
-        else:
-            offsets = active.next_offset - active.base_offset
-            for header in headers:
-                offsets += header.last_offset_delta + 1
-            due = (
-                offsets - 1 > LARGEST_RELATIVE_OFFSET
-                or self._indexes_full(active)
-                or self._waited_ms(active, headers[-1].max_timestamp, now_ms) > self._roll_ms
-            )
-        if due and active.size_bytes:
-            self._roll()
-            return self.segments[-1]
-        return active
+        last_offset = headers[-1].base_offset + headers[-1].last_offset_delta
+        if last_offset - active.base_offset > LARGEST_RELATIVE_OFFSET:
+            self._roll(headers[0].base_offset)
+        elif active.size_bytes and (
+            active.size_bytes + size_bytes > config.segment_bytes
+            or self._indexes_full(active)
+            or self._waited_ms(active, headers[-1].max_timestamp, now_ms) > self._roll_ms
+        ):
+            self._roll(active.next_offset)
+        return self.segments[-1]
 
     def _indexes_full(self, segment: Segment) -> bool:
         limit = self.config.segment_index_bytes
@@ -137,24 +128,29 @@ class LogUpkeep(LogReader):
             return False
         if self._waited_ms(active, now_ms, now_ms) <= self._roll_ms:
             return False
-        self._roll()
+        self._roll(active.next_offset)
         return True
 
     def _draw_roll_ms(self) -> int:
         jitter = self.config.segment_jitter_ms
         return self.config.segment_ms - (self._context.random.below(jitter) if jitter > 0 else 0)
 
-    def _roll(self) -> None:
+    def _roll(self, base_offset: int) -> None:
+        """Seal the active segment and go on in a new one."""
         active = self.segments[-1]
         try:
             indexes = active.write_indexes()
             self._write_snapshot()
-            segment = create_segment(self._context, self.directory, active.next_offset)
+            segment = create_segment(self._context, self.directory, base_offset)
         except OSError as error:
             self._refuse_or_fail(error)
         self._flush.sealed(active, indexes)
         self._flush.directory_changed(self.directory)
         self._add_segment(segment)
+        if not active.size_bytes:
+            self.segments.remove(active)
+            self.bases.remove(active.base_offset)
+            self._retire(active)
 
     def _add_segment(self, segment: Segment) -> None:
         self.segments.append(segment)
@@ -305,7 +301,7 @@ class LogUpkeep(LogReader):
         if not count:
             return
         if count == len(self.segments):
-            self._roll()
+            self._roll(self.log_end_offset)
         removed = self.segments[:count]
         del self.segments[:count]
         del self.bases[:count]
@@ -319,7 +315,7 @@ class LogUpkeep(LogReader):
         )
         for segment in removed:
             self._retire(segment)
-        self._drop_snapshots(below=self.bases[0])
+        self._drop_snapshots(lambda offset: offset < self.bases[0])
 
     def _retire(self, segment: Segment) -> None:
         self._flush.forget(segment)
@@ -330,11 +326,12 @@ class LogUpkeep(LogReader):
             self._fail(error)
         self._flush.directory_changed(self.directory)
 
-    def _drop_snapshots(self, below: int) -> None:
+    def _drop_snapshots(self, unwanted: Callable[[int], bool]) -> None:
         disk = self._context.disk
         for offset in snapshot_offsets(disk, self.directory):
-            if offset < below:
+            if unwanted(offset):
                 unlink_quietly(disk, snapshot_path(self.directory, offset))
+        self._flush.directory_changed(self.directory)
 
     # Truncation
 
@@ -379,6 +376,7 @@ class LogUpkeep(LogReader):
         self.log_start_offset = min(self.log_start_offset, end)
         self.epochs.truncate_from_end(end)
         try:
+            self._drop_snapshots(lambda offset: offset > end)
             reload_producers(self._context.disk, self.directory, self.segments, self.producers)
         except OSError as error:
             self._fail(error)

@@ -31,9 +31,9 @@ from tidelog.storage.file_cache import OpenFile
 from tidelog.storage.log_read import read_batch
 from tidelog.storage.producers import EndMarker, ProducerStates
 from tidelog.storage.scan import Extent, walk
-from tidelog.storage.segment import LogContext, Segment
+from tidelog.storage.segment import LARGEST_RELATIVE_OFFSET, LogContext, Segment
 from tidelog.storage.snapshots import SUFFIX, decode_snapshot, snapshot_path
-from tidelog.storage.transaction_index import AbortedTransaction
+from tidelog.storage.transaction_index import aborted_transaction
 
 logger = logging.getLogger(__name__)
 
@@ -60,8 +60,8 @@ class Opened:
     """A log's content after recovery."""
 
     segments: list[Segment]
-    log_start_offset: int
-    recovery_point: int
+    log_start_offset: int = 0
+    recovery_point: int = 0
     producers: ProducerStates = field(default_factory=ProducerStates)
     epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
     truncated_bytes: int = 0
@@ -75,26 +75,25 @@ def load(opening: Opening) -> Opened:
     names = disk.list_dir(directory)
     _remove_left_overs(disk, directory, names)
     bases = sorted(int(match[1]) for name in names if (match := _SEGMENT_NAME.fullmatch(name)))
-    segments = [_open_segment(opening, base) for base in bases]
+    opened = Opened([_open_segment(opening, base) for base in bases])
+    segments = opened.segments
     walked_from = _first_to_walk(opening, segments)
     for segment in segments[:walked_from]:
         if not _resume(segment):
             segment.rebuild_indexes("it does not fit its log", opening.index_interval_bytes)
-    truncated = _recover(opening, segments, walked_from)
-    log_end = segments[-1].next_offset if segments else 0
-    if not segments or log_end < opening.log_start_offset:
-        segments = _start_again(opening, segments)
-    opened = Opened(
-        segments,
-        max(opening.log_start_offset, segments[0].base_offset),
-        segments[-1].next_offset,
-        truncated_bytes=truncated,
-    )
-    if not opening.clean:
+    _load_epochs(opening, opened, walked_from)
+    if walked_from < len(segments):
+        _recover(opening, opened, walked_from)
+    elif segments:
+        reload_producers(disk, directory, segments, opened.producers)
+    if not segments or segments[-1].next_offset < opening.log_start_offset:
+        _start_again(opening, opened)
+    if not opening.clean or opened.truncated_bytes:
         disk.sync_dir(directory)
-    walked_base = bases[walked_from] if walked_from < len(bases) else None
-    _load_epochs(opening, opened, walked_base)
-    _load_producers(opening, opened, walked_base)
+    opened.log_start_offset = max(opening.log_start_offset, segments[0].base_offset)
+    opened.recovery_point = segments[-1].next_offset
+    opened.epochs.truncate_from_end(opened.recovery_point)
+    opened.epochs.truncate_from_start(opened.log_start_offset)
     return opened
 
 
@@ -115,16 +114,12 @@ def _remove_left_overs(disk: Disk, directory: str, names: list[str]) -> None:
             disk.unlink(f"{directory}/{name}")
 
 
-def _start_again(opening: Opening, segments: list[Segment]) -> list[Segment]:
+def _start_again(opening: Opening, opened: Opened) -> None:
     """Nothing usable at or above the log's start: an empty log that begins there."""
-    for segment in segments:
-        logger.warning(
-            "dropping segment below the log start segment=%s log_start_offset=%d",
-            segment.log_file.path,
-            opening.log_start_offset,
-        )
-        _drop(segment)
-    return [create_segment(opening.context, opening.directory, opening.log_start_offset)]
+    _drop_from(opened.segments, 0, f"it lies below the log start {opening.log_start_offset}")
+    start = opening.log_start_offset
+    opened.segments.append(create_segment(opening.context, opening.directory, start))
+    opened.producers.clear(start)
 
 
 def create_segment(context: LogContext, directory: str, base_offset: int) -> Segment:
@@ -190,28 +185,43 @@ def _resume(segment: Segment) -> bool:
     return True
 
 
-def _recover(opening: Opening, segments: list[Segment], first: int) -> int:
+def _recover(opening: Opening, opened: Opened, first: int) -> None:
     """Walk what may not have reached the disk whole; cut the log at the first bad batch."""
-    expected: int | None = None
+    segments = opened.segments
+    disk, directory, producers = opening.context.disk, opening.directory, opened.producers
+    # The walk finds the aborted transactions of its segments again, so the producers are taken
+    # as they were before it.
+    reload_producers(disk, directory, segments[:first], producers, segments[first].base_offset)
     leader_epoch = -1
-    truncated = 0
     for place in range(first, len(segments)):
         segment = segments[place]
         # Segments that were not synced follow each other without a gap: the cleaner, which makes
         # gaps, keeps below the recovery point.
-        if expected is not None and segment.base_offset != expected:
-            return truncated + _drop_from(segments, place, f"it does not begin at {expected}")
-        bad_bytes, leader_epoch = _recover_segment(opening, segment, leader_epoch)
-        truncated += bad_bytes
-        expected = segment.next_offset
-        if bad_bytes:
-            return truncated + _drop_from(segments, place + 1, "it lies behind a hole")
-    return truncated
+        if place > first and not _follows(segments[place - 1], segment):
+            opened.truncated_bytes += _drop_from(segments, place, "it lies behind a hole")
+            break
+        size_bytes = segment.size_bytes
+        leader_epoch = _recover_segment(opening, opened, segment, leader_epoch)
+        if segment.size_bytes < size_bytes:
+            opened.truncated_bytes += size_bytes - segment.size_bytes
+            opened.truncated_bytes += _drop_from(segments, place + 1, "it lies behind a hole")
+            break
+    producers.end_offset = segments[-1].next_offset
+    for offset in snapshot_offsets(disk, directory):
+        if offset > producers.end_offset:
+            disk.unlink(snapshot_path(directory, offset))
 
 
-def _recover_segment(opening: Opening, segment: Segment, leader_epoch: int) -> tuple[int, int]:
-    """Walk one segment with checksums, rebuild its indexes, cut it; how many bytes went, and the
-    leader epoch that it ends in."""
+def _follows(earlier: Segment, later: Segment) -> bool:
+    """False where something must have been between two segments that were not synced."""
+    return (
+        later.base_offset == earlier.next_offset
+        or later.base_offset - earlier.base_offset > LARGEST_RELATIVE_OFFSET
+    )
+
+
+def _recover_segment(opening: Opening, opened: Opened, segment: Segment, leader_epoch: int) -> int:
+    """Walk one segment with checksums, learn what it says, cut off the rest; its last epoch."""
     size = segment.size_bytes
     file, disk = segment.log_file, segment.disk
     segment.reset()
@@ -219,8 +229,12 @@ def _recover_segment(opening: Opening, segment: Segment, leader_epoch: int) -> t
     fd = file.pin()
     try:
         extent = Extent(disk, fd, 0, size, segment.base_offset, leader_epoch)
-        for _, header in walk(extent, verify=True):
+        for position, header in walk(extent, verify=True):
             segment.note(header, header.size_bytes, opening.index_interval_bytes)
+            if header.leader_epoch > opened.epochs.latest:
+                opened.epochs.assign(header.leader_epoch, header.base_offset)
+            if header.producer_id >= 0:
+                replay_batch(segment, position, header, opened.producers)
             leader_epoch = header.leader_epoch
         if segment.size_bytes < size:
             disk.truncate(fd, segment.size_bytes)
@@ -236,7 +250,7 @@ def _recover_segment(opening: Opening, segment: Segment, leader_epoch: int) -> t
         file.unpin()
     for index in segment.write_indexes():
         sync(disk, index)
-    return size - segment.size_bytes, leader_epoch
+    return leader_epoch
 
 
 def sync(disk: Disk, file: OpenFile) -> None:
@@ -261,27 +275,19 @@ def _drop_from(segments: list[Segment], place: int, reason: str) -> int:
 # Leader epochs and producers
 
 
-def _load_epochs(opening: Opening, opened: Opened, walked_base: int | None) -> None:
+def _load_epochs(opening: Opening, opened: Opened, walked_from: int) -> None:
+    """Take the file for what was synced; headers tell the rest, or all where it is no use."""
     epochs, segments = opened.epochs, opened.segments
     known = epochs.load(opening.context.disk, opening.directory)
     if known:
         opened.epochs_written = epochs.changes
-    epochs.truncate_from_end(segments[-1].next_offset)
-    for segment in segments:
-        if known and (walked_base is None or segment.base_offset < walked_base):
-            continue
+        if walked_from < len(segments):
+            epochs.truncate_from_end(segments[walked_from].base_offset)
+        return
+    for segment in segments[:walked_from]:
         for _, header in segment.batches_from(0):
             if header.leader_epoch > epochs.latest:
                 epochs.assign(header.leader_epoch, header.base_offset)
-    epochs.truncate_from_start(opened.log_start_offset)
-
-
-def _load_producers(opening: Opening, opened: Opened, walked_base: int | None) -> None:
-    """The aborted transactions of segments that were walked are found again by the replay, so a
-    snapshot of a later offset than the first of them is of no use."""
-    reload_producers(
-        opening.context.disk, opening.directory, opened.segments, opened.producers, walked_base
-    )
 
 
 def reload_producers(
@@ -289,30 +295,31 @@ def reload_producers(
     directory: str,
     segments: list[Segment],
     producers: ProducerStates,
-    newest: int | None = None,
+    end_offset: int | None = None,
 ) -> None:
-    """Begin from the newest snapshot that is whole, at most `newest`, then replay the log."""
-    log_end = segments[-1].next_offset
-    newest = log_end if newest is None else min(newest, log_end)
-    producers.clear(segments[0].base_offset)
+    """Begin from the newest snapshot that is whole and not above the end, then replay the log."""
+    if end_offset is None:
+        end_offset = segments[-1].next_offset
+    producers.clear(segments[0].base_offset if segments else end_offset)
     for offset in reversed(snapshot_offsets(disk, directory)):
         path = snapshot_path(directory, offset)
-        if offset > log_end:
+        if offset > end_offset:
+            continue
+        try:
+            states = decode_snapshot(read_bytes(disk, path) or b"", path)
+        except StorageError as error:
+            logger.warning("passing over a producer snapshot error=%s", error)
             disk.unlink(path)
-        elif offset <= newest:
-            try:
-                states = decode_snapshot(read_bytes(disk, path) or b"", path)
-            except StorageError as error:
-                logger.warning("passing over a producer snapshot error=%s", error)
-                disk.unlink(path)
-                continue
-            producers.restore(states, offset)
-            _widen(segments, producers)
-            break
+            continue
+        producers.restore(states, offset)
+        _widen(segments, producers)
+        break
     for segment in segments:
         if segment.next_offset > producers.end_offset:
-            replay(segment, producers)
-    producers.end_offset = log_end
+            for position, header in segment.batches_from(segment.find(producers.end_offset)):
+                if header.producer_id >= 0:
+                    replay_batch(segment, position, header, producers)
+    producers.end_offset = end_offset
 
 
 def _widen(segments: list[Segment], producers: ProducerStates) -> None:
@@ -339,30 +346,23 @@ def _is_snapshot(name: str) -> bool:
     return len(name) == 20 + len(SUFFIX) and name.endswith(SUFFIX) and name[:20].isdigit()
 
 
-def replay(segment: Segment, producers: ProducerStates) -> None:
-    """Bring producer states up to the end of a segment, its aborted transactions included."""
-    start = segment.find(producers.end_offset)
-    indexed = {entry.last_offset for entry in segment.aborted.entries}
-    for position, header in segment.batches_from(start):
-        if header.producer_id < 0:
-            continue
-        if not header.is_control:
-            producers.update(header)
-            continue
-        marker = read_marker(read_batch(segment, position, header), header)
-        if marker is None:
-            continue
-        completed = producers.end_transaction(marker)
-        if completed is not None and completed.aborted and completed.last_offset not in indexed:
-            segment.aborted.append(
-                AbortedTransaction(
-                    completed.producer_id,
-                    completed.first_offset,
-                    completed.last_offset,
-                    producers.last_stable_offset_after(completed),
-                )
-            )
-    producers.end_offset = segment.next_offset
+def replay_batch(
+    segment: Segment, position: int, header: BatchHeader, producers: ProducerStates
+) -> None:
+    """Take a stored batch of a producer into account, its end of a transaction included."""
+    if not header.is_control:
+        producers.update(header)
+        return
+    marker = read_marker(read_batch(segment, position, header), header)
+    if marker is None:
+        return
+    completed = producers.end_transaction(marker)
+    if completed is None or not completed.aborted:
+        return
+    known = segment.aborted.entries
+    if not known or known[-1].last_offset < completed.last_offset:
+        stable = producers.last_stable_offset_after(completed)
+        segment.aborted.append(aborted_transaction(completed, stable))
 
 
 def read_marker(batch: bytes | memoryview, header: BatchHeader) -> EndMarker | None:

@@ -14,6 +14,7 @@ from struct import Struct
 
 from tidelog.storage.file_cache import FileCache, OpenFile
 from tidelog.storage.index import DISK_FULL
+from tidelog.storage.producers import CompletedTransaction
 
 _ENTRY = Struct(">hqqqq")
 _VERSION = 0
@@ -27,6 +28,13 @@ class AbortedTransaction:
     first_offset: int
     last_offset: int
     last_stable_offset: int
+
+
+def aborted_transaction(completed: CompletedTransaction, stable: int) -> AbortedTransaction:
+    """The entry for a transaction that has just ended; `stable` is the last stable offset then."""
+    return AbortedTransaction(
+        completed.producer_id, completed.first_offset, completed.last_offset, stable
+    )
 
 
 class TransactionIndex:

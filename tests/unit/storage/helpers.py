@@ -1,0 +1,188 @@
+"""Logs on a simulated disk, and batches to put into them."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tidelog.model import Codec, LogPosition, TopicPartition
+from tidelog.protocol.batches import (
+    Record,
+    decode_records,
+    encode_batch,
+    encode_control_batch,
+    iterate_batches,
+    read_header,
+)
+from tidelog.storage.admission import Admitted
+from tidelog.storage.file_cache import FileCache
+from tidelog.storage.log import AppendResult, Log, LogConfig, LogContext
+from tidelog.testing.disk import SimulatedDisk
+
+TOPIC_ID = uuid.UUID(int=0x1234)
+PARTITION = TopicPartition("orders", 0)
+DIRECTORY = "/data/orders-0"
+NOW_MS = 1_700_000_000_000
+
+
+class ManualClock:
+    """Both clocks, moved by hand."""
+
+    def __init__(self) -> None:
+        self.now_ms = NOW_MS
+        self.seconds = 1000.0
+
+    def wall_ms(self) -> int:
+        return self.now_ms
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    def advance(self, ms: int) -> None:
+        self.now_ms += ms
+        self.seconds += ms / 1000
+
+
+class SeededRandom:
+    def __init__(self, seed: int = 0) -> None:
+        self._random = random.Random(seed)
+
+    def uuid(self) -> uuid.UUID:
+        return uuid.UUID(int=self._random.getrandbits(128), version=4)
+
+    def below(self, bound: int) -> int:
+        return self._random.randrange(bound)
+
+
+@dataclass
+class World:
+    """A disk, a clock, and what a log asked of its surroundings."""
+
+    disk: SimulatedDisk = field(default_factory=SimulatedDisk)
+    clock: ManualClock = field(default_factory=ManualClock)
+    deferred: list[tuple[float, Callable[[], None]]] = field(default_factory=list)
+    offline: list[tuple[str, OSError]] = field(default_factory=list)
+    config: LogConfig = field(default_factory=lambda: LogConfig(segment_bytes=4096))
+    descriptors: int = 64
+
+    def __post_init__(self) -> None:
+        self.disk._now_ms = self.clock.wall_ms
+        self.restart()
+
+    def restart(self) -> None:
+        self.context = LogContext(
+            self.disk,
+            self.clock,
+            FileCache(self.disk, self.descriptors),
+            SeededRandom(),
+            lambda delay_s, function: self.deferred.append((delay_s, function)),
+            lambda path, error: self.offline.append((path, error)),
+        )
+
+    def open(self, *, clean: bool = False, recovery_point: int = 0, log_start: int = 0) -> Log:
+        self.disk.make_dir(DIRECTORY)
+        return Log.open(
+            DIRECTORY,
+            PARTITION,
+            TOPIC_ID,
+            self.config,
+            self.context,
+            clean=clean,
+            recovery_point=recovery_point,
+            log_start_offset=log_start,
+        )
+
+    def reopen_after(self, disk: SimulatedDisk, **known: int) -> Log:
+        """Start anew on what a crash left."""
+        self.disk = disk
+        self.restart()
+        return self.open(**known)
+
+    def run_deferred(self) -> None:
+        pending, self.deferred = self.deferred, []
+        for _, function in pending:
+            function()
+
+
+def admitted(data: bytearray) -> Admitted:
+    view = memoryview(data)
+    return Admitted(view, [read_header(view)], [0], len(view))
+
+
+def batch(
+    count: int = 1,
+    *,
+    size: int = 20,
+    timestamp: int = NOW_MS,
+    fill: int = 0,
+    codec: Codec = Codec.NONE,
+    **fields: int,
+) -> Admitted:
+    """A batch of `count` records with distinct content where `fill` differs."""
+    records = [
+        Record(timestamp=timestamp + number, key=b"%06d" % fill, value=bytes([fill % 256]) * size)
+        for number in range(count)
+    ]
+    return admitted(encode_batch(records, codec=codec, **fields))
+
+
+def idempotent(sequence: int, *, count: int = 1, producer_id: int = 7, epoch: int = 0) -> Admitted:
+    return batch(count, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
+
+
+def transactional(sequence: int, *, count: int = 1, producer_id: int = 7) -> Admitted:
+    return batch(
+        count,
+        producer_id=producer_id,
+        producer_epoch=0,
+        base_sequence=sequence,
+        transactional=True,
+    )
+
+
+def marker(control_type: int, *, producer_id: int = 7, epoch: int = 0) -> Admitted:
+    return admitted(
+        encode_control_batch(
+            control_type,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            coordinator_epoch=1,
+            timestamp=NOW_MS,
+        )
+    )
+
+
+def append(log: Log, item: Admitted | None = None, *, epoch: int = 0) -> AppendResult:
+    return log.append(item or batch(), epoch, NOW_MS)
+
+
+def append_marker(log: Log, item: Admitted) -> AppendResult:
+    return log.append(item, 0, NOW_MS, from_client=False)
+
+
+def flush(log: Log) -> None:
+    plan = log.flush_plan()
+    plan.run()
+    log.flushed(plan)
+
+
+def stored_batches(log: Log, max_bytes: int = 1 << 20) -> list[bytes]:
+    """Every batch of the log, read as a consumer would."""
+    found: list[bytes] = []
+    offset = log.log_start_offset
+    limit: LogPosition = log.end_position
+    while offset < limit.offset:
+        slices = log.read(offset, max_bytes, limit)
+        data = slices.read_all()
+        slices.release()
+        assert data, f"nothing at {offset} below {limit}"
+        for position, header in iterate_batches(data):
+            found.append(data[position : position + header.size_bytes])
+            offset = header.last_offset + 1
+    return found
+
+
+def offsets(log: Log) -> list[int]:
+    return [record.offset for data in stored_batches(log) for record in decode_records(data)]
