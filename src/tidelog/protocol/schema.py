@@ -55,7 +55,7 @@ Encoder: TypeAlias = Callable[[Any], tuple[list[Part], int]]
 
 # An element is as small as two bytes on the wire and takes some hundred bytes and some hundred
 # nanoseconds here: without a limit one large frame of empty elements would stop the broker.
-ELEMENTS_MAX: Final = 200_000
+ELEMENTS_MAX: Final = 100_000
 VERSION_MAX: Final = 32767
 NEVER_FLEXIBLE: Final = VERSION_MAX
 NO_API_KEY: Final = -1
@@ -254,6 +254,7 @@ def array_of(
 
 def struct_of(element: type[T], versions: str = "0+", **options: Unpack[Options]) -> T:
     """One structure. Tagged or nullable it is None by default: annotate `Structure | None`."""
+    assert not ("tag" in options and "nullable" in options), "no message needs both"
     default = None if "tag" in options or "nullable" in options else element
     made: T = _declare("struct", versions, default, options, structure=element)
     return made

@@ -23,22 +23,20 @@ elements left before its loop. Reads behind the end raise IndexError or struct.e
 from __future__ import annotations
 
 from struct import calcsize, unpack_from
-from typing import Any
+from typing import Any, Final
 
 from tidelog.errors import ProtocolError
 from tidelog.protocol import primitives
 from tidelog.protocol.primitives import FIXED_WIDTH, SMALL_ARRAY_MAX
 from tidelog.protocol.schema import Decoder, FieldSpec, Schema, schema_of
+from tidelog.protocol.schema_source import SourceWriter
 
 
 def compile_decoder(schema: Schema, version: int) -> Decoder:
     """Generate and compile the decoder of one message version."""
-    writer = _DecoderWriter(version, version >= schema.flexible)
-    source = writer.function(schema)
-    code = compile(source, f"<decode {schema.name} version {version}>", "exec")
-    exec(code, writer.names)  # noqa: S102 - the source is made here, of declarations only
-    made: Decoder = writer.names["decode"]
-    return made
+    writer = _DecoderWriter(version, version >= schema.flexible, dict(_NAMES))
+    writer.function(schema)
+    return writer.compile("decode(buffer, p, left)", f"decode {schema.name} version {version}")
 
 
 def smallest_size(spec: FieldSpec, version: int, flexible: bool) -> int:
@@ -63,31 +61,27 @@ def smallest_element(spec: FieldSpec, version: int, flexible: bool) -> int:
     return max(1, total + (1 if flexible else 0))
 
 
-class _DecoderWriter:
-    """Writes the source line by line. `run` holds fixed-width fields not yet read."""
+_NAMES: Final[dict[str, Any]] = {
+    "new": object.__new__,
+    "read_uvarint": primitives.read_uvarint,
+    "skip_tags": primitives.skip_tags,
+    "uuid_of": primitives.uuid_of,
+    "unpack_from": unpack_from,
+    "ProtocolError": ProtocolError,
+    "refuse_count": primitives.refuse_count,
+    "refuse_length": primitives.refuse_length,
+    "refuse_tag_size": primitives.refuse_tag_size,
+}
 
-    def __init__(self, version: int, flexible: bool) -> None:
-        self.version = version
-        self.flexible = flexible
-        self.names: dict[str, Any] = {
-            "new": object.__new__,
-            "read_uvarint": primitives.read_uvarint,
-            "skip_tags": primitives.skip_tags,
-            "uuid_of": primitives.uuid_of,
-            "unpack_from": unpack_from,
-            "ProtocolError": ProtocolError,
-            "refuse_count": primitives.refuse_count,
-            "refuse_length": primitives.refuse_length,
-            "refuse_null": primitives.refuse_null,
-            "refuse_tag_size": primitives.refuse_tag_size,
-        }
-        self.lines: list[str] = []
-        self.indent = 1
-        self.run: list[tuple[str, str]] = []
+
+class _DecoderWriter(SourceWriter):
+    """Writes the source of a decoder; `after_run` are lines that need what the run reads."""
+
+    def __init__(self, version: int, flexible: bool, names: dict[str, Any]) -> None:
+        super().__init__(version, flexible, names)
         self.after_run: list[str] = []
-        self.numbered = 0
 
-    def function(self, schema: Schema) -> str:
+    def function(self, schema: Schema) -> None:
         self.line("size = len(buffer)")
         self.line("view = memoryview(buffer)")
         target = self.structure(schema)
@@ -97,22 +91,6 @@ class _DecoderWriter:
         self.line(f"return {target}, p")
         if not any("view[" in line for line in self.lines):
             self.lines.remove("    view = memoryview(buffer)")
-        return "\n".join(["def decode(buffer, p, left):", *self.lines])
-
-    def line(self, text: str) -> None:
-        self.lines.append("    " * self.indent + text)
-
-    def name(self, prefix: str) -> str:
-        self.numbered += 1
-        return f"{prefix}{self.numbered}"
-
-    def constant(self, prefix: str, value: Any) -> str:
-        for name, known in self.names.items():
-            if known is value:
-                return name
-        name = self.name(prefix)
-        self.names[name] = value
-        return name
 
     def flush(self) -> None:
         """Read the fixed-width fields collected so far with one call."""
@@ -180,11 +158,11 @@ class _DecoderWriter:
             assert store.endswith(" = {}")
             self.run.append((code, store.removesuffix(" = {}")))
         elif spec.structure is not None:
-            self.nested(spec, store, label)
+            self.nested(spec, store)
         else:
             self.sliced(spec, store, label)
 
-    def nested(self, spec: FieldSpec, store: str, label: str) -> None:
+    def nested(self, spec: FieldSpec, store: str) -> None:
         assert spec.structure is not None
         schema = schema_of(spec.structure)
         if spec.tag is not None or not spec.nullable_in(self.version):

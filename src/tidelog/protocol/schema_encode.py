@@ -15,45 +15,38 @@ Fields that the version lacks are compared with their defaults first, so that no
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from tidelog.protocol import primitives
 from tidelog.protocol.primitives import FIXED_WIDTH, SMALL_ARRAY_MAX
 from tidelog.protocol.schema import Encoder, FieldSpec, Schema, schema_of
+from tidelog.protocol.schema_source import SourceWriter
 
 
 def compile_encoder(schema: Schema, version: int) -> Encoder:
     """Generate and compile the encoder of one message version."""
-    writer = _EncoderWriter(version, version >= schema.flexible)
-    source = writer.function(schema)
-    code = compile(source, f"<encode {schema.name} version {version}>", "exec")
-    exec(code, writer.names)  # noqa: S102 - the source is made here, of declarations only
-    made: Encoder = writer.names["encode"]
-    return made
+    writer = _EncoderWriter(version, version >= schema.flexible, dict(_NAMES))
+    writer.function(schema)
+    return writer.compile("encode(m)", f"encode {schema.name} version {version}")
 
 
-class _EncoderWriter:
-    """Writes the source line by line. `run` holds fixed-width values not yet packed."""
+_NAMES: Final[dict[str, Any]] = {
+    "join": b"".join,
+    "one_byte": primitives.ONE_BYTE,
+    "uvarint": primitives.encode_uvarint,
+    "part_size": primitives.part_size,
+    "pack_array": primitives.pack_array,
+    "refuse_field": primitives.refuse_field,
+    "refuse_null": primitives.refuse_null,
+}
 
-    def __init__(self, version: int, flexible: bool) -> None:
-        self.version = version
-        self.flexible = flexible
-        self.names: dict[str, Any] = {
-            "join": b"".join,
-            "one_byte": primitives.ONE_BYTE,
-            "uvarint": primitives.encode_uvarint,
-            "part_size": primitives.part_size,
-            "pack_array": primitives.pack_array,
-            "refuse_field": primitives.refuse_field,
-            "refuse_null": primitives.refuse_null,
-        }
-        self.lines: list[str] = []
-        self.indent = 1
-        self.run: list[tuple[str, str]] = []
-        self.write = "w"
-        self.numbered = 0
 
-    def function(self, schema: Schema) -> str:
+class _EncoderWriter(SourceWriter):
+    """Writes the source of an encoder; pieces go to the list whose `append` is named `write`."""
+
+    write = "w"
+
+    def function(self, schema: Schema) -> None:
         self.line("parts = []")
         self.line("size = 0")
         self.line("out = []")
@@ -65,22 +58,6 @@ class _EncoderWriter:
         self.line("    parts.append(joined)")
         self.line("    size += len(joined)")
         self.line("return parts, size")
-        return "\n".join(["def encode(m):", *self.lines])
-
-    def line(self, text: str) -> None:
-        self.lines.append("    " * self.indent + text)
-
-    def name(self, prefix: str) -> str:
-        self.numbered += 1
-        return f"{prefix}{self.numbered}"
-
-    def constant(self, prefix: str, value: Any) -> str:
-        for name, known in self.names.items():
-            if known is value:
-                return name
-        name = self.name(prefix)
-        self.names[name] = value
-        return name
 
     def packed(self, run: list[tuple[str, str]]) -> str:
         """The expression that packs a run; "x" is a zero byte without a value."""
@@ -126,7 +103,7 @@ class _EncoderWriter:
 
     def differs(self, spec: FieldSpec, value: str) -> str:
         """The condition that a value is not its field's default."""
-        if spec.wire_type == "struct" and not spec.is_array:
+        if spec.wire_type == "struct" and not spec.is_array and spec.nullable is None:
             made = self.constant("default", schema_of(_structure(spec)).cls())
             return f"{value} is not None and {value} != {made}"
         if spec.default is None:
@@ -176,7 +153,7 @@ class _EncoderWriter:
             self.line(f"if {value} is None:")
             self.line(f"    refuse_null({label!r}, {self.version})")
 
-    def counted(self, spec: FieldSpec, value: str, size: str, label: str) -> str:
+    def counted(self, spec: FieldSpec, value: str, size: str) -> str:
         """Compute the length or count to write for a value; returns its variable."""
         count = self.name("n")
         present = f"{size} + 1" if self.flexible else size
@@ -184,7 +161,6 @@ class _EncoderWriter:
             absent = "0" if self.flexible else "-1"
             self.line(f"{count} = {absent} if {value} is None else {present}")
         else:
-            self.refuse_null(spec, value, label)
             self.line(f"{count} = {present}")
         return count
 
@@ -192,29 +168,24 @@ class _EncoderWriter:
         """Encode a string or bytes."""
         content = self.name("s")
         nullable = spec.nullable_in(self.version)
-        encoded, code = value, "i"
+        self.line(f"{content} = {value}")
+        self.refuse_null(spec, content, label)
         if spec.wire_type == "string":
-            encoded, code = f"{value}.encode()", "h"
-        if nullable and spec.wire_type == "string":
-            self.line(f"{content} = {value}")
-            self.line(f"if {content} is not None:")
-            self.line(f"    {content} = {content}.encode()")
-        elif spec.wire_type == "string":
-            self.refuse_null(spec, value, label)
-            self.line(f"{content} = {encoded}")
-        else:
-            self.line(f"{content} = {value}")
-        count = self.counted(spec, content, f"len({content})", label)
-        self.flush_prefix(count, code)
-        self.line(f"if {content}:" if nullable else f"{self.write}({content})")
+            if nullable:
+                self.line(f"if {content} is not None:")
+            self.line(f"{'    ' if nullable else ''}{content} = {content}.encode()")
+        count = self.counted(spec, content, f"len({content})")
+        self.flush_prefix(count, "h" if spec.wire_type == "string" else "i")
         if nullable:
-            self.line(f"    {self.write}({content})")
+            self.line(f"if {content}:")
+        self.line(f"{'    ' if nullable else ''}{self.write}({content})")
 
     def records(self, spec: FieldSpec, value: str, label: str) -> None:
         assert self.write == "w", "records cannot lie in a tagged field"
         content = self.name("r")
         self.line(f"{content} = {value}")
-        count = self.counted(spec, content, f"part_size({content})", label)
+        self.refuse_null(spec, content, label)
+        count = self.counted(spec, content, f"part_size({content})")
         self.flush_prefix(count, "i")
         self.line(f"if {count} > {1 if self.flexible else 0}:")
         self.line("    joined = join(out)")
@@ -226,8 +197,9 @@ class _EncoderWriter:
     def array(self, spec: FieldSpec, value: str, label: str) -> None:
         elements = self.name("l")
         self.line(f"{elements} = {value}")
+        self.refuse_null(spec, elements, label)
         nullable = spec.nullable_in(self.version)
-        count = self.counted(spec, elements, f"len({elements})", label)
+        count = self.counted(spec, elements, f"len({elements})")
         if spec.wire_type in FIXED_WIDTH and spec.wire_type != "uuid" and not nullable:
             self.fixed_array(spec, elements, count)
             return
