@@ -201,8 +201,13 @@ class ProducerCore:
             batch = queue.retries[0]
             unnamed = self.settings.idempotent and batch.identity is None and not self.identity
             return None if queue.in_flight or batch.retry_at > now or unnamed else batch
-        if not queue.waiting or (self.settings.idempotent and self.identity is None):
+        if not queue.waiting:
             return None
+        if self.settings.idempotent:
+            # Only within one identity do sequences keep the order, so a change waits for answers.
+            others = any(batch.identity != self.identity for batch in queue.in_flight)
+            if self.identity is None or others:
+                return None
         batch = queue.waiting[0]
         due = (
             self.flushing

@@ -1,0 +1,427 @@
+"""When batches leave, how they are split and retried, and that nothing is stored twice."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from tests.unit.client.helpers import drive, known_cluster, metadata_response
+from tidelog.client.batching import Batch, Delivery, Identity, ProducerRecord, split
+from tidelog.client.faults import ConnectError, NetworkError, RequestTimeoutError
+from tidelog.client.metadata import Cluster
+from tidelog.client.operation import UnknownTopicError
+from tidelog.client.partitioner import partition_for_key
+from tidelog.client.producer import ProduceCall, ProducerCore, init_producer_id
+from tidelog.client.settings import ProducerSettings
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.model import Codec, TopicPartition
+from tidelog.protocol.batches import Record, decode_records, read_header
+from tidelog.protocol.messages.init_producer_id import InitProducerIdResponse
+from tidelog.protocol.messages.produce import (
+    PartitionProduceResponse,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+
+
+class FixedRandom:
+    def below(self, bound: int) -> int:
+        return 0
+
+    def uuid(self) -> Any:
+        raise AssertionError("no identifier is drawn here")
+
+
+def new_core(cluster: Cluster, **options: Any) -> ProducerCore:
+    core = ProducerCore(ProducerSettings(**options), cluster, FixedRandom())
+    core.identity = Identity(7, 0)
+    return core
+
+
+def response(results: dict[int, tuple[int, int]], topic: str = "orders") -> ProduceResponse:
+    """Error code and base offset by partition."""
+    parts = [
+        PartitionProduceResponse(index=index, error_code=code, base_offset=offset)
+        for index, (code, offset) in results.items()
+    ]
+    return ProduceResponse(responses=[TopicProduceResponse(name=topic, partition_responses=parts)])
+
+
+def batches_of(call: ProduceCall) -> list[tuple[int, list[bytes]]]:
+    """The values in a request, by partition, as a broker would read them."""
+    return [
+        (part.index, [record.value or b"" for record in decode_records(part.records)])
+        for topic in call.call.message.topic_data  # type: ignore[attr-defined]
+        for part in topic.partition_data
+    ]
+
+
+def test_records_wait_for_linger_and_leave_together() -> None:
+    cluster, clock = known_cluster()
+    core = new_core(cluster, linger_ms=10)
+    for number in range(3):
+        core.append(ProducerRecord("orders", b"%d" % number), clock.now)
+    assert core.calls(clock.now) == []
+    wakeup = core.next_wakeup(clock.now)
+    assert wakeup == pytest.approx(clock.now + 0.01)
+    [call] = core.calls(wakeup + 0.001)
+    assert batches_of(call) == [(0, [b"0", b"1", b"2"])]
+    assert call.call.node == 1
+
+
+def test_a_full_batch_does_not_wait() -> None:
+    cluster, clock = known_cluster()
+    core = new_core(cluster, linger_ms=10_000, batch_bytes=200)
+    core.append(ProducerRecord("orders", b"x" * 100), clock.now)
+    assert not core.batch_filled
+    core.append(ProducerRecord("orders", b"y" * 100), clock.now)
+    assert core.batch_filled
+    [call] = core.calls(clock.now)
+    assert batches_of(call) == [(0, [b"x" * 100])]
+
+
+def test_flush_does_not_wait_and_idle_tells_when_all_is_done() -> None:
+    cluster, clock = known_cluster()
+    core = new_core(cluster, linger_ms=10_000)
+    delivery = core.append(ProducerRecord("orders", b"x"), clock.now)
+    core.flushing = True
+    [call] = core.calls(clock.now)
+    assert not core.idle
+    core.finish(call, response({0: (0, 41)}), clock.now)
+    assert core.idle
+    assert delivery.done
+    assert delivery.result() == 41
+    assert core.buffered_bytes == 0
+
+
+def test_keys_choose_the_partition_and_a_chosen_one_wins() -> None:
+    cluster, clock = known_cluster({0: 1, 1: 2, 2: 3})
+    core = new_core(cluster)
+    keyed = core.append(ProducerRecord("orders", b"v", key=b"k"), clock.now)
+    assert keyed.partition.partition == partition_for_key(b"k", 3)
+    chosen = core.append(ProducerRecord("orders", b"v", key=b"k", partition=2), clock.now)
+    assert chosen.partition == TopicPartition("orders", 2)
+    with pytest.raises(UnknownTopicError):
+        core.append(ProducerRecord("orders", b"v", partition=3), clock.now)
+
+
+def test_one_request_per_leader_and_no_more_than_allowed_under_way() -> None:
+    cluster, clock = known_cluster({0: 1, 1: 2, 2: 1})
+    core = new_core(cluster, batch_bytes=120, linger_ms=0, in_flight_max=3)
+    for _ in range(5):
+        for partition in range(3):
+            core.append(ProducerRecord("orders", b"x" * 100, partition=partition), clock.now)
+    calls = core.calls(clock.now)
+    nodes = [call.call.node for call in calls]
+    assert nodes.count(1) == nodes.count(2) == 3
+    assert core.calls(clock.now) == []
+    core.finish(calls[0], response({0: (0, 0), 2: (0, 0)}), clock.now)
+    assert [call.call.node for call in core.calls(clock.now)] == [1]
+
+
+def test_sequence_numbers_follow_each_other_across_batches() -> None:
+    cluster, clock = known_cluster()
+    core = new_core(cluster, batch_bytes=150, linger_ms=0)
+    for _ in range(6):
+        core.append(ProducerRecord("orders", b"x" * 30), clock.now)
+    headers = [
+        read_header(call.call.message.topic_data[0].partition_data[0].records)  # type: ignore[attr-defined]
+        for call in core.calls(clock.now)
+    ]
+    assert [header.base_sequence for header in headers] == [0, 1, 2, 3, 4]
+    assert {header.producer_id for header in headers} == {7}
+
+
+def test_without_idempotence_no_producer_id_is_asked_for() -> None:
+    cluster, clock = known_cluster()
+    core = new_core(cluster, acks=1, linger_ms=0)
+    core.identity = None
+    core.append(ProducerRecord("orders", b"x"), clock.now)
+    assert not core.needs_identity
+    [call] = core.calls(clock.now)
+    header = read_header(call.call.message.topic_data[0].partition_data[0].records)  # type: ignore[attr-defined]
+    assert header.producer_id == header.base_sequence == -1
+
+
+def test_with_acks_0_a_record_is_delivered_once_it_is_sent() -> None:
+    cluster, clock = known_cluster()
+    core = new_core(cluster, acks=0, linger_ms=0)
+    delivery = core.append(ProducerRecord("orders", b"x"), clock.now)
+    [call] = core.calls(clock.now)
+    assert not call.call.answered
+    core.finish(call, None, clock.now)
+    assert (delivery.done, delivery.offset, delivery.error) == (True, -1, None)
+
+
+def test_the_codec_is_that_of_the_settings() -> None:
+    cluster, clock = known_cluster()
+    core = new_core(cluster, codec=Codec.ZSTD, linger_ms=0)
+    core.append(ProducerRecord("orders", b"x" * 500), clock.now)
+    [call] = core.calls(clock.now)
+    records = call.call.message.topic_data[0].partition_data[0].records  # type: ignore[attr-defined]
+    assert read_header(records).codec is Codec.ZSTD
+    assert decode_records(records)[0].value == b"x" * 500
+
+
+def test_a_batch_that_is_too_large_is_halved_until_it_fits() -> None:
+    cluster, clock = known_cluster()
+    core = new_core(cluster, linger_ms=0)
+    deliveries = [core.append(ProducerRecord("orders", b"%d" % n), clock.now) for n in range(8)]
+    stored: list[bytes] = []
+    for _ in range(40):
+        for call in core.calls(clock.now):
+            [(_, values)] = batches_of(call)
+            if len(values) > 2:
+                core.finish(call, response({0: (10, -1)}), clock.now)
+            else:
+                core.finish(call, response({0: (0, len(stored))}), clock.now)
+                stored += values
+    assert stored == [b"%d" % n for n in range(8)]
+    assert [delivery.result() for delivery in deliveries] == list(range(8))
+    assert core.buffered_bytes == 0
+
+
+def test_a_single_record_that_is_too_large_fails() -> None:
+    cluster, clock = known_cluster()
+    core = new_core(cluster, linger_ms=0)
+    delivery = core.append(ProducerRecord("orders", b"x" * 100_000), clock.now)
+    [call] = core.calls(clock.now)
+    core.finish(call, response({0: (10, -1)}), clock.now)
+    assert isinstance(delivery.error, KafkaError)
+    assert delivery.error.code is ErrorCode.MESSAGE_TOO_LARGE
+    with pytest.raises(KafkaError):
+        delivery.result()
+
+
+def test_records_that_are_not_delivered_in_time_are_given_up() -> None:
+    cluster, clock = known_cluster({0: -1})
+    core = new_core(cluster, linger_ms=0, delivery_timeout_ms=1000)
+    delivery = core.append(ProducerRecord("orders", b"x"), clock.now)
+    assert core.calls(clock.now) == []
+    assert core.take_stale_topics() == {"orders"}
+    assert core.calls(clock.now + 0.01) == []
+    assert core.take_stale_topics() == set(), "no leader: metadata is asked for with pauses"
+    assert core.calls(clock.now + 1.001) == []
+    assert isinstance(delivery.error, RequestTimeoutError)
+    assert core.idle
+
+
+def test_a_partition_that_the_broker_leaves_out_fails() -> None:
+    cluster, clock = known_cluster()
+    core = new_core(cluster, linger_ms=0)
+    delivery = core.append(ProducerRecord("orders", b"x"), clock.now)
+    [call] = core.calls(clock.now)
+    core.finish(call, response({}), clock.now)
+    assert isinstance(delivery.error, KafkaError)
+
+
+def test_a_forgotten_producer_id_fails_a_batch_whose_fate_is_not_known() -> None:
+    cluster, clock = known_cluster()
+    core = new_core(cluster, linger_ms=0)
+    delivery = core.append(ProducerRecord("orders", b"x"), clock.now)
+    [call] = core.calls(clock.now)
+    core.finish(call, NetworkError("b1", "reset"), clock.now)
+    clock.now += 1
+    [call] = core.calls(clock.now)
+    core.finish(call, response({0: (59, -1)}), clock.now)
+    assert isinstance(delivery.error, KafkaError)
+    assert delivery.error.code is ErrorCode.UNKNOWN_PRODUCER_ID
+
+
+def test_the_buffer_has_a_limit_but_takes_any_first_record() -> None:
+    cluster, clock = known_cluster()
+    core = new_core(cluster, buffer_bytes=1000)
+    assert core.has_room(ProducerRecord("orders", b"x" * 5000))
+    core.append(ProducerRecord("orders", b"x" * 800), clock.now)
+    assert not core.has_room(ProducerRecord("orders", b"x" * 200))
+    assert core.has_room(ProducerRecord("orders", b"x" * 20))
+
+
+def test_a_producer_id_is_asked_for_until_a_broker_has_one() -> None:
+    cluster, clock = known_cluster()
+    script = [InitProducerIdResponse(error_code=15), InitProducerIdResponse(producer_id=12)]
+    identity = drive(
+        init_producer_id(cluster),
+        lambda call: script.pop(0) if call.api == "InitProducerId" else metadata_response(),
+        clock,
+    )
+    assert identity == Identity(12, 0)
+
+
+# ---- nothing twice, nothing lost, nothing out of order -------------------------------------
+
+
+@dataclass
+class ModelPartition:
+    """A partition as Kafka's leader keeps it: a window of five batches per producer."""
+
+    log: list[bytes] = field(default_factory=list)
+    producers: dict[int, deque[tuple[int, int, int]]] = field(default_factory=dict)
+
+    def append(self, batch: Any) -> tuple[int, int]:
+        header = read_header(batch)
+        window = self.producers.get(header.producer_id)
+        for first, last, offset in window or ():
+            if (first, last) == (header.base_sequence, header.last_sequence):
+                return 0, offset
+        expected = window[-1][1] + 1 if window else 0
+        if header.base_sequence != expected:
+            return int(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER), -1
+        values = [record.value for record in decode_records(batch)]
+        if b"poison" in values:
+            return int(ErrorCode.INVALID_RECORD), -1
+        offset = len(self.log)
+        self.log += [value or b"" for value in values]
+        if window is None:
+            window = self.producers[header.producer_id] = deque(maxlen=5)
+        window.append((header.base_sequence, header.last_sequence, offset))
+        return 0, offset
+
+
+class World:
+    """Three brokers that share their partitions, and a network that fails as it likes."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.cluster, self.clock = known_cluster({0: 1, 1: 2})
+        self.core = new_core(self.cluster, batch_bytes=150, linger_ms=1)
+        self.partitions = {0: ModelPartition(), 1: ModelPartition()}
+        self.queues: dict[int, deque[ProduceCall]] = {1: deque(), 2: deque(), 3: deque()}
+        self.leaders = {0: 1, 1: 2}
+        self.epoch = 0
+        self.identities = 7
+        self.faults = 0
+
+    def pump(self) -> None:
+        if self.core.needs_identity:
+            self.identities += 1
+            self.core.identity = Identity(self.identities, 0)
+        if self.core.take_stale_topics():
+            self.cluster.apply(metadata_response(leaders=self.leaders, epoch=self.epoch))
+        for call in self.core.calls(self.clock.now):
+            self.queues[call.call.node].append(call)
+
+    def serve(self, node: int) -> None:
+        """Answer the oldest request of a broker, maybe with an error that passes."""
+        if not self.queues[node]:
+            return
+        call = self.queues[node].popleft()
+        results = self.store(call, node)
+        self.core.finish(call, response(results), self.clock.now)
+
+    def store(self, call: ProduceCall, node: int) -> dict[int, tuple[int, int]]:
+        results = {}
+        for part in call.call.message.topic_data[0].partition_data:  # type: ignore[attr-defined]
+            if self.leaders[part.index] != node:
+                results[part.index] = (int(ErrorCode.NOT_LEADER_OR_FOLLOWER), -1)
+            elif self.random.random() < 0.1:
+                self.faults += 1
+                results[part.index] = (int(ErrorCode.NOT_ENOUGH_REPLICAS), -1)
+            else:
+                results[part.index] = self.partitions[part.index].append(part.records)
+        return results
+
+    def disconnect(self, node: int) -> None:
+        """Some requests were served, none is answered."""
+        queue = self.queues[node]
+        if not queue:
+            return
+        self.faults += 1
+        served = self.random.randrange(len(queue) + 1)
+        for index, call in enumerate(queue):
+            if index < served:
+                self.store(call, node)
+            error = NetworkError("b", "reset") if index < served else ConnectError("b", "refused")
+            self.core.finish(call, error, self.clock.now)
+        queue.clear()
+
+    def move_leader(self) -> None:
+        self.epoch += 1
+        self.leaders[self.random.randrange(2)] = self.random.choice([1, 2, 3])
+
+    def step(self) -> None:
+        self.pump()
+        choice = self.random.random()
+        node = self.random.choice([1, 2, 3])
+        if choice < 0.75:
+            self.serve(node)
+        elif choice < 0.85:
+            self.disconnect(node)
+        elif choice < 0.88:
+            self.move_leader()
+        self.clock.now += self.random.random() * 0.02
+
+    def settle(self) -> None:
+        self.core.flushing = True
+        for _ in range(20_000):
+            if self.core.idle:
+                return
+            self.pump()
+            for node in self.queues:
+                self.serve(node)
+            self.clock.now += 0.05
+        raise AssertionError("the producer does not come to an end")
+
+
+def run_world(seed: int, poison: float) -> tuple[World, list[tuple[bytes, Delivery]]]:
+    world = World(seed)
+    sent: list[tuple[bytes, Delivery]] = []
+    for number in range(60):
+        value = b"poison" if world.random.random() < poison else b"%d" % number
+        record = ProducerRecord("orders", value, partition=world.random.randrange(2))
+        sent.append((value, world.core.append(record, world.clock.now)))
+        for _ in range(world.random.randrange(4)):
+            world.step()
+    world.settle()
+    return world, sent
+
+
+def check_world(world: World, sent: list[tuple[bytes, Delivery]]) -> int:
+    """Each record that was acknowledged is there once, in order, at its offset."""
+    failed = 0
+    expected: dict[int, list[bytes]] = {0: [], 1: []}
+    for value, delivery in sent:
+        assert delivery.done
+        if delivery.error is not None:
+            failed += 1
+            continue
+        log = world.partitions[delivery.partition.partition].log
+        assert log[delivery.offset] == value
+        expected[delivery.partition.partition].append(value)
+    assert {number: part.log for number, part in world.partitions.items()} == expected
+    return failed
+
+
+def test_whatever_the_network_does_each_record_is_stored_once_and_in_order() -> None:
+    faults = worlds = 0
+    for seed in range(150):
+        world, sent = run_world(seed, poison=0.0)
+        assert check_world(world, sent) == 0
+        faults += world.faults
+        worlds += 1
+    assert worlds == 150
+    assert faults > 1000
+
+
+def test_a_refused_batch_takes_none_of_its_successors_with_it() -> None:
+    failed = worlds = 0
+    for seed in range(100):
+        world, sent = run_world(seed, poison=0.05)
+        failed += check_world(world, sent)
+        worlds += 1
+    assert worlds == 100
+    assert failed > 100
+
+
+def test_halves_of_a_batch_keep_their_place() -> None:
+    batch = Batch(TopicPartition("t", 0), (7,), 0.0, 1.0)
+    batch.records = [Record(value=b"%d" % number) for number in range(4)]
+    batch.stamp(Identity(1, 0), 0x7FFFFFFE)
+    first, second = split(batch)
+    assert batch.order < first.order < split(first)[1].order < second.order < (8,)
+    assert (first.base_sequence, second.base_sequence) == (0x7FFFFFFE, 0)
+    assert Delivery(batch, 3).batch is second
