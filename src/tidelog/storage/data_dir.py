@@ -35,6 +35,7 @@ from tidelog.storage.checkpoint import (
     read_offsets,
     read_partition_metadata,
     write_durably,
+    write_plainly,
 )
 from tidelog.storage.log import Log, LogConfig, LogContext
 
@@ -96,7 +97,7 @@ class DataDir:
         """Create and lock a directory and read what is known of it; opens no log yet."""
         data_dir = cls(path, context)
         disk = context.disk
-        disk.make_dir(path)
+        _make_durably(disk, path)
         data_dir._lock()
         try:
             data_dir.identity = read_identity(disk, path)
@@ -182,13 +183,10 @@ class DataDir:
         if disk.exists(directory):
             raise StorageError(f"{directory} exists already")
         disk.make_dir(directory)
-        fd = disk.open(f"{directory}/{PARTITION_METADATA}", create=True)
-        try:
-            disk.pwritev(fd, (encode_partition_metadata(topic_id),), 0)
-        finally:
-            disk.close(fd)
+        metadata = f"{directory}/{PARTITION_METADATA}"
+        write_plainly(disk, metadata, encode_partition_metadata(topic_id))
         log = Log.open(directory, partition, topic_id, config, self.context, clean=True)
-        log.created_in(self.path)
+        log.created_in(self.path, metadata)
         self.logs[partition] = log
         return log
 
@@ -308,6 +306,18 @@ class DataDir:
         for name in disk.list_dir(directory):
             disk.unlink(f"{directory}/{name}")
         disk.remove_dir(directory)
+
+
+def _make_durably(disk: Disk, path: str) -> None:
+    """Create a directory with its parents so that a power cut does not take them away again."""
+    created = []
+    missing = os.path.abspath(path)
+    while not disk.exists(missing):
+        created.append(missing)
+        missing = os.path.dirname(missing)
+    disk.make_dir(path)
+    for directory in reversed(created):
+        disk.sync_dir(os.path.dirname(directory))
 
 
 def encode_identity(identity: DirectoryIdentity) -> bytes:

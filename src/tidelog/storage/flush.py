@@ -29,9 +29,9 @@ class FlushPlan:
         "epoch_changes",
         "epochs",
         "epochs_path",
+        "once",
         "refused",
         "segments",
-        "snapshots",
         "sync_error",
         "truncations",
     )
@@ -40,7 +40,7 @@ class FlushPlan:
         self.disk = disk
         self.end_offset = end_offset
         self.segments: list[tuple[Segment, int]] = []
-        self.snapshots: list[OpenFile] = []
+        self.once: list[OpenFile] = []
         self.truncations = 0
         self.directories: list[str] = []
         self.directory_changes = 0
@@ -55,9 +55,9 @@ class FlushPlan:
     def add(self, file: OpenFile) -> None:
         self._pinned.append((file, file.pin()))
 
-    def add_snapshot(self, file: OpenFile) -> None:
-        """A snapshot may have gone with its segment meanwhile, and is then not missed."""
-        self.snapshots.append(file)
+    def add_once(self, file: OpenFile) -> None:
+        """A file that may be gone meanwhile, as a snapshot is with its segment."""
+        self.once.append(file)
         with suppress(FileNotFoundError):
             self.add(file)
 
@@ -98,7 +98,7 @@ class FlushState:
         "_disk",
         "_epoch_changes_written",
         "_extra",
-        "_snapshots",
+        "_once",
         "_truncations",
         "flushed_offset",
     )
@@ -107,9 +107,9 @@ class FlushState:
         self.flushed_offset = flushed_offset
         self._disk = disk
         self._dirty: dict[Segment, None] = {}
-        # Files that are written once, when a segment is sealed: its indexes, and a snapshot.
+        # Files that are written once: indexes when a segment is sealed; snapshots, metadata.
         self._extra: dict[Segment, list[OpenFile]] = {}
-        self._snapshots: list[OpenFile] = []
+        self._once: list[OpenFile] = []
         self._truncations = 0
         self._directories: list[str] = []
         self._directory_changes = 0
@@ -123,8 +123,8 @@ class FlushState:
         self._dirty[segment] = None
         self._extra[segment] = files
 
-    def wrote_snapshot(self, file: OpenFile) -> None:
-        self._snapshots.append(file)
+    def wrote_once(self, file: OpenFile) -> None:
+        self._once.append(file)
 
     def forget(self, segment: Segment) -> None:
         """A segment is deleted: nobody needs its bytes on disk."""
@@ -148,8 +148,8 @@ class FlushState:
                 plan.add(segment.log_file)
                 for file in self._extra.get(segment, ()):
                     plan.add(file)
-            for file in self._snapshots:
-                plan.add_snapshot(file)
+            for file in self._once:
+                plan.add_once(file)
         except BaseException:
             plan.release()
             raise
@@ -172,9 +172,9 @@ class FlushState:
             self._directories.clear()
         if plan.epochs is not None:
             self._epoch_changes_written = max(self._epoch_changes_written, plan.epoch_changes)
-        for file in plan.snapshots:
-            if file in self._snapshots:
-                self._snapshots.remove(file)
+        for file in plan.once:
+            if file in self._once:
+                self._once.remove(file)
                 file.close()
         if plan.truncations == self._truncations:
             self.flushed_offset = max(self.flushed_offset, plan.end_offset)

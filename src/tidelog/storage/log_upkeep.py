@@ -89,9 +89,10 @@ class LogUpkeep(LogReader):
         self._snapshot_offset = -1
         self._roll_ms = self._draw_roll_ms()
 
-    def created_in(self, parent: str) -> None:
-        """The log is new: the entry of its directory in the parent is yet to be synced."""
+    def created_in(self, parent: str, metadata: str) -> None:
+        """The log is new: its directory's entry in the parent and its metadata are not synced."""
         self._flush.directory_changed(self.directory, parent)
+        self._flush.wrote_once(self._context.files.file(metadata))
 
     # Rolling
 
@@ -162,7 +163,7 @@ class LogUpkeep(LogReader):
         self.producers.end_offset = end_offset
         path = snapshot_path(self.directory, end_offset)
         write_plainly(self._context.disk, path, encode_snapshot(self.producers))
-        self._flush.wrote_snapshot(self._context.files.file(path))
+        self._flush.wrote_once(self._context.files.file(path))
         self._snapshot_offset = end_offset
 
     # Faults

@@ -279,15 +279,38 @@ def _load_epochs(opening: Opening, opened: Opened, walked_from: int) -> None:
     """Take the file for what was synced; headers tell the rest, or all where it is no use."""
     epochs, segments = opened.epochs, opened.segments
     known = epochs.load(opening.context.disk, opening.directory)
-    if known:
+    if walked_from < len(segments):
+        epochs.truncate_from_end(segments[walked_from].base_offset)
+    kept = segments[:walked_from]
+    if known and _epochs_fit(epochs, kept, opening.log_start_offset):
         opened.epochs_written = epochs.changes
-        if walked_from < len(segments):
-            epochs.truncate_from_end(segments[walked_from].base_offset)
         return
-    for segment in segments[:walked_from]:
+    epochs.clear()
+    for segment in kept:
         for _, header in segment.batches_from(0):
             if header.leader_epoch > epochs.latest:
                 epochs.assign(header.leader_epoch, header.base_offset)
+
+
+def _epochs_fit(epochs: LeaderEpochs, segments: list[Segment], log_start_offset: int) -> bool:
+    """False where the batches contradict the file, which has no checksum of its own."""
+    entries = epochs.entries
+    bases = [segment.base_offset for segment in segments]
+    if not segments or not segments[-1].next_offset:
+        return not entries
+    start, last = max(log_start_offset, bases[0]), segments[-1].next_offset - 1
+    probes = {offset + side for _, offset in entries for side in (-1, 0)} | {start, last}
+    for offset in sorted(probe for probe in probes if start <= probe <= last):
+        segment = segments[max(bisect_right(bases, offset) - 1, 0)]
+        for _, header in segment.batches_from(segment.find(offset)):
+            epoch = epochs.epoch_for(offset)
+            # Compaction may have removed the batch that an epoch began with.
+            if header.leader_epoch != epoch and header.base_offset <= offset:
+                return False
+            if header.leader_epoch < epoch:
+                return False
+            break
+    return True
 
 
 def reload_producers(

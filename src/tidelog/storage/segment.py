@@ -319,9 +319,8 @@ class Segment:
 
     def reader_left(self) -> None:
         self.readers -= 1
-        if not self.readers and self._delete_later is not None:
-            self._delete_later()
-            self._delete_later = None
+        if not self.readers:
+            self._last_reader_left()
 
     def paths(self) -> list[str]:
         return [self.log_file.path, self.offsets.path, self.times.path, self.aborted.path]
@@ -335,13 +334,17 @@ class Segment:
             except FileNotFoundError:
                 continue
             file.moved_to(target)
-        if self.readers:
-            self._delete_later = lambda: schedule(self._unlink)
-        else:
-            schedule(self._unlink)
+        self._delete_later = lambda: schedule(self._unlink)
+        if not self.readers:
+            self._last_reader_left()
+
+    def _last_reader_left(self) -> None:
+        if self._delete_later is not None:
+            self.close()
+            self._delete_later()
+            self._delete_later = None
 
     def _unlink(self) -> None:
-        self.close()
         for path in self.paths():
             if path.endswith(DELETED_SUFFIX):
                 unlink_quietly(self.disk, path)
