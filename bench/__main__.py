@@ -10,7 +10,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from bench import limit, report, runner
+from bench import limit, profile, report, runner
+from bench.figures import floors
 from bench.measure import machine
 from bench.peers import bare_loop, kafka
 from bench.peers.peer import Peer
@@ -81,6 +82,7 @@ def run(options: argparse.Namespace) -> runner.Result:
         "peers": {peer.name: peer.version() for peer in (maker() for maker in makers)},
         "not_run": not_run,
         "rows": [],
+        "profiles": {},
     }
     for row in rows:
         if row.key == "start":
@@ -120,6 +122,25 @@ def _run_loads(
             done = runner.run_row(row, competing, options.rounds, options.quick, say)
             results["rows"].append(done)
         results["rows"].append(runner.run_memory(peers))
+        _profile_what_is_short(rows, peers, options, results)
+
+
+def _profile_what_is_short(
+    rows: Sequence[Row],
+    peers: Sequence[Peer],
+    options: argparse.Namespace,
+    results: runner.Result,
+) -> None:
+    """A profile of our broker for each row that falls short, so that the page says why."""
+    if profile.program() is None:
+        results["not_run"].append("Profiles of what falls short: needs py-spy")
+        return
+    short = {floor.row for floor in floors(results) if not floor.met}
+    ours = next((peer for peer in peers if peer.name == "tidelog"), None)
+    for row in rows:
+        if ours is not None and row.title in short:
+            say(f"{row.title}: profile")
+            results["profiles"][row.title] = runner.profile_row(row, ours, options.quick)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

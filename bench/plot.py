@@ -25,9 +25,10 @@ def draw(results: Mapping[str, Any], path: Path) -> str | None:
     mpl.rcParams["svg.hashsalt"] = "tidelog"  # the same figures give the same file
     from matplotlib import pyplot
 
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(13, 1.2 + 0.62 * len(rows)))
+    size = (13, 1.2 + 0.62 * len(rows))
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=size, sharey=True)
     _rates(left, rows)
-    _processor_time(right, [row for row in rows if row["kind"] != "requests"])
+    _processor_time(right, rows)
     figure.tight_layout()
     figure.savefig(path, metadata={"Date": None})
     pyplot.close(figure)
@@ -51,8 +52,8 @@ def _rates(axes: Any, rows: list[Mapping[str, Any]]) -> None:
 
 def _processor_time(axes: Any, rows: list[Mapping[str, Any]]) -> None:
     def seconds(row: Mapping[str, Any], peer: str) -> tuple[float, float, float]:
-        own = figures(row["rounds"][peer])["cpu_s_per_gb"]
-        return own.median, own.low, own.high
+        own = figures(row["rounds"][peer]).get("cpu_s_per_gb")
+        return (own.median, own.low, own.high) if own else (0.0, 0.0, 0.0)
 
     _bars(axes, rows, seconds)
     axes.set_xlabel("broker CPU seconds per GB (less is better)")
@@ -77,5 +78,5 @@ def _bars(axes: Any, rows: list[Mapping[str, Any]], values: Any) -> None:
             )
             seen.add(peer)
     axes.set_yticks(range(len(rows)), [row["title"] for row in rows], fontsize=8)
-    axes.invert_yaxis()
+    axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.spines[["top", "right"]].set_visible(False)

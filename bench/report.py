@@ -88,6 +88,15 @@ def detail_table(results: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def profiles(results: Mapping[str, Any]) -> str:
+    """The functions that the broker spent its own time in, by row."""
+    parts = []
+    for title, shares in results["profiles"].items():
+        lines = "\n".join(f"{share:6.1%}  {function}" for share, function in shares)
+        parts.append(f"{title}:\n\n```\n{lines}\n```")
+    return "\n\n".join(parts)
+
+
 def table(results: Mapping[str, Any]) -> str:
     """Both tables, for a terminal."""
     return f"{floor_table(results)}\n\n{detail_table(results)}"
@@ -110,6 +119,8 @@ def page(results: Mapping[str, Any], image: str | None) -> str:
     if image:
         parts.append(f"![Rates and broker processor time, Tidelog beside Apache Kafka]({image})")
     parts += ["## All figures", detail_table(results)]
+    if results["profiles"]:
+        parts += ["## Where the time goes in what falls short", profiles(results)]
     if results["not_run"]:
         parts += ["## Not run", "\n".join(f"- {line}" for line in results["not_run"])]
     quiet = results["quiet"]

@@ -15,6 +15,7 @@ from typing import Any
 from bench.measure import cpu_busy_seconds, cpu_seconds, load_average, resident_mb
 from bench.peers.peer import Peer
 from bench.peers.tidelog import SOURCE
+from bench.profile import profiled
 from bench.rows import Row
 from bench.topics import log_end
 from bench.wire import (
@@ -88,6 +89,15 @@ def run_row(row: Row, peers: Sequence[Peer], rounds: int, quick: bool, say: Say)
                     results[peer.name].append(result)
                     say(f"  {row.key} round {number + 1} {peer.name}: {brief(result)}")
     return {"key": row.key, "title": row.title, "kind": row.kind, "rounds": results}
+
+
+def profile_row(row: Row, peer: Peer, quick: bool) -> list[tuple[float, str]]:
+    """One more round, not counted, with py-spy beside the broker."""
+    with _topic(row, peer, quick) as filled, contextlib.ExitStack() as topics:
+        topic = filled if row.filled else topics.enter_context(peer.topic(row.partitions))
+        with profiled(peer.pid) as shares:
+            measured_load(row, peer, topic, quick)
+    return shares
 
 
 @contextlib.contextmanager
