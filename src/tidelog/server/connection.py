@@ -130,7 +130,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def shrink_if_idle(self) -> None:
         """Give back the memory of a buffer that grew and is not in use."""
-        if self._buffer.capacity > INITIAL_BYTES and self.is_idle and not self.is_receiving_frame:
+        if self.is_idle and not self.is_receiving_frame:
             self._give_memory_back()
 
     def drain(self) -> None:
@@ -224,7 +224,7 @@ class Connection(asyncio.BufferedProtocol):
         memory = self._services.memory
         wanted = self._buffer.wanted_capacity()
         if wanted == 0:
-            if self._buffer.capacity > INITIAL_BYTES and memory.under_pressure:
+            if memory.under_pressure:
                 self._give_memory_back()
             self._resume_reading()
             return
@@ -241,9 +241,11 @@ class Connection(asyncio.BufferedProtocol):
         self._resume_reading()
 
     def _give_memory_back(self) -> None:
+        """Shrink to the first size, unless more than that has arrived of the next frame."""
         before = self._buffer.capacity
-        self._buffer.resize(INITIAL_BYTES)
-        self._services.memory.release(self, before - self._buffer.capacity)
+        if before > INITIAL_BYTES > self._buffer.unread_bytes:
+            self._buffer.resize(INITIAL_BYTES)
+            self._services.memory.release(self, before - INITIAL_BYTES)
 
     def _pause_reading(self) -> None:
         if not self._reading_paused and not self._transport.is_closing():
