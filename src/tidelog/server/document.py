@@ -1,0 +1,94 @@
+"""Writes the page of what is served from the handlers' docstrings and the table of APIs.
+
+`python -m tidelog.server.document` prints it; with `--write PATH` it goes to a file. A handler
+module's docstring has a first paragraph that names its APIs, and then a text whose parts begin, at
+the start of a line, with "Behaviour:", "Versions:" or "Gaps:".
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Final
+
+from tidelog.protocol.apis import API_BY_KEY, Api
+from tidelog.protocol.schema import NEVER_FLEXIBLE
+from tidelog.server.dispatch import route, served_keys
+
+_INTRODUCTION: Final = """\
+# Protocol support
+
+This page is generated from the handlers' own descriptions and the table of APIs (`python -m
+tidelog.server.document --write docs/protocol-support.md`); a test fails when it differs.
+
+These are the APIs of Kafka's protocol that a broker serves, and no others. A request for another
+API, or for a version outside these, closes its connection with a sentence in the broker's log, as
+in Kafka; ApiVersions alone answers an unknown version, so that a newer client can step down.
+Record batches are of format v2; the older message formats are not taken and not stored.
+"""
+_LABEL: Final = re.compile(r"^(Behaviour|Versions|Gaps): ", re.MULTILINE)
+
+
+def document() -> str:
+    """The whole page, in Markdown."""
+    apis = [API_BY_KEY[key] for key in served_keys()]
+    parts = [_INTRODUCTION, _table(apis)]
+    for module, members in _by_module(apis).items():
+        heading = ", ".join(api.name for api in members)
+        parts.append(f"## {heading}\n\n{_section(module)}")
+    return "\n".join(parts)
+
+
+def handler_module(api: Api) -> str:
+    """The dotted name of the module whose handler serves an API."""
+    return route(api.key).handler.__module__
+
+
+def _by_module(apis: Sequence[Api]) -> dict[str, list[Api]]:
+    grouped: dict[str, list[Api]] = {}
+    for api in apis:
+        grouped.setdefault(handler_module(api), []).append(api)
+    return grouped
+
+
+def _table(apis: Sequence[Api]) -> str:
+    lines = ["| key | API | served | advertised | flexible from |", "|---|---|---|---|---|"]
+    for api in apis:
+        flexible = "never" if api.flexible == NEVER_FLEXIBLE else str(api.flexible)
+        served, advertised = _range(api.served), _range(api.advertised)
+        lines.append(f"| {api.key} | {api.name} | {served} | {advertised} | {flexible} |")
+    return "\n".join(lines) + "\n"
+
+
+def _range(versions: tuple[int, int]) -> str:
+    first, last = versions
+    return str(first) if first == last else f"{first}–{last}"
+
+
+def _section(module: str) -> str:
+    """What follows the first paragraph of a module's docstring, its labels set off."""
+    text = import_module(module).__doc__ or ""
+    _, _, body = text.partition("\n\n")
+    if not body.strip():
+        raise ValueError(f"{module} does not describe what it serves")
+    marked = _LABEL.sub(lambda match: f"\n**{match[1]}.** ", body.strip())
+    return marked.strip() + "\n"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print the page, or write it to the file after `--write`."""
+    if not arguments:
+        sys.stdout.write(document())
+        return 0
+    if len(arguments) == 2 and arguments[0] == "--write":
+        with open(arguments[1], "w", encoding="utf-8") as file:
+            file.write(document())
+        return 0
+    sys.stderr.write("usage: python -m tidelog.server.document [--write PATH]\n")
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
