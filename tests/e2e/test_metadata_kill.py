@@ -13,6 +13,7 @@ import asyncio
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -313,7 +314,7 @@ def run_life(directory: Path, ledger: Ledger, source: random.Random, kill: str) 
         for line in child.stdout:
             ledger.note(line)
         child.wait()
-    assert bool(kill) == (child.returncode != 0), child.returncode
+    assert child.returncode == (-signal.SIGKILL if kill else 0)
     if kill == "start":
         ledger.kills_at_start += 1
     if ledger.asked:
