@@ -47,6 +47,7 @@ logger = logging.getLogger(__name__)
 
 UNKNOWN_EPOCH: Final = -1
 _CLAIM_ATTEMPTS: Final = 10
+_COMMANDS_PER_TURN: Final = 32
 _READ_BACK_DELAY_S: Final = 0.1
 
 
@@ -290,36 +291,40 @@ class Controller:
 
     async def _do_round(self) -> None:
         """Plan what waits, write it as one transaction, then make it true and tell everyone."""
-        round_ = self._plan_round()
-        if round_.changes:
-            try:
-                revision = await self._write(round_.operations)
-            except StoreFull as error:
-                round_.refuse(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
-                return
-            except KafkaError as error:
-                round_.refuse(error.code, error.message)
-                raise
-            except BaseException as error:
-                # Nobody knows, or will know here, whether the transaction was done.
-                round_.refuse(ErrorCode.REQUEST_TIMED_OUT, f"The outcome is unknown: {error}")
-                raise
+        round_ = _Round(Draft(self._image))
+        try:
+            await self._plan_round(round_)
+            revision = await self._write(round_.operations) if round_.changes else None
+        except StoreFull as error:
+            round_.refuse(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+            return
+        except KafkaError as error:
+            round_.refuse(error.code, error.message)
+            raise
+        except BaseException as error:
+            # Nobody knows, or will know here, whether the transaction was done.
+            round_.refuse(ErrorCode.REQUEST_TIMED_OUT, f"The outcome is unknown: {error}")
+            raise
+        if revision is not None:
             self._image = round_.draft.image(revision)
             self._remember(ChangeBatch(revision, tuple(round_.changes)))
         round_.tell()
 
-    def _plan_round(self) -> _Round:
+    async def _plan_round(self, round_: _Round) -> None:
+        """Plan as many commands as one transaction takes, each on what those before it left."""
         limits = self._limits
-        round_ = _Round(Draft(self._image))
         while (
             self._queue
             and len(round_.outcomes) < limits.commands_per_write
             and len(round_.operations) < limits.operations_per_write
         ):
             pending = self._queue.popleft()
-            if not pending.answer.done():
-                round_.outcomes.append((pending.answer, self._plan_one(pending.command, round_)))
-        return round_
+            if pending.answer.done():
+                continue
+            round_.outcomes.append((pending.answer, self._plan_one(pending.command, round_)))
+            if len(round_.outcomes) % _COMMANDS_PER_TURN == 0:
+                # The draft is this task's own: others may run, they cannot see or change it.
+                await asyncio.sleep(0)
 
     def _plan_one(self, command: Command, round_: _Round) -> Answer | KafkaError:
         draft = round_.draft
