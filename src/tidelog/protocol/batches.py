@@ -411,10 +411,8 @@ def decode_headers(payload: bytes, position: int) -> list[tuple[str, bytes | Non
     count, position = _read_varint(payload, position)
     for _ in range(count):
         length, position = _read_varint(payload, position)
-        try:
-            key = payload[position : position + length].decode()
-        except UnicodeDecodeError:
-            raise ProtocolError("A record has a header whose key is not UTF-8") from None
+        # As Java does: a producer's bad text must not keep a consumer from the records behind it.
+        key = payload[position : position + length].decode(errors="replace")
         position += length
         length, position = _read_varint(payload, position)
         if length < 0:

@@ -3,11 +3,11 @@
 Pure and without I/O, so that a large batch may be prepared on a thread. The rules and the error
 codes are those of Kafka's broker:
 
-    INVALID_RECORD                  not exactly one batch of magic 2; base offset not 0; offsets and
-                                    record count that disagree; a control batch; a producer id
+    INVALID_RECORD                  not one whole batch; magic 0 or 1; base offset not 0; offsets
+                                    and record count that disagree; a control batch; a producer id
                                     without epoch or sequence; bad records, named by their index
     MESSAGE_TOO_LARGE               a batch above `max_message_bytes`, before or after compressing
-    CORRUPT_MESSAGE                 a wrong checksum
+    CORRUPT_MESSAGE                 a wrong checksum, a nonsensical length, an unknown magic
     INVALID_TIMESTAMP               timestamps out of range, named by index; LogAppendTime claimed
     UNSUPPORTED_COMPRESSION_TYPE    an unknown codec, or zstd from a client too old to say so
 
@@ -84,9 +84,7 @@ def admit(
     header = _read_only_batch(records)
     _check_header(header, rules, from_client)
     if not batches.check_crc(records, 0, len(records)):
-        raise KafkaError(
-            ErrorCode.CORRUPT_MESSAGE, f"The record batch does not match its checksum {header.crc}"
-        )
+        raise _corrupt(f"The record batch does not match its checksum {header.crc}")
     codec = _codec(header, allow_zstd)
     target = codec if rules.target_codec is None else rules.target_codec
     max_timestamp = header.max_timestamp
@@ -128,21 +126,25 @@ def _invalid(message: str) -> KafkaError:
     return InvalidRecordsError(ErrorCode.INVALID_RECORD, message)
 
 
+def _corrupt(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.CORRUPT_MESSAGE, message)
+
+
 def _read_only_batch(records: memoryview) -> BatchHeader:
     """The header of the one batch that fills the given bytes."""
     size = len(records)
     if size < batches.HEADER_BYTES:
         raise _invalid("A produce request must hold one record batch for each partition")
-    if records[16] != batches.MAGIC:
-        raise _invalid(f"Record batches must have magic 2, not {records[16]}")
+    magic = records[16]
+    if magic != batches.MAGIC:
+        message = f"Record batches must have magic 2, not {magic}"
+        raise _invalid(message) if magic < batches.MAGIC else _corrupt(message)
     try:
         header = batches.read_header(records)
     except ProtocolError as error:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
-    if header.batch_length + batches.LOG_OVERHEAD > size:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "The record batch is cut off")
-    if header.batch_length + batches.LOG_OVERHEAD < size:
-        raise _invalid("A produce request must hold exactly one record batch for each partition")
+        raise _corrupt(str(error)) from None
+    if header.batch_length + batches.LOG_OVERHEAD != size:
+        raise _invalid("A produce request must hold one whole record batch for each partition")
     return header
 
 

@@ -173,12 +173,11 @@ def test_other_magic_unknown_codecs_and_absurd_counts_are_protocol_errors() -> N
             decode_records(batch)
 
 
-def test_a_header_key_that_is_not_text_is_a_protocol_error() -> None:
-    batch = encode_batch([Record(headers=[("key", b"")])])
+def test_a_header_key_that_is_not_text_is_replaced_as_java_does() -> None:
+    batch = encode_batch([Record(headers=[("key", b"value")])])
     at = batch.index(b"key")
-    batch[at : at + 3] = b"\xff\xfe\xfd"
-    with pytest.raises(ProtocolError):
-        decode_records(batch)
+    batch[at : at + 3] = b"\xff\xfek"
+    assert decode_records(batch)[0].headers == [("\ufffd\ufffdk", b"value")]
 
 
 def test_inflating_is_bounded() -> None:
