@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
-from tidelog.errors import StorageError
+from tidelog.errors import StorageError, TidelogError
 from tidelog.host.disk import Disk
 from tidelog.model import NO_TOPIC_ID, TopicPartition
 from tidelog.storage.checkpoint import (
@@ -149,13 +149,14 @@ class DataDir:
         if known is None:
             self._put_aside(directory)
             return
-        if topic_id is None:
-            path = f"{directory}/{PARTITION_METADATA}"
-            write_durably(self.context.disk, path, encode_partition_metadata(known[0]))
-        elif topic_id != known[0]:
+        if topic_id is not None and topic_id != known[0]:
             # The directory of an older topic of that name: its records are not this topic's.
             self._put_aside(directory)
             return
+        if topic_id is None or not self.was_clean:
+            # What was read may be in memory only, written by a process that was killed.
+            path = f"{directory}/{PARTITION_METADATA}"
+            write_durably(self.context.disk, path, encode_partition_metadata(known[0]))
         self.logs[partition] = Log.open(
             directory,
             partition,
@@ -240,7 +241,7 @@ class DataDir:
         for log in self.logs.values():
             try:
                 log.close()
-            except (StorageError, OSError) as error:
+            except (TidelogError, OSError) as error:
                 logger.error("log not closed cleanly partition=%s error=%s", log.directory, error)
                 clean = False
         try:
@@ -255,6 +256,12 @@ class DataDir:
         finally:
             self._unlock()
         return clean
+
+    def abandon(self) -> None:
+        """Let go of everything as it is, as a crash would: the next start recovers."""
+        for log in self.logs.values():
+            log.abandon()
+        self._unlock()
 
     # Inside
 
@@ -310,12 +317,15 @@ class DataDir:
 
 def _make_durably(disk: Disk, path: str) -> None:
     """Create a directory with its parents so that a power cut does not take them away again."""
+    lowest = os.path.abspath(path)
     created = []
-    missing = os.path.abspath(path)
-    while not disk.exists(missing):
-        created.append(missing)
-        missing = os.path.dirname(missing)
+    while not disk.exists(lowest):
+        created.append(lowest)
+        lowest = os.path.dirname(lowest)
     disk.make_dir(path)
+    if not created and not disk.exists(f"{path}/{META}"):
+        # Nobody has claimed it yet: an earlier start may have failed right here.
+        created.append(os.path.abspath(path))
     for directory in reversed(created):
         disk.sync_dir(os.path.dirname(directory))
 

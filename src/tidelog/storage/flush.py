@@ -39,7 +39,7 @@ class FlushPlan:
     def __init__(self, disk: Disk, end_offset: int) -> None:
         self.disk = disk
         self.end_offset = end_offset
-        self.segments: list[tuple[Segment, int]] = []
+        self.segments: list[tuple[Segment, int, list[OpenFile] | None]] = []
         self.once: list[OpenFile] = []
         self.truncations = 0
         self.directories: list[str] = []
@@ -144,9 +144,10 @@ class FlushState:
         plan = FlushPlan(self._disk, end_offset)
         try:
             for segment in self._dirty:
-                plan.segments.append((segment, segment.size_bytes))
+                extra = self._extra.get(segment)
+                plan.segments.append((segment, segment.size_bytes, extra))
                 plan.add(segment.log_file)
-                for file in self._extra.get(segment, ()):
+                for file in extra or ():
                     plan.add(file)
             for file in self._once:
                 plan.add_once(file)
@@ -164,9 +165,10 @@ class FlushState:
 
     def done(self, plan: FlushPlan) -> None:
         """A plan has succeeded."""
-        for segment, size_bytes in plan.segments:
-            if segment.size_bytes == size_bytes and segment in self._dirty:
-                del self._dirty[segment]
+        for segment, size_bytes, extra in plan.segments:
+            # A segment that was sealed after the plan was taken has indexes that are not synced.
+            if segment.size_bytes == size_bytes and self._extra.get(segment) is extra:
+                self._dirty.pop(segment, None)
                 self._extra.pop(segment, None)
         if plan.directory_changes == self._directory_changes:
             self._directories.clear()

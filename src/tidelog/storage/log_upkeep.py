@@ -403,16 +403,18 @@ class LogUpkeep(LogReader):
         except OSError as error:
             raise StorageError(f"{self.directory} was not closed cleanly: {error}") from error
         finally:
-            self.closed = True
-            for segment in self.segments:
-                segment.close()
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Let go of the files as they are."""
+        self.closed = True
+        for segment in self.segments:
+            segment.close()
 
     def delete(self) -> None:
         """Give the directory a name that is not a partition's; unlink it off the loop."""
         disk = self._context.disk
-        self.closed = True
-        for segment in self.segments:
-            segment.close()
+        self.abandon()
         target = f"{self.directory}.{self._context.random.uuid().hex}-delete"
         disk.rename(self.directory, target)
         delay_s = self.config.file_delete_delay_ms / 1000

@@ -176,7 +176,7 @@ def _resume(segment: Segment) -> bool:
     if end != segment.size_bytes:
         return False
     if time is not None:
-        if time[1] < 0 or time[1] + segment.base_offset >= segment.next_offset:
+        if not segment.times_fit(time):
             return False
         if time[0] > segment.largest_timestamp:
             segment.largest_timestamp = time[0]

@@ -258,9 +258,19 @@ class Segment:
     def first_position_at_or_after(self, timestamp: int) -> int:
         """A batch boundary before which no record is as new as `timestamp`."""
         entry = self._guarded(lambda: self.times.floor_by_key(timestamp - 1))
-        if entry is None:
-            return 0
-        return self.find(min(entry[1] + self.base_offset, self.next_offset))
+        if entry is not None and not self.times_fit(entry):
+            self.rebuild_indexes("an entry of the time index fits no batch")
+            entry = self.times.floor_by_key(timestamp - 1)
+        return 0 if entry is None else self.find(entry[1] + self.base_offset)
+
+    def times_fit(self, entry: tuple[int, int]) -> bool:
+        """True where a time index entry says what the batch of its offset says."""
+        offset = entry[1] + self.base_offset
+        if not self.base_offset <= offset < self.next_offset:
+            return False
+        for _, header in self.batches_from(self.find(offset)):
+            return header.max_timestamp == entry[0] and header.base_offset <= offset
+        return False
 
     def _floor_position(self, offset: int) -> int:
         relative = min(offset - self.base_offset, LARGEST_RELATIVE_OFFSET)

@@ -164,6 +164,11 @@ class SimulatedDisk:
         disk._root = self._root.survivor(mode, chance, {})
         return disk
 
+    @property
+    def down(self) -> bool:
+        """True once the simulated machine has crashed."""
+        return self._down
+
     def used_bytes(self) -> int:
         """The bytes of all files that have a name."""
         return _used(self._root)
