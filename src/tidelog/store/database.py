@@ -23,7 +23,7 @@ import sqlite3
 import zlib
 from collections.abc import Sequence
 from contextlib import closing
-from typing import Final
+from typing import Any, Final
 
 from tidelog.errors import StorageError
 from tidelog.host.disk import Disk
@@ -70,34 +70,35 @@ class Database:
             if not disk.exists(path):
                 self._build(create)
             self._connection = self._open()
+        except (sqlite3.Error, OSError) as error:
+            disk.close(self._lock)
+            raise StorageError(f"{path} cannot be made or opened: {error}") from error
         except BaseException:
             disk.close(self._lock)
             raise
 
     def read(self, path: str) -> Stored | None:
-        row = self._connection.execute(
+        rows = self._rows(
             f"SELECT {_COLUMNS} FROM node WHERE parent = ? AND name = ?", _split(path)
-        ).fetchone()
-        return None if row is None else self._checked(path, row[2:])
+        )
+        return self._checked(path, rows[0][2:]) if rows else None
 
     def children(self, path: str) -> list[str]:
         parent = "" if path == "/" else path
-        rows = self._connection.execute(
-            "SELECT name FROM node WHERE parent = ? ORDER BY name", (parent,)
-        ).fetchall()
+        rows = self._rows("SELECT name FROM node WHERE parent = ? ORDER BY name", (parent,))
         return [name for (name,) in rows]
 
     def tree(self, path: str) -> dict[str, Stored]:
         """Everything at and below `path`; for "/" every row, wherever it claims to belong."""
         if path == "/":
-            rows = self._connection.execute(f"SELECT {_COLUMNS} FROM node").fetchall()
+            rows = self._rows(f"SELECT {_COLUMNS} FROM node")
         else:
             # "0" follows "/", so the range is every parent that begins with "<path>/".
-            rows = self._connection.execute(
+            rows = self._rows(
                 f"SELECT {_COLUMNS} FROM node WHERE (parent = ? AND name = ?) OR parent = ?"
                 " OR (parent >= ? AND parent < ?)",
                 (*_split(path), path, path + "/", path + "0"),
-            ).fetchall()
+            )
         found: dict[str, Stored] = {}
         for parent, name, *rest in rows:
             child = f"{parent}/{name}"
@@ -126,9 +127,7 @@ class Database:
 
     def end_session(self, session: int) -> list[str]:
         """Delete the session's ephemeral nodes; their paths."""
-        rows = self._connection.execute(
-            "SELECT parent, name FROM node WHERE session = ?", (session,)
-        ).fetchall()
+        rows = self._rows("SELECT parent, name FROM node WHERE session = ?", (session,))
         paths = [f"{parent}/{name}" for parent, name in rows]
         if paths:
             self.multi([Delete(path) for path in paths], session)
@@ -136,12 +135,19 @@ class Database:
 
     @property
     def revision(self) -> int:
-        return int(self._connection.execute("SELECT revision FROM state").fetchone()[0])
+        return int(self._rows("SELECT revision FROM state")[0][0])
 
     def close(self) -> None:
         """Fold the log into the file and let the next process in."""
         self._connection.close()
         self._disk.close(self._lock)
+
+    def _rows(self, sql: str, parameters: Sequence[object] = ()) -> list[Any]:
+        """What a query gives, all of it: a cursor left half read would hold on to the file."""
+        try:
+            return self._connection.execute(sql, parameters).fetchall()
+        except sqlite3.Error as error:
+            raise StoreError(f"{self._path} could not be read: {error}") from error
 
     def _take_lock(self) -> int:
         try:

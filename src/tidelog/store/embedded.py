@@ -9,6 +9,7 @@ and what is on the disk counts at the next start.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -25,9 +26,12 @@ from tidelog.store.port import (
     SessionExpired,
     SessionState,
     Stored,
+    StoreError,
     WatchCallback,
     WatchEvent,
 )
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -135,7 +139,11 @@ class EmbeddedStore:
         self._notify(paths, revision)
 
     async def close(self) -> None:
-        await self.expire()
+        try:
+            await self.expire()
+        except StoreError as error:
+            # A full or failing disk must not keep the file open; the next start drops what is left.
+            logger.warning("ephemeral nodes left behind session=%d reason=%s", self._session, error)
         shared = self._shared
         if shared.sessions or shared.closing:
             return

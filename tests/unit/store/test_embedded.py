@@ -255,6 +255,27 @@ def test_a_failing_disk_makes_the_outcome_unknown_and_ends_every_session(tmp_pat
     asyncio.run(run())
 
 
+def test_a_full_disk_does_not_keep_a_store_from_closing(tmp_path: Path) -> None:
+    async def run() -> None:
+        store = await open_store(tmp_path)
+        await store.multi([Create("/mine", b"", ephemeral=True)])
+        inner = store._shared.database
+        inner._connection = _FailingConnection(inner._connection, sqlite3.SQLITE_FULL)  # type: ignore[assignment]
+        await store.close()
+        async with opened(tmp_path) as reopened:
+            assert await reopened.children("/") == []
+
+    asyncio.run(run())
+
+
+def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match=r"missing/metadata\.db"):
+        asyncio.run(open_store(tmp_path / "missing"))
+    (tmp_path / FILE).mkdir()
+    with pytest.raises(StorageError, match=r"metadata\.db cannot be"):
+        asyncio.run(open_store(tmp_path))
+
+
 def test_a_second_opening_is_refused_while_the_first_lives(tmp_path: Path) -> None:
     async def run() -> None:
         async with opened(tmp_path):
