@@ -162,7 +162,7 @@ _CONNECTIONS: Final = (
     Setting(
         "connections.max.inflight.requests",
         Kind.INT,
-        100,
+        5000,
         "How many requests of one connection may be unanswered before reading from it pauses.",
         minimum=1,
         kafka=False,

@@ -137,6 +137,11 @@ class Partition:
         """Bring what is in the page cache to the disk, off the loop."""
         self._flushing.start()
 
+    @property
+    def awaits_background_flush(self) -> bool:
+        """Dirty, and not on a topic whose own settings say when it becomes durable."""
+        return not self.config.durability_fsync and self.log.unflushed_messages > 0
+
     async def flush_and_wait(self) -> None:
         """As `flush`, and return when what was there is durable."""
         self._flushing.start()

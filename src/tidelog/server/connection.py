@@ -27,6 +27,8 @@ _log = logging.getLogger(__name__)
 
 # Above this the transport asks us to stop; uvloop then tries to send at once instead of queueing.
 _WRITE_HIGH_WATER_BYTES = 64 * 1024
+# How long one frame may keep others waiting for memory.
+_LANE_SECONDS_MAX = 5.0
 
 
 class Exchange:
@@ -55,7 +57,7 @@ class Connection(asyncio.BufferedProtocol):
         self._draining = False
         self.principal = Principal("User:ANONYMOUS", listener.is_inter_broker)
         self.opened_at = self.last_active_at = self._loop.time()
-        self.frame_started_at = 0.0
+        self._lane_since = 0.0
         self.peer = self.local_host = "?"
         self.local_port = 0
         self.bytes_received = 0
@@ -84,6 +86,9 @@ class Connection(asyncio.BufferedProtocol):
             if exchange.future is not None and not exchange.future.done():
                 exchange.future.cancel()
         self._exchanges.clear()
+        # Connection, outbox and transport know each other: the memory must not wait for the
+        # collector of such cycles.
+        self._buffer.drop()
         self.listener.forget(self)
 
     def get_buffer(self, size_hint: int) -> memoryview:
@@ -117,9 +122,11 @@ class Connection(asyncio.BufferedProtocol):
         """True where part of a frame has come in and the rest is awaited."""
         return not self._exchanges and self._buffer.unread_bytes > 0
 
-    @property
-    def holds_memory_lane(self) -> bool:
-        return self._services.memory.holds_lane(self)
+    def delays_others(self, now: float) -> bool:
+        """True where others have waited long enough for the memory that our frame uses up."""
+        if not self._services.memory.holds_lane(self):
+            return False
+        return now - self._lane_since > _LANE_SECONDS_MAX
 
     def memory_granted(self) -> None:
         self._awaiting_memory = False
@@ -184,7 +191,6 @@ class Connection(asyncio.BufferedProtocol):
     def _start(self, frame: memoryview) -> None:
         exchange = Exchange()
         self._exchanges.append(exchange)
-        self.frame_started_at = 0.0
         self._take(exchange, self._services.dispatcher.start(frame, self))
 
     def _take(self, exchange: Exchange, result: Result) -> None:
@@ -228,15 +234,15 @@ class Connection(asyncio.BufferedProtocol):
                 self._give_memory_back()
             self._resume_reading()
             return
-        if self.frame_started_at == 0.0:
-            self.frame_started_at = self.last_active_at
-        if memory.reserve(self, wanted - self._buffer.capacity):
+        if memory.reserve(self, wanted - self._buffer.capacity, self._buffer.frame_bytes):
             self._grow()
         else:
             self._awaiting_memory = True
             self._pause_reading()
 
     def _grow(self) -> None:
+        if self._services.memory.holds_lane(self):
+            self._lane_since = self._lane_since or self._loop.time()
         self._buffer.resize(self._buffer.wanted_capacity() or self._buffer.capacity)
         self._resume_reading()
 
@@ -245,6 +251,7 @@ class Connection(asyncio.BufferedProtocol):
         before = self._buffer.capacity
         if before > INITIAL_BYTES > self._buffer.unread_bytes:
             self._buffer.resize(INITIAL_BYTES)
+            self._lane_since = 0.0
             self._services.memory.release(self, before - INITIAL_BYTES)
 
     def _pause_reading(self) -> None:

@@ -73,7 +73,7 @@ def _section(module: str) -> str:
     _, _, body = text.partition("\n\n")
     if not body.strip():
         raise ValueError(f"{module} does not describe what it serves")
-    marked = _LABEL.sub(lambda match: f"\n**{match[1]}.** ", body.strip())
+    marked = _LABEL.sub(lambda match: f"\n**{match[1]}:** ", body.strip())
     return marked.strip() + "\n"
 
 

@@ -130,7 +130,7 @@ class Housekeeping:
 
     async def _flush(self) -> None:
         """Bring what is dirty to the disk, the oldest first, one partition at a time."""
-        dirty = [each for each in self._services.replicas if each.log.unflushed_messages]
+        dirty = [each for each in self._services.replicas if each.awaits_background_flush]
         dirty.sort(key=lambda partition: partition.log.last_flush_ms)
         for partition in dirty:
             await partition.flush_and_wait()

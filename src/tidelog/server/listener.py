@@ -108,12 +108,8 @@ class Listener:
                     connection.close(f"no byte within {limits.first_byte_ms_max} ms")
             elif connection.is_receiving_frame and quiet_ms > limits.frame_ms_max:
                 connection.close(f"frame unfinished for {limits.frame_ms_max} ms")
-            elif (
-                connection.holds_memory_lane
-                and connection.frame_started_at
-                and ((now - connection.frame_started_at) * 1000 > limits.frame_ms_max)
-            ):
-                connection.close(f"frame too slow for {limits.frame_ms_max} ms under pressure")
+            elif connection.delays_others(now):
+                connection.close("its frame keeps others waiting for memory")
             elif quiet_ms > limits.idle_ms_max:
                 connection.close(f"idle for {limits.idle_ms_max} ms")
             elif quiet_ms > 1000:

@@ -82,9 +82,19 @@ class ReceiveBuffer:
         """
         if not self.is_full or self._end - self._start < 4:
             return 0
-        (length,) = _read_length(self.view, self._start)
+        length = self.frame_bytes
         step = max(len(self.view) * _GROWTH_FACTOR, _GROWTH_BYTES_MIN)
-        return min(4 + int(length), step)
+        return min(4 + length, step)
+
+    @property
+    def frame_bytes(self) -> int:
+        """The announced length of the frame that is being received; it was checked before."""
+        (length,) = _read_length(self.view, self._start)
+        return int(length)
+
+    def drop(self) -> None:
+        """Let go of the memory: nothing is received any more."""
+        self.view = memoryview(b"")
 
     def resize(self, capacity: int) -> None:
         """Move what is held into a buffer of another size, never below what is held.

@@ -3,12 +3,15 @@
 Receive buffers grow as bytes arrive, and every growth is asked for here. When the pool is spent a
 connection waits, unread, until others have finished. So that half-received frames can never block
 one another for ever, the size of one largest frame is kept apart as a lane: one waiting connection
-at a time may use it to finish its frame. Memory held is therefore at most the configured pool.
+at a time may use it to finish its frame. Those that wait are served by the size of their frame, the
+smallest first: whoever announces 100 MiB does not hold up whoever sends one. Memory held is
+therefore at most the configured pool.
 """
 
 from __future__ import annotations
 
-from collections import deque
+import heapq
+from itertools import count
 from typing import Protocol
 
 
@@ -27,7 +30,10 @@ class RequestMemory:
         self._free = max(0, limit_bytes - frame_bytes_max)
         self._reserved: dict[Holder, int] = {}
         self._lane: Holder | None = None
-        self._waiting: deque[tuple[Holder, int]] = deque()
+        # (frame size, age, who, growth); whoever is not in `_waiting` any more has gone.
+        self._queue: list[tuple[int, int, Holder, int]] = []
+        self._waiting: set[Holder] = set()
+        self._ages = count()
 
     @property
     def reserved_bytes(self) -> int:
@@ -35,17 +41,20 @@ class RequestMemory:
 
     @property
     def under_pressure(self) -> bool:
-        """True while somebody waits: buffers should be given back rather than kept for reuse."""
+        """True while the pool is spent: buffers should be given back rather than kept for reuse."""
         return self._lane is not None
 
     def holds_lane(self, holder: Holder) -> bool:
         return self._lane is holder
 
-    def reserve(self, holder: Holder, size_bytes: int) -> bool:
-        """True where `holder` may grow by `size_bytes` now; else it is called back in turn."""
-        if self._grant(holder, size_bytes):
+    def reserve(self, holder: Holder, growth_bytes: int, frame_bytes: int) -> bool:
+        """True where `holder` may grow now to receive its frame; else it is called back in turn."""
+        if self._lane is holder:
             return True
-        self._waiting.append((holder, size_bytes))
+        if not self._waiting and self._grant(holder, growth_bytes):
+            return True
+        self._waiting.add(holder)
+        heapq.heappush(self._queue, (frame_bytes, next(self._ages), holder, growth_bytes))
         return False
 
     def release(self, holder: Holder, size_bytes: int) -> None:
@@ -63,15 +72,13 @@ class RequestMemory:
 
     def forget(self, holder: Holder) -> None:
         """The connection is gone."""
-        self._waiting = deque(entry for entry in self._waiting if entry[0] is not holder)
+        self._waiting.discard(holder)
         self.release(holder, self._reserved.get(holder, 0))
 
-    def _grant(self, holder: Holder, size_bytes: int) -> bool:
-        if self._lane is holder:
-            return True
-        if not self._waiting and size_bytes <= self._free:
-            self._free -= size_bytes
-            self._reserved[holder] = self._reserved.get(holder, 0) + size_bytes
+    def _grant(self, holder: Holder, growth_bytes: int) -> bool:
+        if growth_bytes <= self._free:
+            self._free -= growth_bytes
+            self._reserved[holder] = self._reserved.get(holder, 0) + growth_bytes
             return True
         if self._lane is None:
             self._lane = holder
@@ -79,14 +86,14 @@ class RequestMemory:
         return False
 
     def _serve_waiting(self) -> None:
-        while self._waiting:
-            holder, size_bytes = self._waiting[0]
-            if size_bytes <= self._free:
-                self._free -= size_bytes
-                self._reserved[holder] = self._reserved.get(holder, 0) + size_bytes
-            elif self._lane is None:
-                self._lane = holder
+        queue = self._queue
+        while queue:
+            _, _, holder, growth_bytes = queue[0]
+            if holder in self._waiting:
+                if not self._grant(holder, growth_bytes):
+                    return
+                self._waiting.discard(holder)
+                heapq.heappop(queue)
+                holder.memory_granted()
             else:
-                return
-            self._waiting.popleft()
-            holder.memory_granted()
+                heapq.heappop(queue)

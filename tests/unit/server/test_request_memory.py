@@ -16,10 +16,10 @@ class Holder:
 def test_memory_is_granted_while_there_is_some_and_queued_for_in_turn_after() -> None:
     memory = RequestMemory(limit_bytes=300, frame_bytes_max=100)
     first, lane, second, third = Holder(), Holder(), Holder(), Holder()
-    assert memory.reserve(first, 200)
-    assert memory.reserve(lane, 50), "the lane lets one frame finish when the pool is spent"
-    assert not memory.reserve(second, 150)
-    assert not memory.reserve(third, 50)
+    assert memory.reserve(first, 200, 100)
+    assert memory.reserve(lane, 50, 100), "the lane lets one frame finish when the pool is spent"
+    assert not memory.reserve(second, 150, 100)
+    assert not memory.reserve(third, 50, 100)
     memory.release(first, 200)
     assert (second.granted, third.granted) == (1, 1)
     assert memory.reserved_bytes == 200
@@ -28,26 +28,38 @@ def test_memory_is_granted_while_there_is_some_and_queued_for_in_turn_after() ->
 def test_the_lane_passes_on_to_the_next_in_turn() -> None:
     memory = RequestMemory(limit_bytes=200, frame_bytes_max=100)
     full, lane, waiting, later = Holder(), Holder(), Holder(), Holder()
-    assert memory.reserve(full, 100)
-    assert memory.reserve(lane, 80)
-    assert memory.reserve(lane, 20), "whoever has the lane goes on growing in it"
-    assert not memory.reserve(waiting, 80)
-    assert not memory.reserve(later, 80)
+    assert memory.reserve(full, 100, 100)
+    assert memory.reserve(lane, 80, 100)
+    assert memory.reserve(lane, 20, 100), "whoever has the lane goes on growing in it"
+    assert not memory.reserve(waiting, 80, 100)
+    assert not memory.reserve(later, 80, 100)
     memory.release(lane, 100)
     assert memory.holds_lane(waiting)
     assert (waiting.granted, later.granted) == (1, 0)
 
 
+def test_the_smallest_frame_is_served_first() -> None:
+    memory = RequestMemory(limit_bytes=200, frame_bytes_max=100)
+    full, lane, large, small = Holder(), Holder(), Holder(), Holder()
+    assert memory.reserve(full, 100, 100)
+    assert memory.reserve(lane, 80, 100)
+    assert not memory.reserve(large, 80, 100)
+    assert not memory.reserve(small, 80, 90)
+    memory.release(lane, 0)
+    assert memory.holds_lane(small)
+    assert (large.granted, small.granted) == (0, 1)
+
+
 def test_a_connection_that_goes_away_gives_everything_back() -> None:
     memory = RequestMemory(limit_bytes=200, frame_bytes_max=100)
     gone, lane, waiting = Holder(), Holder(), Holder()
-    assert memory.reserve(gone, 100)
-    assert memory.reserve(lane, 10)
-    assert not memory.reserve(waiting, 90)
+    assert memory.reserve(gone, 100, 100)
+    assert memory.reserve(lane, 10, 100)
+    assert not memory.reserve(waiting, 90, 100)
     memory.forget(waiting)
     memory.forget(gone)
     memory.forget(lane)
     assert waiting.granted == 0
     assert memory.reserved_bytes == 0
     assert not memory.under_pressure
-    assert memory.reserve(waiting, 100)
+    assert memory.reserve(waiting, 100, 100)
