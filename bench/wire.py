@@ -54,8 +54,8 @@ def record_batch(values: Sequence[bytes], timestamp_ms: int = 1_700_000_000_000)
 
 
 def batch_of_size(size_bytes: int, record_bytes: int) -> tuple[bytes, int]:
-    """A batch of about `size_bytes` with records of `record_bytes`, and how many there are."""
-    count = max(1, size_bytes // (record_bytes + 8))
+    """A batch of at most `size_bytes` with records of `record_bytes`, and how many there are."""
+    count = max(1, (size_bytes - 61) // (record_bytes + 11))
     return record_batch([os.urandom(record_bytes) for _ in range(count)]), count
 
 

@@ -1,0 +1,107 @@
+"""What the benchmark says of its rounds: figures, floors, the page."""
+
+from typing import Any
+
+import pytest
+
+from bench.figures import figures, floors
+from bench.measure import percentile, spread
+from bench.profile import summed_up
+from bench.report import page
+
+
+def a_round(records: int, elapsed_s: float, cpu_s: float) -> dict[str, Any]:
+    size_bytes = records * 1_000
+    times = {"elapsed_s": elapsed_s, "cpu_user_s": cpu_s / 2, "cpu_system_s": cpu_s / 2}
+    return {"records": records, "bytes": size_bytes, **times}
+
+
+def results(*rows: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "taken": "2026-01-01 00:00 UTC",
+        "rounds": 3,
+        "seconds": 60.0,
+        "machine": {"processor": "a machine"},
+        "quiet": {"others_cores": 0.1, "load_average": 0.2},
+        "peers": {"kafka": "4.3.0", "tidelog": "0.1"},
+        "not_run": ["the bare loop: no compiler"],
+        "profiles": {"a load": [(0.5, "write (libc.so.6)")]},
+        "rows": list(rows),
+    }
+
+
+def row(kind: str, **rounds: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"key": kind, "title": f"a {kind} row", "kind": kind, "rounds": rounds}
+
+
+def test_figures_are_medians_with_their_spread() -> None:
+    found = figures([a_round(1_000, seconds, 0.5) for seconds in (1.0, 4.0, 2.0)])
+    rate = found["records_per_s"]
+    assert (rate.median, rate.low, rate.high, rate.rounds) == (500, 250, 1_000, 3)
+    assert found["cpu_s_per_gb"].median == pytest.approx(500)
+    assert "p50_ms" not in found
+
+
+def test_a_throughput_row_has_a_floor_for_the_rate_and_one_for_processor_time() -> None:
+    kafka, ours = [a_round(1_000, 1.0, 2.0)], [a_round(850, 1.0, 1.0)]
+    rate, cpu = floors(results(row("throughput", kafka=kafka, tidelog=ours)))
+    assert not rate.met
+    assert rate.bound == pytest.approx(900)
+    assert rate.short_by == pytest.approx(50 / 900)
+    assert cpu.met
+
+
+def test_a_figure_above_its_upper_bound_is_short_by_the_excess() -> None:
+    rounds = [{"elapsed_s": 0.45, "resident_mb": 50.0}]
+    start, memory = floors(results(row("start", tidelog=rounds)))
+    assert not start.met
+    assert start.short_by == pytest.approx(0.5)
+    assert memory.met
+
+
+def test_without_kafka_only_absolute_floors_are_judged() -> None:
+    alone = row("throughput", tidelog=[a_round(1_000, 1.0, 1.0)])
+    assert list(floors(results(alone))) == []
+
+
+def test_the_limit_is_held_against_the_bare_loop() -> None:
+    sides = {name: [a_round(count, 1.0, 1.0)] for name, count in (("tidelog", 60), ("bare", 100))}
+    (share,) = floors(results(row("limit", **sides)))
+    assert share.tidelog == pytest.approx(0.6)
+    assert not share.met
+
+
+def test_the_page_names_machine_versions_floors_and_what_was_not_run() -> None:
+    kafka, ours = [a_round(1_000, 1.0, 2.0)], [a_round(850, 1.0, 1.0)]
+    text = page(results(row("throughput", kafka=kafka, tidelog=ours)), "plot.svg")
+    for part in (
+        "Apache Kafka 4.3.0",
+        "1 of 2 floors are met",
+        "**short by 6%**",
+        "a machine",
+        "no compiler",
+        "50.0%  write (libc.so.6)",
+        "(plot.svg)",
+    ):
+        assert part in text
+
+
+def test_percentile_is_a_value_that_was_measured() -> None:
+    values = [float(number) for number in range(1, 101)]
+    assert percentile(values, 0.5) == 51
+    assert percentile(values, 0.99) == 100
+    assert percentile([7.0], 0.99) == 7
+
+
+def test_spread_of_one_round_is_that_round() -> None:
+    assert (spread([2.5]).low, spread([2.5]).high) == (2.5, 2.5)
+
+
+def test_a_profile_sums_own_time_by_function_and_leaves_out_waiting_threads() -> None:
+    stacks = [
+        "main (a.py:1);work (b.py:10) 3",
+        "main (a.py:2);work (b.py:12) 5",
+        "main (a.py:3) 2",
+        "thread (t.py:1);_queue_SimpleQueue_get (_queuemodule.c:1) 90",
+    ]
+    assert summed_up(stacks) == [(0.8, "work (b.py)"), (0.2, "main (a.py)")]
