@@ -160,13 +160,20 @@ class Life:
 
     def truncate(self) -> None:
         assert self.data_dir is not None
-        end = self.log.log_end_offset
+        end = self.log.log_end_offset - 2
+        cut = [data for data in self.sent if _end(data) > end]
+        before = self.sent
+        self.sent = [data for data in self.sent if _end(data) <= end]
+        self.flushed = min(self.flushed, end)
+        # Until a truncation has succeeded, what it cuts may be there or not.
+        self.unsure += cut
         try:
-            self.data_dir.truncate(PARTITION, end - 2)
-        finally:
-            if not self.world.disk.down:
-                self.sent = [data for data in self.sent if _end(data) <= self.log.log_end_offset]
-                self.flushed = min(self.flushed, self.log.log_end_offset)
+            self.data_dir.truncate(PARTITION, end)
+        except SURVIVED:
+            if not self.log.offline:
+                self.sent = [data for data in before if _end(data) <= self.log.log_end_offset]
+            raise
+        self.unsure = self.unsure[: len(self.unsure) - len(cut)]
 
     def advance(self) -> None:
         self.log.advance_log_start(6)

@@ -149,9 +149,9 @@ class LogUpkeep(LogReader):
         self._flush.directory_changed(self.directory)
         self._add_segment(segment)
         if not active.size_bytes:
+            self._retire(active)
             self.segments.remove(active)
             self.bases.remove(active.base_offset)
-            self._retire(active)
 
     def _add_segment(self, segment: Segment) -> None:
         self.segments.append(segment)
@@ -303,28 +303,28 @@ class LogUpkeep(LogReader):
             return
         if count == len(self.segments):
             self._roll(self.log_end_offset)
-        removed = self.segments[:count]
-        del self.segments[:count]
-        del self.bases[:count]
-        self.advance_log_start(self.bases[0])
         logger.info(
             "deleting segments partition=%s count=%d reason=%s log_start_offset=%d",
             self.topic_partition,
             count,
             reason,
-            self.log_start_offset,
+            self.bases[count],
         )
-        for segment in removed:
-            self._retire(segment)
+        for _ in range(count):
+            self.advance_log_start(self.bases[1])
+            self._retire(self.segments[0])
+            del self.segments[0]
+            del self.bases[0]
         self._drop_snapshots(lambda offset: offset < self.bases[0])
 
     def _retire(self, segment: Segment) -> None:
-        self._flush.forget(segment)
+        """Rename a segment's files, to be unlinked later; take it off the list after this."""
         delay_s = self.config.file_delete_delay_ms / 1000
         try:
             segment.retire(lambda unlink: self._context.run_later(delay_s, unlink))
         except OSError as error:
-            self._fail(error)
+            self._refuse_or_fail(error)
+        self._flush.forget(segment)
         self._flush.directory_changed(self.directory)
 
     def _drop_snapshots(self, unwanted: Callable[[int], bool]) -> None:
@@ -344,7 +344,8 @@ class LogUpkeep(LogReader):
             self.truncate_fully_and_start_at(offset)
             return
         while len(self.segments) > 1 and self.bases[-1] > offset:
-            self._retire(self.segments.pop())
+            self._retire(self.segments[-1])
+            self.segments.pop()
             self.bases.pop()
         active = self.segments[-1]
         try:
@@ -362,13 +363,21 @@ class LogUpkeep(LogReader):
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drop everything; the log is empty and begins at `offset`."""
-        while self.segments:
-            self._retire(self.segments.pop())
+        while len(self.segments) > 1:
+            self._retire(self.segments[-1])
+            self.segments.pop()
             self.bases.pop()
+        last = self.segments[0]
         try:
-            self._add_segment(create_segment(self._context, self.directory, offset))
+            last.truncate_to(0, last.base_offset)
+            if last.base_offset != offset:
+                self._add_segment(create_segment(self._context, self.directory, offset))
+                self._retire(last)
+                del self.segments[0]
+                del self.bases[0]
         except OSError as error:
-            self._fail(error)
+            self._refuse_or_fail(error)
+        self._flush.wrote(self.segments[0])
         self.log_start_offset = offset
         self._after_truncation(offset)
 

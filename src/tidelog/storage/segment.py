@@ -336,8 +336,13 @@ class Segment:
         return [self.log_file.path, self.offsets.path, self.times.path, self.aborted.path]
 
     def retire(self, schedule: Callable[[Callable[[], None]], None]) -> None:
-        """Give the files their `.deleted` names; have them unlinked when no reader is left."""
-        for file in (self.log_file, self.offsets, self.times, self.aborted):
+        """Give the files their `.deleted` names; have them unlinked when no reader is left.
+
+        The log's own file is the last: until then the segment is whole, and can be tried again.
+        """
+        for file in (self.aborted, self.times, self.offsets, self.log_file):
+            if file.path.endswith(DELETED_SUFFIX):
+                continue
             target = file.path + DELETED_SUFFIX
             try:
                 self.disk.rename(file.path, target)
