@@ -56,9 +56,7 @@ class BrokerProcess:
         for name, value in self._settings.items():
             command += ["--set", f"{name}={value}"]
         with self.log_path.open("ab") as log:
-            self._process = subprocess.Popen(
-                command, stdout=log, stderr=log, env=self._environment
-            )
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, env=self._environment)
         deadline = time.monotonic() + START_SECONDS_MAX
         while True:
             if self._process.poll() is not None:

@@ -27,7 +27,9 @@ from tidelog.protocol.messages.produce import (
 
 
 def batch(values: Sequence[bytes | None], codec: Codec = Codec.NONE, **header: Any) -> bytes:
-    records = [Record(offset, 1_700_000_000_000, None, value, []) for offset, value in enumerate(values)]
+    records = [
+        Record(offset, 1_700_000_000_000, None, value, []) for offset, value in enumerate(values)
+    ]
     return bytes(encode_batch(records, codec=codec, **header))
 
 

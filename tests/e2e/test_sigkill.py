@@ -208,5 +208,3 @@ def test_a_clean_stop_answers_what_was_asked_and_leaves_the_marker(tmp_path: Pat
         assert broker.terminate() == 0
     assert (broker.data_dir / ".kafka_cleanshutdown").exists()
     assert not (broker.data_dir / ".kafka_cleanshutdown").is_dir()
-
-

@@ -8,6 +8,7 @@ is why a caller must sync a file *and*, after create, rename or unlink, its dire
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from collections.abc import Sequence
@@ -71,6 +72,10 @@ class Disk(Protocol):
 
     def free_bytes(self, path: str) -> int: ...
 
+    def total_bytes(self, path: str) -> int:
+        """The size of the file system."""
+        ...
+
     def lock(self, path: str) -> int:
         """Create and lock a file for this process; BlockingIOError where another holds it."""
         ...
@@ -98,7 +103,13 @@ class SystemDisk:
         return os.fstat(fd).st_size
 
     def pread_cached_into(self, fd: int, buffer: memoryview, position: int) -> int:
-        return os.preadv(fd, [buffer], position, _CACHED_ONLY)
+        try:
+            return os.preadv(fd, [buffer], position, _CACHED_ONLY)
+        except OSError as error:
+            if error.errno != errno.EOPNOTSUPP:
+                raise
+            # This file system cannot tell (tmpfs, some network ones): have it read on a thread.
+            raise BlockingIOError(errno.EAGAIN, "the page cache cannot be asked") from error
 
     def pwritev(self, fd: int, parts: Sequence[Buffer], position: int) -> int:
         return os.pwritev(fd, parts, position)
@@ -122,6 +133,10 @@ class SystemDisk:
     def free_bytes(self, path: str) -> int:
         stat = os.statvfs(path)
         return stat.f_bavail * stat.f_frsize
+
+    def total_bytes(self, path: str) -> int:
+        stat = os.statvfs(path)
+        return stat.f_blocks * stat.f_frsize
 
     def lock(self, path: str) -> int:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -131,7 +131,11 @@ class Broker:
         data_dir = DataDir.open(directory, context)
         try:
             store = await EmbeddedStore.open(
-                os.path.join(directory, METADATA_FILE), host.disk, ThreadOffload("store", 1)
+                os.path.join(directory, METADATA_FILE),
+                host.disk,
+                ThreadOffload("store", 1),
+                # A directory that belongs to a cluster has lost its metadata, not never had any.
+                create=data_dir.identity is None,
             )
         except BaseException:
             data_dir.close()
@@ -329,12 +333,13 @@ def _controller_rules(config: BrokerConfig, host: Host) -> ControllerRules:
         validate_broker_overrides(configs, per_broker=True)
         config.with_dynamic(configs, {})
 
-    def validate_topic(configs: Mapping[str, str]) -> None:
-        validate_topic_overrides(configs)
+    def validate_every_broker(configs: Mapping[str, str]) -> None:
+        validate_broker_overrides(configs, per_broker=False)
+        config.with_dynamic({}, configs)
 
     return ControllerRules(
         host.random,
-        ConfigRules(validate_topic, validate_broker, list_default),
+        ConfigRules(validate_topic_overrides, validate_broker, list_default, validate_every_broker),
         default_partitions=config.get_int("num.partitions"),
         default_replication_factor=config.get_int("default.replication.factor"),
     )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -26,7 +25,7 @@ _log = logging.getLogger(__name__)
 _HEARTBEAT_SECONDS = 0.05
 _SWEEP_SECONDS = 1.0
 _DISK_CHECK_SECONDS = 1.0
-# While writes are refused the disk is looked at more often, to resume soon after space returns.
+# How many partitions are looked at before others get their turn on the loop.
 _RETENTION_SLICE = 256
 
 
@@ -102,7 +101,7 @@ class Housekeeping:
         """Refuse writes below the low-water mark, take them again above it."""
         replicas = self._services.replicas
         free = self._host.disk.free_bytes(self._data_dir.path)
-        low_water = low_water_bytes(self._services, self._data_dir.path)
+        low_water = self._low_water_bytes()
         if free < low_water and replicas.refusing_writes is None:
             _log.warning(
                 "disk low, refusing writes free_bytes=%d disk.min.free.bytes=%d", free, low_water
@@ -115,6 +114,13 @@ class Housekeeping:
         elif free >= low_water and replicas.refusing_writes is not None:
             _log.warning("disk has room again, taking writes free_bytes=%d", free)
             replicas.refusing_writes = None
+
+    def _low_water_bytes(self) -> int:
+        """Free space below which writes are refused: as set, or the lesser of 2 GiB and 5 %."""
+        configured = self._services.config.get_int("disk.min.free.bytes")
+        if configured >= 0:
+            return configured
+        return min(2 * 1024**3, self._host.disk.total_bytes(self._data_dir.path) // 20)
 
     async def _retention(self) -> None:
         now_ms = self._host.clock.wall_ms()
@@ -137,12 +143,3 @@ class Housekeeping:
 
     async def _checkpoint(self) -> None:
         await self._services.replicas.checkpoint()
-
-
-def low_water_bytes(services: Services, path: str) -> int:
-    """Free space below which writes are refused: as set, or the lesser of 2 GiB and 5 %."""
-    configured = services.config.get_int("disk.min.free.bytes")
-    if configured >= 0:
-        return configured
-    stat = os.statvfs(path)
-    return min(2 * 1024**3, stat.f_blocks * stat.f_frsize // 20)

@@ -9,12 +9,16 @@ serves others. One scratch buffer per broker takes the pieces that leave at once
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable
 
+from tidelog.errors import TidelogError
 from tidelog.host.offload import Offload
 from tidelog.protocol.primitives import Part
 from tidelog.storage.slices import FileSlice, Slices
+
+_log = logging.getLogger(__name__)
 
 PIECE_BYTES = 256 * 1024
 
@@ -111,6 +115,12 @@ class Outbox:
         except BlockingIOError:
             self._read_cold(file_slice, length)
             return
+        except (OSError, TidelogError) as error:
+            self._give_up(file_slice, error)
+            return
+        if count == 0:
+            self._give_up(file_slice, EOFError("the segment ended early"))
+            return
         self._transport.write(scratch[:count])
         if self._transport.get_write_buffer_size():
             self._scratch.replace()
@@ -133,8 +143,7 @@ class Outbox:
                 return
             error = read.exception()
             if error is not None or not read.result():
-                # The answer's length is on the wire already: only closing is honest.
-                self._transport.abort()
+                self._give_up(file_slice, error or EOFError("the segment ended early"))
                 return
             self._transport.write(read.result())
             self._piece_written(file_slice, len(read.result()))
@@ -143,3 +152,9 @@ class Outbox:
                 self._on_drained()
 
         future.add_done_callback(done)
+
+    def _give_up(self, file_slice: FileSlice, error: BaseException) -> None:
+        """The answer's length is on the wire already: only closing is honest."""
+        _log.error("read failed segment=%s error=%s", file_slice.segment.log_file.path, error)
+        self.close()
+        self._transport.abort()

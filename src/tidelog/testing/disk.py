@@ -368,6 +368,9 @@ class SimulatedDisk:
             return 1 << 40
         return max(self.capacity_bytes - self.used_bytes(), 0)
 
+    def total_bytes(self, path: str) -> int:
+        return 1 << 40 if self.capacity_bytes is None else self.capacity_bytes
+
     def lock(self, path: str) -> int:
         with self._mutex:
             if path in self._locks:

@@ -1,0 +1,87 @@
+"""A full file system: writes are refused, reads go on, and it recovers by itself."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.broker_process import BrokerProcess
+from tests.e2e.produce_requests import batch, create_topic, fetch, offset_at, produce, values_in
+from tests.e2e.raw_client import RawClient
+
+KAFKA_STORAGE_ERROR = 56
+RESUME_SECONDS_MAX = 10.0
+LATEST = -1
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    mount_point = tmp_path / "disk"
+    mount_point.mkdir()
+    subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(mount_point)], check=True
+    )
+    yield mount_point
+    subprocess.run(["umount", "-l", str(mount_point)], check=True)
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("low_water_bytes", ["-1", "0"], ids=["low water mark", "the very end"])
+def test_a_full_disk_refuses_writes_serves_reads_and_recovers(
+    small_disk: Path, low_water_bytes: str
+) -> None:
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(bytes(16 << 20))
+    settings = {"disk.min.free.bytes": low_water_bytes}
+    broker = BrokerProcess(small_disk / "data", settings)
+    broker.log_path = small_disk.parent / "broker.log"
+    with broker, RawClient(broker.bootstrap_servers) as client:
+        create_topic(client, "t", retention_ms="-1")
+        acknowledged = 0
+        refused = 0
+        while refused < 5:
+            records = batch([f"{acknowledged}".encode() + b"x" * 100_000])
+            answer = client.call("Produce", 9, produce("t", records))
+            answer = answer.responses[0].partition_responses[0]
+            if answer.error_code == 0:
+                assert answer.base_offset == acknowledged
+                acknowledged += 1
+                assert acknowledged < 640, "64 MiB were never full"
+            else:
+                assert answer.error_code == KAFKA_STORAGE_ERROR
+                refused += 1
+        assert acknowledged > 200
+        assert read_numbers(client, acknowledged) == list(range(acknowledged))
+        assert offset_at(client, "t", LATEST) == acknowledged
+
+        ballast.unlink()
+        freed_at = time.monotonic()
+        while True:
+            answer = client.call("Produce", 9, produce("t", batch([f"{acknowledged}x".encode()])))
+            answer = answer.responses[0].partition_responses[0]
+            if answer.error_code == 0:
+                break
+            assert time.monotonic() - freed_at < RESUME_SECONDS_MAX
+            time.sleep(0.05)
+        assert answer.base_offset == acknowledged
+        assert read_numbers(client, acknowledged + 1) == list(range(acknowledged + 1))
+        broker.kill()
+        broker.start()
+        with RawClient(broker.bootstrap_servers) as again:
+            assert read_numbers(again, acknowledged + 1) == list(range(acknowledged + 1))
+
+
+def read_numbers(client: RawClient, count: int) -> list[int]:
+    """The leading number of every record's value."""
+    numbers: list[int] = []
+    while len(numbers) < count:
+        data = client.call("Fetch", 11, fetch("t", len(numbers))).responses[0].partitions[0]
+        assert data.error_code == 0
+        values = values_in(data)
+        assert values
+        numbers += [int((value or b"").partition(b"x")[0]) for value in values]
+    return numbers
