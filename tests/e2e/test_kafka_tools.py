@@ -1,60 +1,45 @@
-"""Our files under Kafka's own tools, and Kafka's files under our log: the on-disk format is one.
+"""Our files under Kafka's own programs: DumpLogSegments, StorageTool, and a whole broker.
 
-Kafka's programs judge what `storage.Log` writes (DumpLogSegments, the checks of the log loader, a
-whole broker that serves our segments), and `storage.Log` reads what an Apache Kafka broker wrote.
+They judge what `storage.Log` and a broker of ours wrote; the other way round is
+`test_kafka_files`.
 """
 
 import re
-import shutil
-from base64 import urlsafe_b64decode
-from collections.abc import Iterator
 from pathlib import Path
-from random import Random
-from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from bench.peers.kafka import ApacheKafka, run_tool
+from bench.peers.tidelog import TidelogBroker
+from tests.e2e.kafka_files import (
+    FIRST_TIMESTAMP,
+    create_topic,
+    dump,
+    log_context,
+    segment_files,
+    topic_id,
+)
 from tidelog import model
 from tidelog.host.clock import SystemClock
-from tidelog.host.disk import SystemDisk
-from tidelog.host.random import SystemRandom
 from tidelog.model import Codec
 from tidelog.protocol.batches import (
     CONTROL_ABORT,
     CONTROL_COMMIT,
     Record,
-    decode_records,
     encode_batch,
     encode_control_batch,
-    iterate_batches,
 )
 from tidelog.storage.admission import AdmissionRules, admit
-from tidelog.storage.file_cache import FileCache
 from tidelog.storage.log import Log, LogConfig, LogContext
 
 pytestmark = pytest.mark.java
 
-FIRST_TIMESTAMP = 1_700_000_000_000
-DUMP = "org.apache.kafka.tools.DumpLogSegments"
-
 
 @pytest.fixture
-def context() -> Iterator[LogContext]:
-    disk = SystemDisk()
-    files = FileCache(disk, 100)
-    yield LogContext(
-        disk=disk,
-        clock=SystemClock(),
-        files=files,
-        random=SystemRandom(),
-        run_later=lambda _seconds, function: function(),
-        on_offline=lambda path, error: pytest.fail(f"{path}: {error}"),
-    )
+def context() -> LogContext:
+    return log_context()
 
 
 class Writer:
@@ -131,28 +116,6 @@ def write_everything(directory: Path, context: LogContext, topic_id: UUID | None
     return writer
 
 
-def dump(*arguments: str, files: list[Path]) -> str:
-    """What DumpLogSegments prints of the files, once it has complained about nothing."""
-    done = run_tool(DUMP, *arguments, "--files", ",".join(str(file) for file in files))
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert complaints(done.stderr) == ""
-    return done.stdout
-
-
-def complaints(stderr: str) -> str:
-    """Kafka 4.3 finds a gap before every segment that does not begin at 0, its own ones too (see
-    the test of that); what else it says is left."""
-    ours = r"Non-consecutive offsets in \S*/(0*(\d+)).log\n  -1 is followed by \2\n"
-    return re.sub(ours, "", stderr)
-
-
-def segment_files(directory: Path, suffix: str) -> list[Path]:
-    return sorted(directory.glob(f"*.{suffix}"))
-
-
-# ---- Kafka reads ours -----------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("codec", list(Codec), ids=lambda codec: codec.name.lower())
 def test_dump_log_segments_reads_every_record_of_ours(
     tmp_path: Path, context: LogContext, codec: Codec
@@ -214,6 +177,36 @@ def test_dump_log_segments_reads_our_producer_snapshots_and_aborted_transactions
     assert re.search(rf"producerId: 4001 firstOffset: {first} lastOffset: {first + 3}", aborted)
 
 
+def test_what_a_whole_broker_of_ours_wrote_stands_under_kafkas_tools(tmp_path: Path) -> None:
+    """Every codec through the broker's front door, then a clean stop."""
+    with TidelogBroker(tmp_path, {"auto.create.topics.enable": "true"}) as broker:
+        for codec in Codec:
+            settings = {"compression.type": codec.name.lower(), "enable.idempotence": True}
+            producer = Producer({"bootstrap.servers": broker.bootstrap_servers, **settings})
+            for number in range(100):
+                producer.produce("orders", b"x" * number)
+            assert producer.flush(30) == 0
+            producer.close()
+    directory = broker.log_dir / "orders-0"
+    properties = tmp_path / "server.properties"
+    properties.write_text(
+        f"process.roles=broker\nnode.id=0\nlog.dirs={broker.log_dir}\n"
+        "controller.quorum.voters=1@127.0.0.1:9093\ncontroller.listener.names=CONTROLLER\n"
+    )
+
+    shown = dump("--deep-iteration", files=segment_files(directory, "log"))
+    producers = dump(files=segment_files(directory, "snapshot")[-1:])
+    storage = run_tool("kafka.tools.StorageTool", "info", "-c", str(properties))
+
+    codecs = re.findall(r"compresscodec: (\w+) crc: \d+ isvalid: true", shown)
+    assert set(codecs) == {codec.name.lower() for codec in Codec}
+    offsets = re.findall(r"^\| offset: (\d+) ", shown, re.MULTILINE)
+    assert offsets == [str(number) for number in range(100 * len(Codec))]
+    assert len(re.findall(r"producerId: \d+ producerEpoch: 0 ", producers)) == len(Codec)
+    assert storage.returncode == 0, storage.stdout + storage.stderr
+    assert "Found metadata: {cluster.id=" in storage.stdout
+
+
 def test_a_data_directory_of_ours_is_served_by_apache_kafka(
     tmp_path: Path, context: LogContext
 ) -> None:
@@ -250,12 +243,6 @@ def remove_segments(directory: Path) -> None:
             file.unlink()
 
 
-def topic_id(directory: Path) -> UUID:
-    match = re.search(r"topic_id: (\S+)", (directory / "partition.metadata").read_text())
-    assert match is not None
-    return UUID(bytes=urlsafe_b64decode(match[1] + "=="))
-
-
 def committed_only(records: list[Record]) -> list[Record]:
     """Without the aborted transaction, which `write_everything` puts before its last record."""
     return records[:-4] + records[-1:]
@@ -266,11 +253,6 @@ def problems(kafka: ApacheKafka, partition: str) -> list[str]:
     words = re.compile(r"corrupt|WARN|ERROR", re.IGNORECASE)
     lines = kafka.output.read_text().splitlines()
     return [line for line in lines if partition in line and words.search(line)]
-
-
-def create_topic(kafka: ApacheKafka, name: str, config: dict[str, str]) -> None:
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    admin.create_topics([NewTopic(name, 1, 1, config=config)])[name].result(30)
 
 
 def produce_one(kafka: ApacheKafka, topic: str) -> int:
@@ -323,141 +305,3 @@ def assert_records(messages: list[Message], expected: list[Record]) -> None:
         assert message.value() == record.value
         assert message.timestamp()[1] == record.timestamp
         assert (message.headers() or []) == record.headers
-
-
-# ---- we read Kafka's ------------------------------------------------------------------------
-
-SEGMENT_BYTES = 1_048_576  # the least that Kafka 4 accepts
-
-
-@pytest.fixture(scope="module")
-def kafka_made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A log directory that an Apache Kafka broker wrote and closed: a topic per codec, compressed
-    by the broker itself, and one with transactions."""
-    kafka = ApacheKafka(tmp_path_factory.mktemp("fixture") / "kafka")
-    with kafka:
-        producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "linger.ms": 50})
-        for codec in Codec:
-            name = codec.name.lower()
-            compression = "uncompressed" if codec is Codec.NONE else name
-            settings = {"compression.type": compression, "segment.bytes": str(SEGMENT_BYTES)}
-            create_topic(kafka, name, settings)
-            for number in range(KAFKA_RECORDS):
-                producer.produce(name, **kafka_record(number), partition=0)
-                producer.poll(0)
-        assert producer.flush(60) == 0
-        producer.close()
-        create_topic(kafka, "transactions", {})
-        for commit in (True, False):
-            transaction(kafka, commit)
-    return kafka.log_dir
-
-
-KAFKA_RECORDS = 3_000
-
-
-def kafka_record(number: int) -> dict[str, Any]:
-    """Values that no codec makes much smaller, so that there is more than one segment."""
-    return {
-        "key": f"key-{number}".encode() if number % 3 else None,
-        "value": Random(number).randbytes(500) if number % 7 else None,
-        "headers": [("colour", b"blue"), ("empty", None)] if number % 5 == 0 else [],
-        "timestamp": FIRST_TIMESTAMP + number,
-    }
-
-
-def transaction(kafka: ApacheKafka, commit: bool) -> None:
-    producer = Producer(
-        {"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": f"writer-{commit}"}
-    )
-    producer.init_transactions(30)
-    producer.begin_transaction()
-    for number in range(3):
-        producer.produce("transactions", f"{commit}-{number}".encode(), partition=0)
-    if commit:
-        producer.commit_transaction(30)
-    else:
-        assert producer.flush(30) == 0
-        producer.abort_transaction(30)
-    producer.close()
-
-
-def open_copy(kafka_made: Path, topic: str, to: Path, context: LogContext, *, clean: bool) -> Log:
-    directory = to / f"{topic}-0"
-    shutil.copytree(kafka_made / f"{topic}-0", directory)
-    partition, settings = model.TopicPartition(topic, 0), LogConfig(segment_bytes=SEGMENT_BYTES)
-    return Log.open(str(directory), partition, topic_id(directory), settings, context, clean=clean)
-
-
-def read_all(log: Log) -> list[Record]:
-    slices = log.read(log.log_start_offset, 1 << 30, log.end_position)
-    data = slices.read_all()
-    slices.release()
-    return [
-        record for position, _ in iterate_batches(data) for record in decode_records(data, position)
-    ]
-
-
-@pytest.mark.parametrize("clean", [True, False], ids=["clean", "recovered"])
-@pytest.mark.parametrize("codec", list(Codec), ids=lambda codec: codec.name.lower())
-def test_our_log_reads_every_record_of_kafkas(
-    kafka_made: Path, tmp_path: Path, context: LogContext, codec: Codec, clean: bool
-) -> None:
-    source = kafka_made / f"{codec.name.lower()}-0"
-    before = {file.name: file.read_bytes() for file in source.glob("*.log")}
-    assert len(before) > 1, "the log must have rolled for this to say much"
-
-    log = open_copy(kafka_made, codec.name.lower(), tmp_path, context, clean=clean)
-    records = read_all(log)
-    found = log.offset_for_timestamp(FIRST_TIMESTAMP + 1_234)
-    log.close()
-
-    assert [record.offset for record in records] == list(range(KAFKA_RECORDS))
-    for number, record in enumerate(records):
-        expected = kafka_record(number)
-        assert (record.key, record.value) == (expected["key"], expected["value"])
-        assert (record.headers, record.timestamp) == (expected["headers"], expected["timestamp"])
-    assert found is not None and found[:2] == (1_234, FIRST_TIMESTAMP + 1_234)
-    after = {file.name: file.read_bytes() for file in (tmp_path / source.name).glob("*.log")}
-    assert after == before, "opening must not change a byte of sound segments"
-
-
-@pytest.mark.parametrize("codec", list(Codec), ids=lambda codec: codec.name.lower())
-def test_kafka_stored_the_codec_of_the_topic(
-    kafka_made: Path, tmp_path: Path, context: LogContext, codec: Codec
-) -> None:
-    """Keeps the fixture honest: each codec is really there to be read."""
-    log = open_copy(kafka_made, codec.name.lower(), tmp_path, context, clean=True)
-    slices = log.read(0, 1 << 30, log.end_position)
-    codecs = {header.codec for _, header in iterate_batches(slices.read_all())}
-    slices.release()
-    log.close()
-    assert codecs == {codec}
-
-
-@pytest.mark.parametrize("clean", [True, False], ids=["clean", "recovered"])
-def test_our_log_knows_the_transactions_of_kafkas(
-    kafka_made: Path, tmp_path: Path, context: LogContext, clean: bool
-) -> None:
-    log = open_copy(kafka_made, "transactions", tmp_path, context, clean=clean)
-    values = [record.value for record in read_all(log) if record.value and b"-" in record.value]
-    aborted = log.aborted_transactions(0, log.log_end_offset)
-    log.high_watermark_moved(log.log_end_offset)
-    unstable = log.first_unstable_offset
-    log.close()
-
-    assert values == [
-        f"{commit}-{number}".encode() for commit in (True, False) for number in range(3)
-    ]
-    assert [first for _, first in aborted] == [4]
-    assert unstable is None
-
-
-def test_dump_log_segments_finds_a_gap_before_later_segments_of_kafkas_own(
-    kafka_made: Path,
-) -> None:
-    """The one complaint that `complaints` leaves out is no fault of ours."""
-    later = segment_files(kafka_made / "none-0", "log")[-1]
-    done = run_tool(DUMP, "--deep-iteration", "--files", str(later))
-    assert "Non-consecutive offsets" in done.stderr
-    assert complaints(done.stderr) == ""
