@@ -211,6 +211,15 @@ cdef Py_ssize_t _put_column(
 
 cdef bint _timestamp_delta_fits(long long timestamp, long long base_timestamp) noexcept
 
+@cython.locals(total=cython.longlong)
+cdef long long _body_bytes(
+    unsigned long long timestamp_bits,
+    long long record,
+    long long key_length,
+    long long value_length,
+    long long header_count,
+) noexcept
+
 @cython.locals(
     has_headers=cython.bint,
     key_offsets="const int[::1]",
@@ -226,7 +235,6 @@ cdef bint _timestamp_delta_fits(long long timestamp, long long base_timestamp) n
     item_offsets="const int[::1]",
     item_data="const unsigned char[::1]",
     item_validity="const unsigned char[::1]",
-    capacity=cython.Py_ssize_t,
     position=cython.Py_ssize_t,
     record=cython.longlong,
     highest=cython.longlong,

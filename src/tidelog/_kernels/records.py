@@ -570,6 +570,20 @@ def _timestamp_delta_fits(timestamp: int, base_timestamp: int) -> bool:
     return timestamp <= _INT64_MAX + base_timestamp
 
 
+def _body_bytes(
+    timestamp_bits: int, record: int, key_length: int, value_length: int, header_count: int
+) -> int:
+    """What one record takes behind its length, but for its headers."""
+    total = 1 + _varint_bytes(timestamp_bits) + _varint_bytes(_zigzag(record))
+    total += _varint_bytes(_zigzag(key_length)) + _varint_bytes(_zigzag(value_length))
+    total += _varint_bytes(_zigzag(header_count))
+    if key_length > 0:
+        total += key_length
+    if value_length > 0:
+        total += value_length
+    return total
+
+
 def encode(
     output: WritableBuffer,
     timestamps: Int64Buffer,
@@ -585,37 +599,29 @@ def encode(
     An output of `RECORD_OVERHEAD_MAX` for each record and `HEADER_OVERHEAD_MAX` for each header
     beside their bytes is always enough.
     """
+    if not 0 <= row_start <= len(timestamps) or record_count > len(timestamps) - row_start:
+        raise ValueError("the timestamps are too few for the records")
     key_offsets, key_data, key_validity = key
     value_offsets, value_data, value_validity = value
+    if not _column_fits(key_offsets, key_validity, row_start, record_count) or not (
+        _column_fits(value_offsets, value_validity, row_start, record_count)
+    ):
+        raise ValueError("the key or value column is too short for the records")
     has_headers = headers is not None
     if headers is not None:
-        list_offsets, name, item = headers
-        name_offsets, name_data, name_validity = name
-        item_offsets, item_data, item_validity = item
+        list_offsets, names, items = headers
+        name_offsets, name_data, name_validity = names
+        item_offsets, item_data, item_validity = items
         if not _column_fits(list_offsets, None, row_start, record_count):
             raise ValueError("the header column is too short for the records")
-    if row_start < 0 or row_start > len(timestamps) or record_count < 0:
-        raise ValueError("the columns are too short for the records")
-    if record_count > len(timestamps) - row_start or record_count > 2147483647:
-        raise ValueError("the columns are too short for the records")
-    if not _column_fits(key_offsets, key_validity, row_start, record_count):
-        raise ValueError("the key column is too short for the records")
-    if not _column_fits(value_offsets, value_validity, row_start, record_count):
-        raise ValueError("the value column is too short for the records")
-    capacity = len(output)
-    position = 0
     highest = _INT64_MIN
-    header = 0
-    header_end = 0
-    headers_bytes = 0
-    record = 0
+    position = header = header_end = headers_bytes = record = 0
     while record < record_count:
         at = row_start + record
         timestamp = timestamps[at]
         if not _timestamp_delta_fits(timestamp, base_timestamp):
             raise ValueError("a timestamp is too far from the base timestamp")
-        if timestamp > highest:
-            highest = timestamp
+        highest = max(highest, timestamp)
         timestamp_bits = _zigzag(timestamp - base_timestamp)
         key_length = _slice_length(key_offsets, key_validity, at, len(key_data))
         value_length = _slice_length(value_offsets, value_validity, at, len(value_data))
@@ -623,25 +629,15 @@ def encode(
             header = list_offsets[at]
             header_end = list_offsets[at + 1]
             headers_bytes = _headers_bytes(
-                header,
-                header_end,
-                name_offsets,
-                name_validity,
-                len(name_data),
-                item_offsets,
-                item_validity,
-                len(item_data),
-            )
+                header, header_end, name_offsets, name_validity, len(name_data),
+                item_offsets, item_validity, len(item_data),
+            )  # fmt: skip
         if key_length < -1 or value_length < -1 or headers_bytes < 0:
             raise ValueError("the offsets of a column reach outside its data")
-        body = 1 + _varint_bytes(timestamp_bits) + _varint_bytes(_zigzag(record))
-        body += _varint_bytes(_zigzag(key_length)) + _varint_bytes(_zigzag(value_length))
-        body += _varint_bytes(_zigzag(header_end - header)) + headers_bytes
-        if key_length > 0:
-            body += key_length
-        if value_length > 0:
-            body += value_length
-        if body > 2147483647 or body + _varint_bytes(_zigzag(body)) > capacity - position:
+        body = headers_bytes + _body_bytes(
+            timestamp_bits, record, key_length, value_length, header_end - header
+        )
+        if body > 2147483647 or body + _varint_bytes(_zigzag(body)) > len(output) - position:
             raise ValueError("the output is too short for the records")
         position = _put(output, position, _zigzag(body))
         output[position] = 0
