@@ -28,6 +28,7 @@ FIGURES: dict[str, Callable[[Result], float]] = {
     "p50_ms": lambda result: result["p50_ms"],
     "p99_ms": lambda result: result["p99_ms"],
     "elapsed_s": lambda result: result["elapsed_s"],
+    "cpu_s": lambda result: result["cpu_s"],
     "resident_mb": lambda result: result["resident_mb"],
     "others_cores": lambda result: result["others_cores"],
 }

@@ -22,6 +22,7 @@ _NAMES = {
     "p50_ms": "p50 ms",
     "p99_ms": "p99 ms",
     "elapsed_s": "s",
+    "cpu_s": "CPU s",
     "resident_mb": "resident MB",
 }
 # Which figures a kind of row shows, in order.
@@ -30,7 +31,7 @@ _SHOWN = {
     "limit": ("records_per_s", "mb_per_s", "cpu_s_per_gb"),
     "latency": ("p50_ms", "p99_ms"),
     "requests": ("requests_per_s", "requests_per_cpu_s"),
-    "start": ("elapsed_s", "resident_mb"),
+    "start": ("elapsed_s", "cpu_s", "resident_mb"),
     "in-process": ("elapsed_s",),
     "memory": ("resident_mb",),
 }

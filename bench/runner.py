@@ -124,6 +124,8 @@ def brief(result: Result) -> str:
     if "bytes" in result:
         cpu = (result["cpu_user_s"] + result["cpu_system_s"]) / result["bytes"] * 1e9
         parts.append(f"{cpu:.2f} CPU s/GB")
+    if "cpu_s" in result:
+        parts.append(f"{result['cpu_s']:.2f} CPU s")
     if "resident_mb" in result:
         parts.append(f"{result['resident_mb']:.0f} MB")
     return ", ".join(parts)
@@ -142,6 +144,7 @@ def run_start(row: Row, make: Sequence[Callable[[], Peer]], rounds: int, say: Sa
                 peer.launch()
                 wait_for_first_record(peer.port)
                 result: Result = {"elapsed_s": time.perf_counter() - start}
+                result["cpu_s"] = cpu_seconds(peer.pid).total
                 time.sleep(1)  # long enough that nothing of the start is still going on
                 result["resident_mb"] = resident_mb(peer.pid)
             if number >= 0:
