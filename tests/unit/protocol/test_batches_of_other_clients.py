@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import socket
+import subprocess
+import sys
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -28,6 +30,7 @@ from tidelog.protocol.batches import (
     read_header,
 )
 from tidelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from tidelog.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tidelog.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -143,16 +146,31 @@ def test_we_read_what_python_clients_write(library: Any, codec: Codec) -> None:
     assert read_header(batch).base_sequence == 2
 
 
-@dataclass
-class Librdkafka:
-    """A cluster that librdkafka mocks inside its own client, and that client."""
+# The cluster that librdkafka mocks for its own tests; it lives as long as its standard input.
+MOCK_CLUSTER = """
+import sys
+import confluent_kafka
+producer = confluent_kafka.Producer({"test.mock.num.brokers": 1})
+(broker,) = producer.list_topics(timeout=20).brokers.values()
+print(broker.host, broker.port, flush=True)
+sys.stdin.read()
+"""
 
-    producer: confluent_kafka.Producer
-    address: tuple[str, int]
+
+@dataclass
+class MockCluster:
+    """Where librdkafka's own broker listens."""
+
+    host: str
+    port: int
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return f"{self.host}:{self.port}"
 
     def call(self, name: str, version: int, request: object) -> Any:
         parts = framing.encode_request(api(name), version, 1, "test", request)
-        with socket.create_connection(self.address, timeout=20) as connection:
+        with socket.create_connection((self.host, self.port), timeout=20) as connection:
             connection.sendall(b"".join(parts))
             with connection.makefile("rb") as stream:
                 size = int.from_bytes(stream.read(4), "big")
@@ -160,18 +178,26 @@ class Librdkafka:
 
 
 @pytest.fixture(scope="module")
-def librdkafka() -> Iterator[Librdkafka]:
-    producer = confluent_kafka.Producer({"test.mock.num.brokers": 1})
-    (broker,) = producer.list_topics(timeout=20).brokers.values()
-    yield Librdkafka(producer, (broker.host, broker.port))
+def librdkafka() -> Iterator[MockCluster]:
+    with subprocess.Popen(
+        [sys.executable, "-c", MOCK_CLUSTER],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdin is not None and process.stdout is not None
+        host, port = process.stdout.readline().split()
+        yield MockCluster(host, int(port))
+        process.stdin.close()
+        process.wait(20)
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_we_read_what_librdkafka_writes(librdkafka: Librdkafka, codec: Codec) -> None:
+def test_we_read_what_librdkafka_writes(librdkafka: MockCluster, codec: Codec) -> None:
     topic = f"written-by-librdkafka-{codec.name}"
     producer = confluent_kafka.Producer(
         {
-            "bootstrap.servers": "{}:{}".format(*librdkafka.address),
+            "bootstrap.servers": librdkafka.bootstrap_servers,
             "compression.codec": codec.name.lower(),
             "linger.ms": 200,
         }
@@ -203,9 +229,9 @@ def test_we_read_what_librdkafka_writes(librdkafka: Librdkafka, codec: Codec) ->
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_librdkafka_reads_what_we_write(librdkafka: Librdkafka, codec: Codec) -> None:
+def test_librdkafka_reads_what_we_write(librdkafka: MockCluster, codec: Codec) -> None:
     topic = f"written-by-us-{codec.name}"
-    librdkafka.producer.list_topics(topic, timeout=20)
+    librdkafka.call("Metadata", 4, MetadataRequest(topics=[MetadataRequestTopic(name=topic)]))
     records = [Record(value=b"value %d " % number * 400) for number in range(200)]
     data = PartitionProduceData(index=0, records=encode_batch(records, codec=codec))
     request = ProduceRequest(
@@ -216,7 +242,7 @@ def test_librdkafka_reads_what_we_write(librdkafka: Librdkafka, codec: Codec) ->
     answer = librdkafka.call("Produce", 7, request)
     assert answer.responses[0].partition_responses[0].error_code == 0
     consumer = confluent_kafka.Consumer(
-        {"bootstrap.servers": "{}:{}".format(*librdkafka.address), "group.id": "g"}
+        {"bootstrap.servers": librdkafka.bootstrap_servers, "group.id": "g"}
     )
     consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
     values: list[bytes | None] = []
