@@ -20,6 +20,7 @@ message formats v0 and v1 are left out.
 from __future__ import annotations
 
 import struct
+import sys
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ from typing import Final, Protocol
 
 from crc32c import crc32c
 
+from tidelog._kernels import COMPILED
 from tidelog._kernels import records as kernel
 from tidelog.errors import ProtocolError
 from tidelog.model import (
@@ -72,7 +74,8 @@ MAX_TIMESTAMP_POSITION: Final = 35
 _BATCH_LENGTH_MIN: Final = HEADER_BYTES - LOG_OVERHEAD
 _SEQUENCES: Final = 1 << 31
 _CODECS: Final = tuple(Codec)
-_COLUMNS_PAY_FROM: Final = 8
+# Uncompiled, the kernel is slower than the loop beside it.
+_COLUMNS_PAY_FROM: Final = 8 if COMPILED else sys.maxsize
 
 
 @dataclass(slots=True)
