@@ -20,7 +20,7 @@ from tidelog.model import TopicPartition
 from tidelog.replication.partition import Partition
 from tidelog.replication.settings import admission_rules, log_config
 from tidelog.storage.data_dir import DataDir
-from tidelog.storage.log import LogConfig
+from tidelog.storage.log import Log, LogConfig
 
 _log = logging.getLogger(__name__)
 
@@ -36,6 +36,8 @@ class Replicas:
         self._data_dir = data_dir
         self._host = host
         self._by_name: dict[str, dict[int, Partition]] = {}
+        # Partitions whose log could not be created, to be tried again: a full disk, mostly.
+        self._unopened: dict[tuple[str, int], tuple[TopicImage, PartitionState, TopicConfig]] = {}
         # Set while the disk is below its low-water mark: what producers are told.
         self.refusing_writes: KafkaError | None = None
 
@@ -46,9 +48,15 @@ class Replicas:
     def __len__(self) -> int:
         return sum(map(len, self._by_name.values()))
 
-    def get(self, topic: str, partition: int) -> Partition | None:
+    def find(self, topic: str, partition: int) -> Partition:
+        """The partition; KafkaError where it is not here, or its log could not be opened."""
         partitions = self._by_name.get(topic)
-        return None if partitions is None else partitions.get(partition)
+        found = None if partitions is None else partitions.get(partition)
+        if found is not None:
+            return found
+        if (topic, partition) in self._unopened:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the log could not be created")
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     # -- following the image ----------------------------------------------------------------------
 
@@ -115,7 +123,9 @@ class Replicas:
             topic_partition = TopicPartition(topic.name, state.partition)
             log = self._data_dir.logs.get(topic_partition)
             if log is None:
-                log = self._data_dir.create_log(topic_partition, topic.topic_id, limits)
+                log = self._create_log(topic, state, config)
+            if log is None:
+                return
             partition = Partition(topic_partition, topic.topic_id, log, self._host.offload)
             partitions[state.partition] = partition
         else:
@@ -124,7 +134,27 @@ class Replicas:
         if state.leader == self._broker_id:
             partition.lead(state)
 
+    def _create_log(
+        self, topic: TopicImage, state: PartitionState, config: TopicConfig
+    ) -> Log | None:
+        key = TopicPartition(topic.name, state.partition)
+        try:
+            log = self._data_dir.create_log(key, topic.topic_id, log_config(config))
+        except OSError as error:
+            _log.error("log not created, will be tried again partition=%s error=%s", key, error)
+            self._unopened[key] = (topic, state, config)
+            return None
+        self._unopened.pop(key, None)
+        return log
+
+    def open_the_unopened(self) -> None:
+        """Try again what could not be created."""
+        for topic, state, config in tuple(self._unopened.values()):
+            self._bring_up_partition(topic, state, config)
+
     def _drop(self, name: str, topic_id: UUID) -> None:
+        for key in [key for key in self._unopened if key[0] == name]:
+            del self._unopened[key]
         for partition in self._by_name.pop(name, {}).values():
             partition.stop(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} was deleted")
             self._data_dir.delete_log(partition.topic_partition)

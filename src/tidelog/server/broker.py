@@ -198,6 +198,21 @@ class Broker:
     def is_ready(self) -> bool:
         return self._parts is not None and not self._stopping
 
+    async def wait_failed(self) -> None:
+        """Raise what makes it pointless to go on: a metadata store that failed, say."""
+        parts = self._running()
+        waits = [
+            asyncio.ensure_future(parts.controller.wait_closed()),
+            asyncio.ensure_future(parts.metadata.wait_closed()),
+        ]
+        try:
+            done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            for each in done:
+                each.result()
+        finally:
+            for wait in waits:
+                wait.cancel()
+
     async def stop(self, *, drain: bool = True) -> None:
         """Answer what was asked, then bring everything down, the data directory last."""
         parts, self._stopping = self._parts, True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -85,6 +86,12 @@ class Services:
         answer = await self.controller.submit(command)
         await self.metadata.wait_for_version(self.controller.image.version)
         return answer
+
+    async def submit_all(self, commands: Sequence[Command]) -> list[Answer | KafkaError]:
+        """As `submit` for several at once, each done or refused by itself."""
+        answers = await self.controller.submit_all(commands)
+        await self.metadata.wait_for_version(self.controller.image.version)
+        return answers
 
 
 class RequestContext:

@@ -56,5 +56,11 @@ async def _serve(config: BrokerConfig, on_started: Callable[[Broker], None]) -> 
     gc.collect()
     gc.freeze()
     on_started(broker)
-    await asked.wait()
+    signalled = asyncio.ensure_future(asked.wait())
+    failed = asyncio.ensure_future(broker.wait_failed())
+    await asyncio.wait([signalled, failed], return_when=asyncio.FIRST_COMPLETED)
+    signalled.cancel()
     await broker.stop()
+    if failed.done():
+        failed.result()
+    failed.cancel()

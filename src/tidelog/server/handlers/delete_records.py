@@ -43,9 +43,7 @@ async def delete_records(
 def _delete(topic: str, index: int, offset: int, context: RequestContext) -> int:
     if not context.authorize_topic(Operation.DELETE, topic):
         raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    partition = context.services.replicas.get(topic, index)
-    if partition is None:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    partition = context.services.replicas.find(topic, index)
     partition.check_leader()
     if not partition.config.cleanup_delete:
         raise KafkaError(

@@ -106,9 +106,7 @@ class FetchAttempt:
             name = topic.name
         if not context.authorize_topic(Operation.READ, name):
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        partition = context.services.replicas.get(name, target.partition)
-        if partition is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        partition = context.services.replicas.find(name, target.partition)
         if context.version < _VERSION_WITH_ZSTD and partition.config.target_codec is Codec.ZSTD:
             raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
         return partition

@@ -54,9 +54,7 @@ def _answer(
     try:
         if not context.authorize_topic(Operation.DESCRIBE, topic):
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        partition = context.services.replicas.get(topic, asked.partition_index)
-        if partition is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        partition = context.services.replicas.find(topic, asked.partition_index)
         partition.check_leader(asked.current_leader_epoch)
         answer.offset, answer.timestamp, epoch = _look_up(partition, asked.timestamp, isolation)
         if context.version >= 4:

@@ -49,14 +49,13 @@ def metadata(
 async def _create_then_answer(
     missing: list[str], request: MetadataRequest, context: RequestContext
 ) -> MetadataResponse:
-    errors: dict[str, KafkaError] = {}
-    for name in missing:
-        try:
-            await context.services.submit(CreateTopic(name))
-        except KafkaError as error:
-            # Another client may have been quicker, which is as good.
-            if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-                errors[name] = error
+    answers = await context.services.submit_all([CreateTopic(name) for name in missing])
+    # One that another client was quicker to create is found in the image all the same.
+    errors = {
+        name: answer
+        for name, answer in zip(missing, answers, strict=True)
+        if isinstance(answer, KafkaError)
+    }
     return _response(_named(request, context, errors), request, context)
 
 

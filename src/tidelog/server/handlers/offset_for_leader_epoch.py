@@ -38,9 +38,7 @@ def _answer(topic: str, asked: OffsetForLeaderPartition, context: RequestContext
     try:
         if not context.authorize_topic(Operation.DESCRIBE, topic):
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        partition = context.services.replicas.get(topic, asked.partition)
-        if partition is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        partition = context.services.replicas.find(topic, asked.partition)
         partition.check_leader(asked.current_leader_epoch)
         answer.leader_epoch, answer.end_offset = partition.epoch_end(asked.leader_epoch)
     except KafkaError as error:

@@ -199,9 +199,10 @@ def _find(name: str | KafkaError, data: PartitionProduceData, context: RequestCo
     if not context.authorize_topic(Operation.WRITE, name):
         return Judged(error=KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
     replicas = context.services.replicas
-    partition = replicas.get(name, data.index)
-    if partition is None:
-        return Judged(error=KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+    try:
+        partition = replicas.find(name, data.index)
+    except KafkaError as error:
+        return Judged(error=error)
     return Judged(partition, error=replicas.refusing_writes)
 
 

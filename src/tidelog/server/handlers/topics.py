@@ -9,8 +9,17 @@ Versions: CreateTopics 5 returns the effective settings, 7 the topic id; DeleteT
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Sequence
 
-from tidelog.cluster.commands import AddPartitions, CreatedTopic, CreateTopic, DeleteTopic
+from tidelog.cluster.commands import (
+    AddPartitions,
+    Answer,
+    Command,
+    CreatedTopic,
+    CreateTopic,
+    DeleteTopic,
+)
+from tidelog.cluster.controller import PARTITIONS_PER_REQUEST_MAX
 from tidelog.cluster.image import TopicImage
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.model import NO_TOPIC_ID
@@ -43,26 +52,49 @@ from tidelog.server.handlers.configs import describe_topic_settings
 async def create_topics(
     request: CreateTopicsRequest, context: RequestContext
 ) -> CreateTopicsResponse:
-    counts = Counter(topic.name for topic in request.topics)
-    response = CreateTopicsResponse()
+    repeated = _repeated(topic.name for topic in request.topics)
+    partitions = sum(len(each.assignments) or each.num_partitions for each in request.topics)
+    commands: list[CreateTopic | KafkaError] = []
     for topic in request.topics:
         try:
-            if counts[topic.name] > 1:
+            if topic.name in repeated:
+                raise _named_twice(topic.name)
+            if partitions > PARTITIONS_PER_REQUEST_MAX:
                 raise KafkaError(
-                    ErrorCode.INVALID_REQUEST, f"topic {topic.name} appears twice in the request"
+                    ErrorCode.POLICY_VIOLATION,
+                    f"{partitions} partitions in one request; at most"
+                    f" {PARTITIONS_PER_REQUEST_MAX} can be created at once",
                 )
-            result = await _create(topic, request.validate_only, context)
+            commands.append(_creation(topic, request.validate_only, context))
         except KafkaError as error:
-            result = CreatableTopicResult(
-                name=topic.name, error_code=error.code, error_message=error.message, configs=[]
-            )
-        response.topics.append(result)
-    return response
+            commands.append(error)
+    answers = await _submit(commands, context)
+    return CreateTopicsResponse(
+        topics=[
+            _created(topic.name, answer, request.validate_only, context)
+            for topic, answer in zip(request.topics, answers, strict=True)
+        ]
+    )
 
 
-async def _create(
-    topic: CreatableTopic, validate_only: bool, context: RequestContext
-) -> CreatableTopicResult:
+async def _submit(
+    commands: Sequence[Command | KafkaError], context: RequestContext
+) -> list[Answer | KafkaError]:
+    """Submit what was not refused yet; the answers and refusals, each in its place."""
+    accepted = [each for each in commands if not isinstance(each, KafkaError)]
+    answers = iter(await context.services.submit_all(accepted))
+    return [each if isinstance(each, KafkaError) else next(answers) for each in commands]
+
+
+def _repeated(names: Iterable[str]) -> frozenset[str]:
+    return frozenset(name for name, count in Counter(names).items() if count > 1)
+
+
+def _named_twice(name: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REQUEST, f"topic {name} appears twice in the request")
+
+
+def _creation(topic: CreatableTopic, validate_only: bool, context: RequestContext) -> CreateTopic:
     if not (
         context.authorize(Operation.CREATE, CLUSTER)
         or context.authorize_topic(Operation.CREATE, topic.name)
@@ -78,7 +110,7 @@ async def _create(
         if config.value is None:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"setting {config.name} has no value")
         configs[config.name] = config.value
-    command = CreateTopic(
+    return CreateTopic(
         name=topic.name,
         partitions=topic.num_partitions,
         replication_factor=topic.replication_factor,
@@ -86,13 +118,21 @@ async def _create(
         configs=configs,
         validate_only=validate_only,
     )
-    created = await context.services.submit(command)
-    assert isinstance(created, CreatedTopic)
+
+
+def _created(
+    name: str, answer: Answer | KafkaError, validate_only: bool, context: RequestContext
+) -> CreatableTopicResult:
+    if isinstance(answer, KafkaError):
+        return CreatableTopicResult(
+            name=name, error_code=answer.code, error_message=answer.message, configs=[]
+        )
+    assert isinstance(answer, CreatedTopic)
     return CreatableTopicResult(
-        name=created.name,
-        topic_id=NO_TOPIC_ID if validate_only else created.topic_id,
-        num_partitions=created.partitions,
-        replication_factor=created.replication_factor,
+        name=answer.name,
+        topic_id=NO_TOPIC_ID if validate_only else answer.topic_id,
+        num_partitions=answer.partitions,
+        replication_factor=answer.replication_factor,
         configs=[
             CreatableTopicConfigs(
                 setting.name,
@@ -101,8 +141,10 @@ async def _create(
                 setting.source,
                 setting.is_sensitive,
             )
-            for setting in describe_topic_settings(created.configs, context)
-        ],
+            for setting in describe_topic_settings(answer.configs, context)
+        ]
+        if context.version >= 5
+        else [],
     )
 
 
@@ -113,19 +155,21 @@ async def delete_topics(
     asked = request.topics
     if context.version < 6:
         asked = [DeleteTopicState(name=name) for name in request.topic_names]
-    response = DeleteTopicsResponse()
-    for topic in asked:
-        result = DeletableTopicResult(name=topic.name, topic_id=topic.topic_id)
+    results = [DeletableTopicResult(name=each.name, topic_id=each.topic_id) for each in asked]
+    commands: list[DeleteTopic | KafkaError] = []
+    for topic, result in zip(asked, results, strict=True):
         try:
             if not context.services.config.get_bool("delete.topic.enable"):
                 raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED)
             found = _topic_to_delete(topic, context)
             result.name, result.topic_id = found.name, found.topic_id
-            await context.services.submit(DeleteTopic(topic_id=found.topic_id))
+            commands.append(DeleteTopic(topic_id=found.topic_id))
         except KafkaError as error:
-            result.error_code, result.error_message = error.code, error.message
-        response.responses.append(result)
-    return response
+            commands.append(error)
+    for result, answer in zip(results, await _submit(commands, context), strict=True):
+        if isinstance(answer, KafkaError):
+            result.error_code, result.error_message = answer.code, answer.message
+    return DeleteTopicsResponse(responses=results)
 
 
 def _topic_to_delete(asked: DeleteTopicState, context: RequestContext) -> TopicImage:
@@ -148,20 +192,20 @@ def _topic_to_delete(asked: DeleteTopicState, context: RequestContext) -> TopicI
 async def create_partitions(
     request: CreatePartitionsRequest, context: RequestContext
 ) -> CreatePartitionsResponse:
-    counts = Counter(topic.name for topic in request.topics)
-    response = CreatePartitionsResponse()
+    repeated = _repeated(topic.name for topic in request.topics)
+    commands: list[AddPartitions | KafkaError] = []
     for topic in request.topics:
+        if topic.name in repeated:
+            commands.append(_named_twice(topic.name))
+        elif not context.authorize_topic(Operation.ALTER, topic.name):
+            commands.append(KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+        else:
+            commands.append(_add_partitions(topic, request.validate_only))
+    response = CreatePartitionsResponse()
+    for topic, answer in zip(request.topics, await _submit(commands, context), strict=True):
         result = CreatePartitionsTopicResult(name=topic.name)
-        try:
-            if counts[topic.name] > 1:
-                raise KafkaError(
-                    ErrorCode.INVALID_REQUEST, f"topic {topic.name} appears twice in the request"
-                )
-            if not context.authorize_topic(Operation.ALTER, topic.name):
-                raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-            await context.services.submit(_add_partitions(topic, request.validate_only))
-        except KafkaError as error:
-            result.error_code, result.error_message = error.code, error.message
+        if isinstance(answer, KafkaError):
+            result.error_code, result.error_message = answer.code, answer.message
         response.results.append(result)
     return response
 
