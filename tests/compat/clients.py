@@ -1,0 +1,139 @@
+"""The clients of the matrix, how each is started, and what each cannot be asked for and why."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from tests.compat import builds
+
+JAVA_OLD, JAVA_NEW = "3.9.2", "4.3.0"
+
+
+def _python(module: str) -> Callable[[], list[str]]:
+    return lambda: [sys.executable, "-m", f"tests.compat.drivers.python.{module}"]
+
+
+@dataclass(frozen=True, eq=False)
+class Client:
+    """One column of the matrix.
+
+    `lacks` names the cases that are not run with it, each with the reason: something the client
+    has no way to do. It never names something that the broker gets wrong.
+    """
+
+    name: str
+    command: Callable[[], list[str]]
+    marker: str = ""
+    lacks: Mapping[str, str] = field(default_factory=dict)
+    # Its full AlterConfigs sends what was set before along, so that nothing is ever reset by it.
+    keeps_other_configs: bool = False
+
+
+def _all(reason: str, *cases: str) -> dict[str, str]:
+    return dict.fromkeys(cases, reason)
+
+
+def _missing_codecs() -> dict[str, str]:
+    """kafka-python compresses with packages that it does not require."""
+    packages = {"snappy": "snappy", "lz4": "lz4", "zstd": "zstandard"}
+    return {
+        f"produce_{codec}": f"the package {package} is not installed"
+        for codec, package in packages.items()
+        if importlib.util.find_spec(package) is None
+    }
+
+
+_CONSUMING = (
+    "consume_start",
+    "consume_end",
+    "consume_offset",
+    "consume_inside_batch",
+    "consume_time",
+    "consume_rewind",
+    "consume_all_partitions",
+    "consume_read_committed",
+    "consume_nothing",
+    "consume_after_trim",
+    "consume_out_of_range",
+    "consume_other_codecs",
+)
+_ADMIN_BEYOND_METADATA = (
+    "create_topic",
+    "create_topic_with_configs",
+    "create_existing_topic",
+    "create_topic_bad_name",
+    "create_topic_bad_replication",
+    "create_topic_bad_config_name",
+    "create_topic_bad_config_value",
+    "create_partitions",
+    "create_partitions_fewer",
+    "delete_topic",
+    "delete_unknown_topic",
+    "delete_records",
+    "delete_records_beyond_end",
+    "describe_topic_configs",
+    "describe_broker_configs",
+    "describe_unknown_topic_configs",
+    "alter_configs",
+    "alter_bad_config",
+    "incremental_alter_configs",
+)
+
+CLIENTS = (
+    Client("confluent-kafka", _python("confluent")),
+    Client(
+        "kafka-python",
+        _python("kafka_python"),
+        lacks={
+            **_missing_codecs(),
+            "produce_null_key_and_value": "refuses it by itself",
+            "describe_unknown_topic_configs": "does not report the error",
+        },
+        keeps_other_configs=True,
+    ),
+    Client(
+        "aiokafka",
+        _python("aiokafka_driver"),
+        lacks={
+            "incremental_alter_configs": "no such call",
+            "offset_of_max_timestamp": "no such call",
+            "produce_null_key_and_value": "refuses it by itself",
+        },
+    ),
+    Client(
+        "kcat",
+        _python("kcat"),
+        marker="kcat",
+        lacks={
+            **_all("no admin calls beyond metadata", *_ADMIN_BEYOND_METADATA),
+            "offset_of_max_timestamp": "no such call",
+            "produce_null_key_and_value": "skips an empty line",
+            "produce_timestamps": "cannot set a record's timestamp",
+            "produce_bad_timestamp": "cannot set a record's timestamp",
+            "consume_rewind": "cannot seek",
+        },
+    ),
+    Client("franz-go", builds.go_driver, marker="go"),
+    Client("java-3.9", lambda: builds.java_driver(JAVA_OLD), marker="java"),
+    Client(
+        "java-4.3",
+        lambda: builds.java_driver(JAVA_NEW),
+        marker="java",
+        lacks={"alter_configs": "removed from this client"},
+    ),
+    Client(
+        "kafkajs",
+        builds.node_driver,
+        marker="node",
+        lacks={
+            **_all("no consumer without a group", *_CONSUMING),
+            "incremental_alter_configs": "no such call",
+            "offset_of_max_timestamp": "no such call",
+            "offset_after_last_time": "answers the end by itself",
+            "produce_bad_partition": "drops such a record without a word",
+        },
+    ),
+)

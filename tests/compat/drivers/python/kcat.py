@@ -1,0 +1,273 @@
+"""Driver for kcat, through its command line: a process for each thing that is asked.
+
+kcat takes headers, the partition and nullness for a whole process, so a list of records is sent
+in runs of records that agree in these; its deliveries are read from what it says with ``-vv``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+from tests.compat.drivers.python import loop
+from tests.compat.drivers.python.loop import DriverError, JsonObject, bytes_of
+
+TIMEOUT_S = 10.0
+KEY_DELIMITER, RECORD_DELIMITER = "\x1f", "\x1e"
+# librdkafka's words for an error -> the code on the wire.
+CODES = {
+    "Broker: Offset out of range": 1,
+    "Broker: Unknown topic or partition": 3,
+    "Broker: Message size too large": 10,
+    "Broker: Broker failed to validate record": 87,
+}
+KINDS = {
+    "Local: Unknown topic": "unknown_topic",
+    "Local: Unknown partition": "unknown_partition",
+    "Local: Message timed out": "timeout",
+}
+
+
+def to_error(message: str | Exception) -> DriverError:
+    text = str(message)
+    for words, code in CODES.items():
+        if words in text:
+            return DriverError(text, code=code)
+    return DriverError(text, kind=next((KINDS[word] for word in KINDS if word in text), "client"))
+
+
+class Client:
+    def __init__(self, bootstrap_servers: str) -> None:
+        self.bootstrap_servers = bootstrap_servers
+        self.consumer: subprocess.Popen[bytes] | None = None
+        self.unread = b""
+
+    def _command(self, mode: str, *arguments: str, **properties: object) -> list[str]:
+        settings = [f"-X{name}={value}" for name, value in properties.items()]
+        return ["kcat", mode, "-b", self.bootstrap_servers, *settings, *arguments]
+
+    def _run(self, mode: str, *arguments: str) -> str:
+        command = self._command(mode, *arguments)
+        done = subprocess.run(
+            command, capture_output=True, stdin=subprocess.DEVNULL, timeout=TIMEOUT_S, check=False
+        )
+        if done.returncode:
+            raise to_error(done.stderr.decode())
+        return done.stdout.decode()
+
+    # ---- what it shows of the cluster ----
+
+    def _metadata(self, *arguments: str) -> JsonObject:
+        shown: JsonObject = json.loads(self._run("-L", "-J", *arguments))
+        return shown
+
+    def list_topics(self) -> list[str]:
+        return [topic["topic"] for topic in self._metadata()["topics"]]
+
+    def describe_topic(self, topic: str) -> list[JsonObject]:
+        (described,) = self._metadata("-t", topic)["topics"]
+        if "error" in described:
+            raise to_error(described["error"])
+        return [
+            {
+                "partition": partition["partition"],
+                "leader": partition["leader"],
+                "replicas": [replica["id"] for replica in partition["replicas"]],
+                "isr": [replica["id"] for replica in partition["isrs"]],
+            }
+            for partition in described["partitions"]
+        ]
+
+    def describe_cluster(self) -> JsonObject:
+        shown = self._metadata()
+        brokers = []
+        for broker in shown["brokers"]:
+            host, _, port = broker["name"].rpartition(":")
+            brokers.append([broker["id"], host, int(port)])
+        return {"cluster_id": None, "controller_id": shown["controllerid"], "brokers": brokers}
+
+    def list_offsets(self, topic: str, partition: int, at: str | int) -> JsonObject:
+        time_asked = {"earliest": -2, "latest": -1}[at] if isinstance(at, str) else at
+        shown = self._run("-Q", "-t", f"{topic}:{partition}:{time_asked}")
+        found = re.search(r"\[\d+\] offset (-?\d+)", shown)
+        if found is None:
+            raise to_error(shown)
+        return {"offset": int(found[1])}
+
+    # ---- produce ----
+
+    def produce(
+        self, topic: str, records: list[JsonObject], acks: int, codec: str, idempotent: bool
+    ) -> list[JsonObject]:
+        command = self._command(
+            "-P",
+            *("-v", "-v", "-t", topic, "-z", codec, "-D", RECORD_DELIMITER),
+            **{
+                "acks": acks,
+                "enable.idempotence": str(idempotent).lower(),
+                "linger.ms": 20,
+                "message.timeout.ms": int(TIMEOUT_S * 1000),
+                "topic.metadata.propagation.max.ms": 500,
+            },
+        )
+        results: list[JsonObject] = []
+        for run in _runs_that_agree(records):
+            results += self._produce_run(command, run)
+        return results
+
+    def _produce_run(self, command: list[str], run: list[JsonObject]) -> list[JsonObject]:
+        arguments, lines = _as_arguments(run)
+        done = subprocess.run(
+            [*command, *arguments],
+            input=b"".join(line + RECORD_DELIMITER.encode() for line in lines),
+            capture_output=True,
+            timeout=2 * TIMEOUT_S,
+            check=False,
+        )
+        said = done.stderr.decode(errors="replace")
+        delivered = re.findall(r"delivered to partition (\d+) \(offset (-?\d+)\)", said)
+        results: list[JsonObject] = [
+            {"partition": int(where), "offset": max(int(offset), -1)} for where, offset in delivered
+        ]
+        failed = re.findall(r"Delivery failed for message: (.*)|Failed to produce .*: (.*)", said)
+        results += [{"error": to_error("".join(words)).to_json()} for words in failed]
+        if len(results) != len(run):
+            raise to_error(f"{len(results)} of {len(run)} records were answered: {said}")
+        return results
+
+    # ---- consume ----
+
+    def consumer_open(
+        self, topic: str, partitions: list[int], start: JsonObject, reset: str, isolation: str
+    ) -> None:
+        offset = {
+            "earliest": "beginning",
+            "latest": "end",
+            "offset": str(start.get("offset")),
+            "timestamp": f"s@{start.get('timestamp_ms')}",
+        }[start["at"]]
+        where = ["-p", str(partitions[0])] if len(partitions) == 1 else []
+        settings = {
+            "auto.offset.reset": {"none": "error"}.get(reset, reset),
+            "isolation.level": isolation,
+        }
+        self.unread = b""
+        self.consumer = subprocess.Popen(
+            self._command("-C", "-J", "-u", "-t", topic, "-o", offset, *where, **settings),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        if start["at"] == "latest":
+            ends = 0
+            for line in self._lines(TIMEOUT_S):
+                ends += b"Reached end of topic" in line
+                if ends == len(partitions):
+                    return
+            raise DriverError("the end was not reached", kind="timeout")
+
+    def _lines(self, timeout_s: float) -> Iterator[bytes]:
+        """Lines of the consumer's output until it ends or the time is over."""
+        assert self.consumer is not None and self.consumer.stdout is not None
+        deadline = time.monotonic() + timeout_s
+        while True:
+            while b"\n" in self.unread:
+                line, _, self.unread = self.unread.partition(b"\n")
+                yield line
+            left = deadline - time.monotonic()
+            if left <= 0 or not select.select([self.consumer.stdout], [], [], left)[0]:
+                return
+            piece = self.consumer.stdout.read1(1 << 16)  # type: ignore[attr-defined]
+            if not piece:
+                return
+            self.unread += piece
+
+    def consumer_read(self, count: int, timeout_ms: int) -> list[JsonObject]:
+        found: list[JsonObject] = []
+        for line in self._lines(timeout_ms / 1000) if count else ():
+            text = line.decode(errors="surrogateescape")
+            if text.startswith("{"):
+                found.append(_consumed(json.loads(text)))
+                if len(found) == count:
+                    break
+            elif "ERROR" in text:
+                raise to_error(text)
+        return found
+
+    def consumer_close(self) -> None:
+        if self.consumer is not None:
+            self.consumer.terminate()
+            self.consumer.wait()
+            assert self.consumer.stdout is not None
+            self.consumer.stdout.close()
+            self.consumer = None
+
+
+def _shape(record: JsonObject) -> tuple[object, ...]:
+    return (
+        record["partition"],
+        record["headers"],
+        record["key"] is None,
+        record["value"] is None,
+    )
+
+
+def _runs_that_agree(records: list[JsonObject]) -> Iterator[list[JsonObject]]:
+    """Runs for one process each; a key that chooses its partition goes alone.
+
+    Deliveries to several partitions come in any order, so they could not be told apart.
+    """
+    for shape, run in itertools.groupby(records, _shape):
+        if shape[0] is None:
+            yield from ([record] for record in run)
+        else:
+            yield list(run)
+
+
+def _as_arguments(run: list[JsonObject]) -> tuple[list[str], list[bytes]]:
+    """The options that hold for all records of a run, and its lines for standard input."""
+    first = run[0]
+    arguments = []
+    if first["partition"] is not None:
+        arguments += ["-p", str(first["partition"])]
+    for name, value in loop.headers_of(first):
+        arguments += ["-H", name if value is None else f"{name}={value.decode()}"]
+    if first["value"] is None:
+        arguments.append("-Z")
+    if first["key"] is None:
+        return arguments, [bytes_of(record["value"]) or b"" for record in run]
+    delimiter = KEY_DELIMITER.encode()
+    lines = [
+        (bytes_of(record["key"]) or b"") + delimiter + (bytes_of(record["value"]) or b"")
+        for record in run
+    ]
+    return [*arguments, "-K", KEY_DELIMITER], lines
+
+
+def _as_bytes(text: str | None) -> bytes | None:
+    return None if text is None else text.encode(errors="surrogateescape")
+
+
+def _consumed(shown: JsonObject) -> JsonObject:
+    flat = shown.get("headers", [])
+    return loop.consumed(
+        shown["partition"],
+        shown["offset"],
+        shown["ts"],
+        key=_as_bytes(shown["key"]),
+        value=_as_bytes(shown["payload"]),
+        headers=[(n, _as_bytes(v)) for n, v in zip(flat[::2], flat[1::2], strict=True)],
+    )
+
+
+if __name__ == "__main__":
+    version = subprocess.run(["kcat", "-V"], capture_output=True, text=True, check=False).stdout
+    numbers = re.search(r"Version (\S+) .*librdkafka (\S+)", version)
+    loop.announce("kcat", f"{numbers[1]} (librdkafka {numbers[2]})" if numbers else "unknown")
+    loop.serve(Client(sys.argv[1]), to_error)

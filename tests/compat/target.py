@@ -1,0 +1,67 @@
+"""Which broker the matrix is run against, and how it is started.
+
+It runs in a process of its own: a client then meets it as it would anywhere, and what the broker
+holds open is not mistaken for a leak of a test.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+from bench.peers.kafka import ApacheKafka
+
+TIDELOG, APACHE_KAFKA, OTHER = "Tidelog", "Apache Kafka", "other"
+SETTINGS = {"auto.create.topics.enable": "false"}
+START_TIMEOUT_S = 30.0
+_SMALL_JVM = ("-Xmx512m", "-Xms128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+
+
+def name() -> str:
+    if os.environ.get("TIDELOG_COMPAT_BOOTSTRAP"):
+        return OTHER
+    asked = os.environ.get("TIDELOG_COMPAT_BROKER", "tidelog")
+    if asked not in ("tidelog", "kafka"):
+        raise ValueError(f"TIDELOG_COMPAT_BROKER is {asked!r}: say tidelog or kafka")
+    return APACHE_KAFKA if asked == "kafka" else TIDELOG
+
+
+@contextlib.contextmanager
+def broker() -> Iterator[str]:
+    """The bootstrap servers of the broker that was asked for, while it runs."""
+    which = name()
+    if which == OTHER:
+        yield os.environ["TIDELOG_COMPAT_BOOTSTRAP"]
+    elif which == APACHE_KAFKA:
+        with ApacheKafka(settings=SETTINGS, jvm_options=_SMALL_JVM) as kafka:
+            yield kafka.bootstrap_servers
+    else:
+        with _tidelog() as bootstrap_servers:
+            yield bootstrap_servers
+
+
+@contextlib.contextmanager
+def _tidelog() -> Iterator[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.compat.serve"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdin is not None and process.stdout is not None
+    try:
+        line = process.stdout.readline().strip()
+        if not line:
+            raise RuntimeError(f"the broker ended with {process.wait(START_TIMEOUT_S)}")
+        yield line
+    finally:
+        process.stdin.close()
+        try:
+            process.wait(START_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        process.stdout.close()
