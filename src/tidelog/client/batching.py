@@ -65,6 +65,8 @@ class Batch:
     error: TidelogError | None = None
     # A try went unanswered: the broker may or may not have stored it.
     unsure: bool = False
+    # Its sequence was refused for good and it took a fresh one.
+    renewed: bool = False
     halves: tuple[Batch, Batch] | None = None
 
     def encode(self, codec: Codec) -> bytearray:
@@ -193,7 +195,6 @@ def _half(batch: Batch, side: int, records: list[Record], sequence: int) -> Batc
     half = Batch(batch.partition, (*batch.order, side), batch.created, batch.deadline)
     half.records = records
     half.size_bytes = batch.size_bytes * len(records) // len(batch.records)
-    half.attempts = batch.attempts
     if batch.identity is not None:
         half.stamp(batch.identity, sequence & 0x7FFFFFFF)
     return half

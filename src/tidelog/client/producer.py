@@ -304,17 +304,7 @@ class ProducerCore:
         queue = self._queues[batch.partition]
         action = action_for(error.code)
         if error.code in _SEQUENCE_LOST and self.settings.idempotent:
-            # Refused for its sequence means not stored. While an earlier batch is outstanding it
-            # only came too soon; otherwise its sequence can never fit and it starts afresh.
-            if error.code != ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and batch.unsure:
-                # The broker forgot us, so it cannot tell whether the earlier try was stored.
-                self._complete(batch, error)
-                return
-            if not queue.precedes(batch):
-                if self.identity == batch.identity:
-                    self.identity = None
-                batch.stamp(None, -1)
-            self._retry(batch, error, now)
+            self._out_of_sequence(batch, error, now)
         elif error.code in _TOO_LARGE and len(batch.records) > 1:
             for half in split(batch):
                 queue.put_back(half)
@@ -324,6 +314,25 @@ class ProducerCore:
             if action is Action.REFRESH:
                 self._stale.add(batch.partition.topic)
             self._retry(batch, error, now)
+
+    def _out_of_sequence(self, batch: Batch, error: KafkaError, now: float) -> None:
+        """Refused for its sequence, so not stored: it came too soon, or must start afresh."""
+        if error.code != ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and batch.unsure:
+            # The broker forgot us, so it cannot tell whether the earlier try was stored.
+            self._complete(batch, error)
+            return
+        again_at = None
+        if not self._queues[batch.partition].precedes(batch):
+            if self.identity == batch.identity:
+                self.identity = None
+            batch.stamp(None, -1)
+            if not batch.renewed:
+                # Nothing is wrong with the broker, so there is nothing to wait for.
+                again_at = now
+            batch.renewed = True
+        self._retry(batch, error, now)
+        if again_at is not None:
+            batch.retry_at = again_at
 
     def _retry(self, batch: Batch, error: TidelogError, now: float) -> None:
         if now >= batch.deadline:
