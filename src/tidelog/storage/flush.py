@@ -181,6 +181,11 @@ class FlushState:
         if plan.truncations == self._truncations:
             self.flushed_offset = max(self.flushed_offset, plan.end_offset)
 
+    def close(self) -> None:
+        """Nothing more will be flushed."""
+        for file in self._once:
+            file.close()
+
     def truncated(self, end_offset: int) -> None:
         """What was flushed above the new end says nothing about what will be written there."""
         self._truncations += 1

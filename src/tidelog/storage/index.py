@@ -164,15 +164,16 @@ class SparseIndex:
             return
         data = b"".join(map(self._entry.pack, self._keys, self._values))
         file = self._opened()
+        position = self._stored * self._entry.size
         fd = file.pin()
         try:
-            position = self._stored * self._entry.size
             if self._files.disk.pwritev(fd, (data,), position) != len(data):
                 raise OSError(errno.ENOSPC, "short write", self.path)
         except OSError as error:
             # A full disk costs an index nothing but memory: the entries are kept and tried again.
             if required or error.errno not in DISK_FULL:
                 raise
+            self._files.disk.truncate(fd, position)
             return
         finally:
             file.unpin()

@@ -7,6 +7,7 @@ watermark means on disk is a `LogPosition`, so bytes between two of them are sum
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_left, bisect_right
 
 from tidelog.errors import ErrorCode, KafkaError
@@ -15,6 +16,8 @@ from tidelog.protocol.batches import BatchHeader, decode_records
 from tidelog.storage.epochs import LeaderEpochs
 from tidelog.storage.segment import Segment
 from tidelog.storage.slices import FileSlice, Slices
+
+logger = logging.getLogger(__name__)
 
 FoundRecord = tuple[int, int, int]
 
@@ -56,9 +59,17 @@ class LogReader:
         """
         if offset < self.log_start_offset or offset > self.segments[-1].next_offset:
             raise self._out_of_range(offset)
-        slices: list[FileSlice] = []
         if offset >= limit.offset:
-            return Slices(slices, 0)
+            return Slices([], 0)
+        try:
+            return self._slices_from(offset, max_bytes, limit, at_least_one)
+        except OSError as error:
+            raise self._unreadable(error) from error
+
+    def _slices_from(
+        self, offset: int, max_bytes: int, limit: LogPosition, at_least_one: bool
+    ) -> Slices:
+        slices: list[FileSlice] = []
         place = bisect_right(self.bases, offset) - 1
         segment = self.segments[place]
         position = segment.find(offset)
@@ -101,7 +112,10 @@ class LogReader:
             return self.end_position
         place = max(bisect_right(self.bases, offset) - 1, 0)
         segment = self.segments[place]
-        position = segment.find(offset)
+        try:
+            position = segment.find(offset)
+        except OSError as error:
+            raise self._unreadable(error) from error
         return LogPosition(Offset(offset), Offset(segment.base_offset), position)
 
     def bytes_between(self, start: LogPosition, end: LogPosition) -> int:
@@ -128,6 +142,12 @@ class LogReader:
         return None
 
     def _find_in(self, segment: Segment, timestamp: int) -> FoundRecord | None:
+        try:
+            return self._first_at_or_after(segment, timestamp)
+        except OSError as error:
+            raise self._unreadable(error) from error
+
+    def _first_at_or_after(self, segment: Segment, timestamp: int) -> FoundRecord | None:
         start = segment.first_position_at_or_after(timestamp)
         for position, header in segment.batches_from(start):
             if header.max_timestamp < timestamp or header.last_offset < self.log_start_offset:
@@ -152,6 +172,10 @@ class LogReader:
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """The largest epoch up to `epoch` and its end offset; (-1, -1) where unknown."""
         return self.epochs.end_offset_for(epoch, self.segments[-1].next_offset)
+
+    def _unreadable(self, error: OSError) -> KafkaError:
+        logger.error("cannot read partition=%s error=%s", self.topic_partition, error)
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
 
     def _out_of_range(self, offset: int) -> KafkaError:
         return KafkaError(

@@ -417,6 +417,7 @@ class LogUpkeep(LogReader):
     def abandon(self) -> None:
         """Let go of the files as they are."""
         self.closed = True
+        self._flush.close()
         for segment in self.segments:
             segment.close()
 

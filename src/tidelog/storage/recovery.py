@@ -104,7 +104,9 @@ def _first_to_walk(opening: Opening, segments: list[Segment]) -> int:
     if opening.clean:
         # A marker of a clean stop is believed only as far as the last batch is whole.
         return len(segments) if _resume(segments[-1]) else len(segments) - 1
-    place = bisect_right([segment.base_offset for segment in segments], opening.recovery_point)
+    # A segment that ends at the recovery point may have been sealed after the flush that moved it
+    # there: its batches are on disk, its indexes may not be.
+    place = bisect_left([segment.base_offset for segment in segments], opening.recovery_point)
     return max(place - 1, 0)
 
 

@@ -68,7 +68,7 @@ class TransactionIndex:
     def write(self) -> OpenFile | None:
         """Put every entry into the file; the file where there is one, for the caller to sync."""
         entries = self.entries
-        if not entries:
+        if not entries and not self._files.disk.exists(self.path):
             return None
         file = self._opened()
         data = b"".join(
@@ -140,7 +140,7 @@ class TransactionIndex:
         whole = len(data) - len(data) % _ENTRY.size
         entries = []
         for version, producer_id, first, last, stable in _ENTRY.iter_unpack(data[:whole]):
-            if version != _VERSION or not first <= last:
+            if version != _VERSION or not 0 <= first < last:
                 break
             entries.append(AbortedTransaction(producer_id, first, last, stable))
         return entries

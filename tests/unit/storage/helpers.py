@@ -82,7 +82,10 @@ class World:
         )
 
     def open(self, *, clean: bool = False, recovery_point: int = 0, log_start: int = 0) -> Log:
-        self.disk.make_dir(DIRECTORY)
+        if not self.disk.exists(DIRECTORY):
+            self.disk.make_dir(DIRECTORY)
+            self.disk.sync_dir("/")
+            self.disk.sync_dir("/data")
         return Log.open(
             DIRECTORY,
             PARTITION,
