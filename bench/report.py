@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,10 @@ _SHOWN = {
     "in-process": ("elapsed_s",),
     "memory": ("resident_mb",),
 }
+
+
+# The kernel's own threads alone (writing back, above all) use about this much under load.
+_QUIET_CORES = 0.3
 
 
 def number(value: float) -> str:
@@ -103,6 +108,22 @@ def table(results: Mapping[str, Any]) -> str:
     return f"{floor_table(results)}\n\n{detail_table(results)}"
 
 
+def warnings(results: Mapping[str, Any]) -> list[str]:
+    """What a reader must know before believing a figure."""
+    found = []
+    if results["quick"]:
+        found.append("This was a quick run, with small loads: rough figures, not for quoting.")
+    rounds = (each for row in results["rows"] for some in row["rounds"].values() for each in some)
+    others = [each["others_cores"] for each in rounds if "others_cores" in each]
+    if others and statistics.median(others) > _QUIET_CORES:
+        found.append(
+            "The machine was not quiet: beside brokers and clients others used "
+            f"{statistics.median(others):.1f} of {results['machine']['cores']} cores (median of "
+            "all rounds). Wall-clock figures are rough; processor time is less so."
+        )
+    return found
+
+
 def page(results: Mapping[str, Any], image: str | None) -> str:
     versions = ", ".join(f"{PEERS[name]} {text}" for name, text in results["peers"].items())
     machine = "\n".join(f"- {name}: {text}" for name, text in results["machine"].items())
@@ -114,6 +135,7 @@ def page(results: Mapping[str, Any], image: str | None) -> str:
         f"Taken {results['taken']}: {versions}. {results['rounds']} rounds, the brokers in turn "
         f"within each round, {results['seconds'] / 60:.0f} minutes in all. "
         f"{count - len(short)} of {count} floors are met.",
+        *warnings(results),
         "## Floors",
         floor_table(results),
     ]

@@ -62,7 +62,7 @@ def _synchronous(acks: str) -> Row:
 
 
 def _requests(kind: str, connections: int) -> Row:
-    sizes = {"kind": kind, "connections": connections, "duration_s": 2.0}
+    sizes = {"kind": kind, "connections": connections, "duration_s": 1.5}
     plural = "connection" if connections == 1 else "connections"
     title = f"Small {kind} requests, {connections:,} {plural}, one in flight each"
     key, load = f"requests-{kind}-{connections}", "raw.small_requests"
@@ -84,8 +84,8 @@ ROWS: tuple[Row, ...] = (
     Row("in-process", "In-process Broker(), warm interpreter", "in-process", "in_process.start"),
     _produce("produce-1k", f"Produce, librdkafka, 1 KB, {_BATCHES}", 1_000_000, KB),
     _produce("produce-100", f"Produce, librdkafka, 100 B, {_BATCHES}", 2_000_000, 100),
-    _java("java-1k", f"Produce, Java, 1 KB, {_JAVA_BATCHES}", 400_000, KB),
-    _java("java-100", f"Produce, Java, 100 B, {_JAVA_BATCHES}", 1_500_000, 100),
+    _java("java-1k", f"Produce, Java, 1 KB, {_JAVA_BATCHES}", 300_000, KB),
+    _java("java-100", f"Produce, Java, 100 B, {_JAVA_BATCHES}", 1_200_000, 100),
     _consume("consume-1k", "Consume, librdkafka, 1 KB, 4 partitions", 1_000_000, KB),
     _consume("consume-100", "Consume, librdkafka, 100 B, 4 partitions", 2_000_000, 100),
     _synchronous("1"),

@@ -20,8 +20,9 @@ def results(*rows: dict[str, Any]) -> dict[str, Any]:
     return {
         "taken": "2026-01-01 00:00 UTC",
         "rounds": 3,
+        "quick": False,
         "seconds": 60.0,
-        "machine": {"processor": "a machine"},
+        "machine": {"processor": "a machine", "cores": "2"},
         "quiet": {"others_cores": 0.1, "load_average": 0.2},
         "peers": {"kafka": "4.3.0", "tidelog": "0.1"},
         "not_run": ["the bare loop: no compiler"],
@@ -84,6 +85,14 @@ def test_the_page_names_machine_versions_floors_and_what_was_not_run() -> None:
         "(plot.svg)",
     ):
         assert part in text
+
+
+def test_the_page_warns_of_a_quick_run_and_of_a_busy_machine() -> None:
+    busy = [{**a_round(1_000, 1.0, 1.0), "others_cores": 1.5}]
+    taken = results(row("throughput", kafka=busy, tidelog=busy)) | {"quick": True}
+    text = page(taken, None)
+    assert "This was a quick run" in text
+    assert "others used 1.5 of 2 cores" in text
 
 
 def test_percentile_is_a_value_that_was_measured() -> None:
