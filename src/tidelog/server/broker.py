@@ -9,6 +9,7 @@ import resource
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from tidelog._kernels import COMPILED
 from tidelog.cluster.commands import AllocateProducerIds, ProducerIdBlock
 from tidelog.cluster.configs import ConfigRules
 from tidelog.cluster.controller import ControllerRules
@@ -38,6 +39,7 @@ from tidelog.storage.data_dir import DataDir
 from tidelog.storage.file_cache import FileCache
 from tidelog.storage.segment import LogContext
 from tidelog.store.embedded import EmbeddedStore
+from tidelog.version import VERSION
 
 _log = logging.getLogger(__name__)
 
@@ -178,6 +180,11 @@ class Broker:
         for listener in parts.listeners:
             await listener.serve()
         parts.housekeeping.start()
+        _log.info(
+            "started node_id=%d version=%s kernels=%s loop=%s partitions=%d",
+            config.node_id, VERSION, "compiled" if COMPILED else "uncompiled, slower",
+            type(asyncio.get_running_loop()).__module__, len(parts.services.replicas),
+        )  # fmt: skip
         for listener in parts.listeners:
             _log.info(
                 "listening listener=%s host=%s port=%d node_id=%d cluster_id=%s",

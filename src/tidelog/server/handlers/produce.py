@@ -55,13 +55,18 @@ def prepare(
 ) -> list[Judged] | asyncio.Future[list[Judged]]:
     """Find the partitions and admit their batches, on a thread where that may take long."""
     now_ms = context.services.clock.wall_ms()
+    refusal: KafkaError | None = None
+    if request.acks not in (-1, 0, 1):
+        refusal = KafkaError(
+            ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {request.acks}; it can be 0, 1 or -1 (all)"
+        )
     allow_zstd = context.version >= _VERSION_WITH_ZSTD
     found: list[tuple[Judged, Buffer | None]] = []
     slow = False
     for topic in request.topic_data:
         name = _topic_name(topic, context)
         for data in topic.partition_data:
-            judged = _find(name, data, context)
+            judged = Judged(error=refusal) if refusal else _find(name, data, context)
             found.append((judged, data.records))
             if judged.partition is not None and data.records is not None:
                 slow = slow or needs_offload(data.records, judged.partition.rules)
