@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -145,6 +146,8 @@ def _profile_what_is_short(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = parse(arguments)
+    # Ended from outside, the brokers must end too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     if options.page_only:
         results = json.loads(options.output.read_text())
     else:
