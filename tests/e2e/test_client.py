@@ -17,7 +17,6 @@ from tidelog.client.admin import (
     AlterOperation,
     NewTopic,
     ResourceType,
-    UnknownPartitionError,
     add_partitions,
     alter_configs,
     create_topic,
@@ -33,7 +32,7 @@ from tidelog.client.blocking import Client
 from tidelog.client.blocking_consumer import Consumer
 from tidelog.client.blocking_producer import Producer
 from tidelog.client.offsets import MAX_TIMESTAMP, Start, list_offsets, log_bounds
-from tidelog.client.operation import UnknownTopicError, topic_metadata
+from tidelog.client.operation import UnknownPartitionError, UnknownTopicError, topic_metadata
 from tidelog.client.partitioner import partition_for_key
 from tidelog.client.settings import ClientSettings, ConsumerSettings, ProducerSettings
 from tidelog.errors import ErrorCode, KafkaError

@@ -11,9 +11,10 @@ import click
 from tidelog.cli.common import client_settings, connection_options, say, topic_argument
 from tidelog.cli.faults import CliError
 from tidelog.cli.positions import parse_start
-from tidelog.client.admin import UnknownPartitionError, describe_topic
+from tidelog.client.admin import describe_topic
 from tidelog.client.blocking_consumer import Consumer
 from tidelog.client.offsets import LATEST, Start, list_offsets, log_bounds
+from tidelog.client.operation import UnknownPartitionError
 from tidelog.client.settings import ConsumerSettings
 from tidelog.errors import TidelogError
 from tidelog.model import Isolation, TopicPartition

@@ -18,6 +18,7 @@ from tidelog.client.faults import UnsupportedApiError, raise_for
 from tidelog.client.metadata import ANY, CONTROLLER, BrokerNode, Cluster, TopicMetadata
 from tidelog.client.operation import (
     Operation,
+    UnknownPartitionError,
     UnknownTopicError,
     ask,
     refresh,
@@ -324,14 +325,6 @@ def by_leader(
         if isinstance(outcome, Exception):
             raise outcome
     return list(outcomes)
-
-
-class UnknownPartitionError(UnknownTopicError):
-    """The topic exists, but has no partition of that number."""
-
-    def __init__(self, partition: TopicPartition) -> None:
-        super().__init__(partition.topic)
-        self.args = (f"topic '{partition.topic}' has no partition {partition.partition}",)
 
 
 def _timeout_ms(cluster: Cluster) -> int:

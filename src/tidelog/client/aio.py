@@ -229,8 +229,8 @@ class Producer(Client):
             await self.run(topic_metadata(self.cluster, [record.topic], create=create))
         if self._sender is None:
             self._sender = asyncio.create_task(self._send_forever())
-        if not self.core.has_room(record):
-            await self._until(lambda: self.core.has_room(record))
+        if not self.core.has_room(record.size_bytes):
+            await self._until(lambda: self.core.has_room(record.size_bytes))
         delivery = self.core.append(record, self.cluster.clock.monotonic())
         self._wake.set()
         return delivery

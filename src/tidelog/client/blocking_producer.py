@@ -39,7 +39,7 @@ class Producer(Client):
         if not self.cluster.is_fresh(record.topic):
             create = self.settings.auto_create_topics
             self.run(topic_metadata(self.cluster, [record.topic], create=create))
-        while not self.core.has_room(record):
+        while not self.core.has_room(record.size_bytes):
             self._pump(wait=True)
         now = self.cluster.clock.monotonic()
         delivery = self.core.append(record, now)

@@ -20,6 +20,7 @@ from tidelog.client.connection import Call
 from tidelog.client.faults import ConnectError, NetworkError, error_code, raise_for
 from tidelog.client.metadata import ANY, Cluster, TopicMetadata
 from tidelog.errors import ErrorCode, KafkaError, TidelogError
+from tidelog.model import TopicPartition
 
 T = TypeVar("T")
 
@@ -166,3 +167,11 @@ class UnknownTopicError(TidelogError):
     def __init__(self, topic: str) -> None:
         super().__init__(f"topic '{topic}' does not exist")
         self.topic = topic
+
+
+class UnknownPartitionError(UnknownTopicError):
+    """The topic exists, but has no partition of that number."""
+
+    def __init__(self, partition: TopicPartition) -> None:
+        super().__init__(partition.topic)
+        self.args = (f"topic '{partition.topic}' has no partition {partition.partition}",)

@@ -37,7 +37,7 @@ from tidelog.client.metadata import ANY, Cluster
 from tidelog.client.operation import (
     Action,
     Operation,
-    UnknownTopicError,
+    UnknownPartitionError,
     action_for,
     ask,
     backoff_seconds,
@@ -108,54 +108,58 @@ class ProducerCore:
             queue.waiting or queue.retries or queue.in_flight for queue in self._queues.values()
         )
 
-    def has_room(self, record: ProducerRecord) -> bool:
-        """True where a record fits in the buffer; a lone record always does."""
-        return (
-            not self.buffered_bytes
-            or self.buffered_bytes + record.size_bytes <= self.settings.buffer_bytes
-        )
+    def has_room(self, size_bytes: int) -> bool:
+        """True where a record of that size fits in the buffer; a lone record always does."""
+        buffered = self.buffered_bytes
+        return not buffered or buffered + size_bytes <= self.settings.buffer_bytes
 
     def append(self, record: ProducerRecord, now: float) -> Delivery:
         """Put a record in a batch. The topic's metadata must be known."""
-        partition = self._choose(record)
-        queue = self._queues.get(partition)
-        if queue is None:
-            queue = self._queues[partition] = PartitionQueue(partition)
         size = record.size_bytes
+        number = self._choose(record, size)
+        queue = self._queues.get((record.topic, number))  # type: ignore[call-overload]
+        if queue is None:
+            partition = TopicPartition(record.topic, number)
+            queue = self._queues[partition] = PartitionQueue(partition)
         batch = queue.waiting[-1] if queue.waiting else None
-        if batch is None or batch.size_bytes + size > self.settings.batch_bytes:
+        limit = self.settings.batch_bytes
+        if batch is None or batch.size_bytes + size > limit:
             self.batch_filled |= batch is not None
-            self._order += 1
-            deadline = now + self.settings.delivery_timeout_ms / 1000
-            batch = Batch(partition, (self._order,), now, deadline)
-            self.buffered_bytes += batch.size_bytes
-            queue.waiting.append(batch)
+            batch = self._open_batch(queue, now)
         timestamp = record.timestamp_ms
         if timestamp is None:
             timestamp = self.cluster.clock.wall_ms()
-        batch.records.append(Record(0, timestamp, record.key, record.value, list(record.headers)))
+        records = batch.records
+        records.append(Record(0, timestamp, record.key, record.value, list(record.headers)))
         batch.size_bytes += size
         self.buffered_bytes += size
-        self.batch_filled |= batch.size_bytes >= self.settings.batch_bytes
-        return Delivery(batch, len(batch.records) - 1)
+        if batch.size_bytes >= limit:
+            self.batch_filled = True
+        return Delivery(batch, len(records) - 1)
 
-    def _choose(self, record: ProducerRecord) -> TopicPartition:
+    def _open_batch(self, queue: PartitionQueue, now: float) -> Batch:
+        self._order += 1
+        deadline = now + self.settings.delivery_timeout_ms / 1000
+        batch = Batch(queue.partition, (self._order,), now, deadline)
+        self.buffered_bytes += batch.size_bytes
+        queue.waiting.append(batch)
+        return batch
+
+    def _choose(self, record: ProducerRecord, size_bytes: int) -> int:
         topic = record.topic
         partitions = self.cluster.topics[topic].partitions
         if record.partition is not None:
             if record.partition not in partitions:
-                raise UnknownTopicError(f"{topic}-{record.partition}")
-            return TopicPartition(topic, record.partition)
+                raise UnknownPartitionError(TopicPartition(topic, record.partition))
+            return record.partition
         if record.key is not None:
-            return TopicPartition(topic, partition_for_key(record.key, len(partitions)))
+            return partition_for_key(record.key, len(partitions))
         sticky = self._sticky.get(topic)
         if sticky is None:
             sticky = StickyPartitioner(self._random, self.settings.batch_bytes)
             self._sticky[topic] = sticky
         available = [number for number, state in partitions.items() if state.leader >= 0]
-        return TopicPartition(
-            topic, sticky.choose(available or list(partitions), record.size_bytes)
-        )
+        return sticky.choose(available or list(partitions), size_bytes)
 
     def calls(self, now: float) -> list[ProduceCall]:
         """The requests to send now; each is reported with `finish` when it is over."""

@@ -9,7 +9,6 @@ import pytest
 from tests.unit.client.helpers import ManualClock, drive, known_cluster, metadata_response
 from tidelog.client.admin import (
     NewTopic,
-    UnknownPartitionError,
     create_topic,
     delete_records,
     delete_topic,
@@ -21,6 +20,7 @@ from tidelog.client.metadata import Cluster
 from tidelog.client.offsets import EARLIEST, LATEST, Start, list_offsets, resolve_offsets
 from tidelog.client.operation import (
     Action,
+    UnknownPartitionError,
     UnknownTopicError,
     action_for,
     backoff_seconds,
