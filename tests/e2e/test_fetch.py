@@ -248,9 +248,7 @@ def test_leader_epochs_fence_both_ways_and_rise_at_a_restart(tmp_path: object) -
         assert (answer.leader_epoch, answer.end_offset) == (epoch - 1, 2)
 
 
-def test_offsets_by_time_are_exact_inside_compressed_batches(
-    client: RawClient, topic: str
-) -> None:
+def test_offsets_by_time_are_exact_inside_compressed_batches(client: RawClient, topic: str) -> None:
     from tidelog.protocol.batches import Record, encode_batch
 
     for codec in Codec:

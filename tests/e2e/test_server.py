@@ -152,7 +152,8 @@ def test_kafkas_stock_server_properties_start_a_broker(tmp_path: Path) -> None:
     file.write_text(STOCK_SERVER_PROPERTIES.format(directory=tmp_path / "data"))
     port = free_port()
     process = subprocess.Popen(
-        [sys.executable, "-m", "tidelog", "broker", "--config", str(file), "--listen", f"127.0.0.1:{port}"],
+        [sys.executable, "-m", "tidelog", "broker", "--config", str(file),
+         "--listen", f"127.0.0.1:{port}"],
         stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert process.stderr is not None
