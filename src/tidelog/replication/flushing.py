@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import Callable
 
 from tidelog.config.topic_config import TopicConfig
-from tidelog.errors import KafkaError
+from tidelog.errors import ErrorCode, KafkaError
 from tidelog.host.offload import Offload
 from tidelog.model import LogPosition
 from tidelog.storage.log import Log
@@ -53,7 +53,7 @@ class Flushing:
     def committed_end(self) -> LogPosition:
         """How far finished write-outs reach."""
         if self._committed_end is None:
-            return self._log.position_after(self._log.log_start_offset)
+            return self._log.position_after(self._log.flushed_offset)
         return self._committed_end
 
     def appended(self) -> None:
@@ -81,6 +81,13 @@ class Flushing:
         def done(future: asyncio.Future[None]) -> None:
             self._running = None
             again, self._again = self._again, False
+            if future.cancelled() or future.exception() is not None:
+                # A write-out reports its faults in the plan: this one did not even end.
+                plan.release()
+                self._on_failed(
+                    KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "a write-out was broken off")
+                )
+                return
             try:
                 self._log.flushed(plan)
             except KafkaError as error:

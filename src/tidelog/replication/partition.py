@@ -86,7 +86,10 @@ class Partition:
             self.leader_epoch = state.leader_epoch
             self.log.assign_epoch_start(state.leader_epoch)
         self.is_leader = True
-        self._flushing.appended()
+        if self.config.durability_fsync and self.log.unflushed_messages:
+            # What a crash left may be in the page cache only; until it is on the disk it cannot
+            # be shown, and what was shown before must not be missing: see `settle`.
+            self._flushing.start()
         self._advance()
 
     def stop(self, code: ErrorCode, reason: str) -> None:

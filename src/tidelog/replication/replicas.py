@@ -60,8 +60,11 @@ class Replicas:
 
     # -- following the image ----------------------------------------------------------------------
 
-    def start(self, image: MetadataImage) -> None:
-        """Open what the image says is ours, recovering it where need be; set the rest aside."""
+    async def start(self, image: MetadataImage) -> None:
+        """Open what the image says is ours, recovering it where need be; set the rest aside.
+
+        Returns when all that was ever acknowledged can be read again.
+        """
         self._take_broker_configs(image)
         configs: dict[str, LogConfig] = {}
 
@@ -81,6 +84,8 @@ class Replicas:
         self._data_dir.load_logs(expected)
         for topic in image.topics.values():
             self._bring_up(topic)
+        for partition in self:
+            await partition.settle()
 
     def image_changed(
         self, old: MetadataImage, new: MetadataImage, changes: Sequence[Change] | None

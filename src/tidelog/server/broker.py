@@ -173,7 +173,7 @@ class Broker:
         )
         parts.services.broker_epoch = registration.epoch
         await parts.metadata.start()
-        parts.services.replicas.start(parts.metadata.image)
+        await parts.services.replicas.start(parts.metadata.image)
         parts.metadata.subscribe(parts.services.replicas.image_changed)
         await parts.metadata.wait_for_version(parts.controller.image.version)
         await self._serve_pages(parts)
