@@ -82,6 +82,9 @@ class Walk:
         self.data_dir.identify("cluster", 1)
         self.data_dir.load_logs(lambda partition, topic_id: (TOPIC_ID, self.world.config))
         if PARTITION not in self.data_dir.logs:
+            # A log that was never flushed may be lost with its directory, its start included.
+            assert not self.flushed
+            self.durable_log_start = 0
             self.data_dir.create_log(PARTITION, TOPIC_ID, self.world.config)
         self.epoch += 1
         self.log.assign_epoch_start(self.epoch)

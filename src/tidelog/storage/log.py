@@ -110,25 +110,17 @@ class Log(LogUpkeep):
 
         `from_client` is False for the batches of coordinators: no sequences, control batches too.
         """
-        if self._offline is not None:
-            raise self._offline_error()
+        self._check_batches(admitted, leader_epoch)
         headers = admitted.headers
         header = headers[0]
         marker: EndMarker | None = None
         if header.producer_id >= 0:
-            if len(headers) > 1:
-                raise KafkaError(ErrorCode.INVALID_RECORD, "more than one batch of a producer")
             if header.is_control:
                 marker = self._check_marker(admitted, transaction_version)
             else:
                 duplicate = self.producers.check(header, from_client=from_client)
                 if duplicate is not None:
                     return self._repeated(duplicate)
-        if admitted.size_bytes > self.config.segment_bytes:
-            raise KafkaError(
-                ErrorCode.RECORD_LIST_TOO_LARGE,
-                f"{admitted.size_bytes} bytes do not fit a segment of {self.config.segment_bytes}",
-            )
         offset = first_offset = self.segments[-1].next_offset
         for position, header in zip(admitted.positions, headers, strict=True):
             stamp(admitted.buffer, position, offset, leader_epoch)
@@ -136,7 +128,7 @@ class Log(LogUpkeep):
             header.leader_epoch = leader_epoch
             offset += header.last_offset_delta + 1
         segment = self._write(headers, admitted.buffer, now_ms)
-        if leader_epoch != self.epochs.latest:
+        if leader_epoch > self.epochs.latest:
             self.epochs.assign(leader_epoch, first_offset)
         for header in headers:
             self._note(segment, header, marker)
@@ -174,6 +166,23 @@ class Log(LogUpkeep):
             if header.is_control and header.producer_id >= 0:
                 marker = read_marker(records[position : position + header.size_bytes], header)
             self._note(segment, header, marker)
+
+    def _check_batches(self, admitted: Admitted, leader_epoch: int) -> None:
+        if self._offline is not None:
+            raise self._offline_error()
+        if admitted.size_bytes > self.config.segment_bytes:
+            raise KafkaError(
+                ErrorCode.RECORD_LIST_TOO_LARGE,
+                f"{admitted.size_bytes} bytes do not fit a segment of {self.config.segment_bytes}",
+            )
+        if len(admitted.headers) > 1 and admitted.headers[0].producer_id >= 0:
+            raise KafkaError(ErrorCode.INVALID_RECORD, "more than one batch of a producer")
+        if leader_epoch < self.epochs.latest:
+            # Recovery takes a falling epoch for the end of the log.
+            raise KafkaError(
+                ErrorCode.FENCED_LEADER_EPOCH,
+                f"leader epoch {leader_epoch} is older than the log's {self.epochs.latest}",
+            )
 
     def _check_marker(self, admitted: Admitted, transaction_version: int) -> EndMarker | None:
         marker = read_marker(admitted.buffer, admitted.headers[0])

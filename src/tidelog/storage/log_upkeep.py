@@ -340,7 +340,7 @@ class LogUpkeep(LogReader):
         """Cut the log so that it ends at `offset`, or before the batch that holds it."""
         if offset >= self.log_end_offset:
             return
-        if offset < self.bases[0]:
+        if offset <= self.log_start_offset:
             self.truncate_fully_and_start_at(offset)
             return
         while len(self.segments) > 1 and self.bases[-1] > offset:
@@ -351,13 +351,17 @@ class LogUpkeep(LogReader):
         try:
             place = active.find(offset)
             end = offset
-            for position, header in active.batches_from(place):
-                if position == place:
-                    end = min(offset, header.base_offset)
+            for _, header in active.batches_from(place):
+                end = min(offset, header.base_offset)
                 break
-            active.truncate_to(place, end)
+            if end >= self.log_start_offset:
+                active.truncate_to(place, end)
         except OSError as error:
-            self._fail(error)
+            self._refuse_or_fail(error)
+        if end < self.log_start_offset:
+            # The batch that holds the log's start goes too; the start itself never falls.
+            self.truncate_fully_and_start_at(self.log_start_offset)
+            return
         self._flush.wrote(active)
         self._after_truncation(end)
 
@@ -383,7 +387,6 @@ class LogUpkeep(LogReader):
 
     def _after_truncation(self, end: int) -> None:
         self._flush.truncated(end)
-        self.log_start_offset = min(self.log_start_offset, end)
         self.epochs.truncate_from_end(end)
         try:
             self._drop_snapshots(lambda offset: offset > end)

@@ -309,6 +309,9 @@ def test_truncation_cuts_at_a_batch_boundary_and_appends_go_on() -> None:
     assert offsets(log) == list(range(42))
     log.truncate_to(1000)
     assert log.log_end_offset == 42
+    log.advance_log_start(32)
+    log.truncate_to(34)
+    assert (log.log_start_offset, log.log_end_offset) == (32, 32)
     log.truncate_fully_and_start_at(500)
     assert (log.log_start_offset, log.log_end_offset) == (500, 500)
     assert append(log, batch(2), epoch=7).base_offset == 500
@@ -362,4 +365,13 @@ def test_close_and_clean_reopen_keep_everything() -> None:
     assert world.disk.calls - calls < 400
     assert stored_batches(log) == stored
     assert log.epochs.entries == [(3, 0)]
-    assert append(log).base_offset == 60
+    assert append(log, epoch=3).base_offset == 60
+
+
+def test_a_falling_leader_epoch_is_refused() -> None:
+    log = World().open()
+    append(log, epoch=3)
+    with pytest.raises(KafkaError) as caught:
+        append(log, epoch=2)
+    assert caught.value.code is ErrorCode.FENCED_LEADER_EPOCH
+    assert log.log_end_offset == 1
