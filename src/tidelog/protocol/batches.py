@@ -27,8 +27,6 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Final, Protocol
 
-from crc32c import crc32c
-
 from tidelog._kernels import COMPILED
 from tidelog._kernels import records as kernel
 from tidelog.errors import ProtocolError
@@ -42,6 +40,7 @@ from tidelog.model import (
     TimestampType,
 )
 from tidelog.protocol import compression
+from tidelog.protocol.checksum import crc32c
 
 Buffer = bytes | bytearray | memoryview
 

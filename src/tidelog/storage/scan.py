@@ -12,10 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from struct import Struct
 
-from crc32c import crc32c
-
 from tidelog.host.disk import Disk
 from tidelog.protocol.batches import HEADER_BYTES, LOG_OVERHEAD, BatchHeader
+from tidelog.protocol.checksum import crc32c
 
 _HEADER = Struct(">qiibIhiqqqhii")
 _CRC_START = 21

@@ -13,9 +13,8 @@ from __future__ import annotations
 
 from struct import Struct
 
-from crc32c import crc32c
-
 from tidelog.errors import StorageError
+from tidelog.protocol.checksum import crc32c
 from tidelog.storage.producers import ProducerBatch, ProducerState, ProducerStates
 
 SUFFIX = ".snapshot"
