@@ -20,6 +20,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -183,10 +184,16 @@ class DataDir:
         directory = self._directory(partition)
         if disk.exists(directory):
             raise StorageError(f"{directory} exists already")
-        disk.make_dir(directory)
         metadata = f"{directory}/{PARTITION_METADATA}"
-        write_plainly(disk, metadata, encode_partition_metadata(topic_id))
-        log = Log.open(directory, partition, topic_id, config, self.context, clean=True)
+        try:
+            disk.make_dir(directory)
+            write_plainly(disk, metadata, encode_partition_metadata(topic_id))
+            log = Log.open(directory, partition, topic_id, config, self.context, clean=True)
+        except OSError:
+            # Half a directory would stand in the way of the next try.
+            with suppress(OSError):
+                self._remove_tree(directory)
+            raise
         log.created_in(self.path, metadata)
         self.logs[partition] = log
         return log

@@ -127,7 +127,9 @@ class LogReader:
         first = bisect_left(self.bases, start.segment_base_offset)
         last = bisect_left(self.bases, end.segment_base_offset)
         between = sum(segment.size_bytes for segment in self.segments[first:last])
-        return between - start.position + end.position
+        # Where retention took the segment that `start` was in, all that is left lies behind it.
+        gone = self.bases[first : first + 1] != [start.segment_base_offset]
+        return max(between - (0 if gone else start.position) + end.position, 0)
 
     def offset_for_timestamp(self, timestamp: int) -> FoundRecord | None:
         """Offset, timestamp and leader epoch of the first record that is at least so new."""

@@ -280,6 +280,21 @@ def test_s16_a_deletion_that_a_crash_interrupted_is_finished_at_the_next_start()
     data_dir.close()
 
 
+def test_s11_a_log_that_found_no_room_is_created_at_the_next_try() -> None:
+    world = World()
+    data_dir, _ = started(world)
+    calls = world.disk.calls
+    data_dir.create_log(TopicPartition("count", 0), TOPIC_ID, world.config)
+    steps = world.disk.calls - calls
+    for step in range(1, steps + 1):
+        partition = TopicPartition("full", step)
+        world.disk.fail_at(world.disk.calls + step, errno.ENOSPC)
+        with pytest.raises(OSError, match="No space"):
+            data_dir.create_log(partition, TOPIC_ID, world.config)
+        assert append(data_dir.create_log(partition, TOPIC_ID, world.config)).base_offset == 0
+    assert steps > 5
+
+
 def test_a_topic_name_with_dashes_and_dots_is_found_again() -> None:
     world = World()
     data_dir = opened(world, {})

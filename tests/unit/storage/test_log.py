@@ -130,6 +130,22 @@ def test_positions_sum_to_the_bytes_between_them() -> None:
     assert isinstance(log.end_position, LogPosition)
 
 
+def test_bytes_are_summed_from_where_a_reader_waits_though_its_segment_went() -> None:
+    world = World(config=LogConfig(retention_ms=1000, segment_bytes=300))
+    log = world.open()
+    for _ in range(4):
+        append(log)
+    waiting = log.end_position
+    world.clock.advance(5000)
+    log.apply_retention(world.clock.now_ms, 4)
+    assert log.log_start_offset == 4
+    sizes = [batch().size_bytes, batch(size=150).size_bytes]
+    append(log, batch(timestamp=world.clock.now_ms))
+    assert log.bytes_between(waiting, log.end_position) == sizes[0]
+    append(log, batch(size=150, timestamp=world.clock.now_ms))
+    assert log.bytes_between(waiting, log.end_position) == sum(sizes)
+
+
 def test_a_slice_reads_its_own_bytes_only() -> None:
     log = World().open()
     for fill in range(3):
