@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.peers.kafka import ApacheKafka
 from tests.e2e.broker_process import BrokerProcess
 
 SECONDS_MAX = 60
@@ -30,7 +31,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 class Shell:
     """Runs `tidelog` against the broker."""
 
-    def __init__(self, broker: BrokerProcess) -> None:
+    def __init__(self, broker: BrokerProcess | ApacheKafka) -> None:
         self.environment = {
             **os.environ,
             "TIDELOG_BOOTSTRAP_SERVERS": broker.bootstrap_servers,
@@ -301,3 +302,18 @@ def test_topic_names_are_completed(shell: Shell) -> None:
         "COMP_CWORD": "2",
     }
     assert shell.ok().split() == ["plain,completed-1", "plain,completed-2"]
+
+
+@pytest.mark.java
+def test_the_same_commands_work_against_apache_kafka() -> None:
+    with ApacheKafka() as kafka:
+        shell = Shell(kafka)
+        shell.ok("topic", "create", "orders", "-p", "3", "--set", "retention.ms=60000")
+        shell.ok("produce", "orders", "-K", ":", "-z", "lz4", stdin="a:1\nb:2\nc:3\n")
+        out = shell.ok("consume", "orders", "-e", "-f", r"%k%v ")
+        assert sorted(out.split()) == ["a1", "b2", "c3"]
+        assert shell.ok("topic", "trim", "orders", "--before", "end").count("\n") == 4
+        assert shell.ok("consume", "orders", "-e") == ""
+        assert json.loads(shell.ok("cluster", "info", "--format", "json"))["partitions"] == 3
+        assert shell.run("consume", "nowhere", "-e").returncode == 4
+        shell.ok("topic", "delete", "orders")

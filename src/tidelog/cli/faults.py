@@ -7,8 +7,6 @@ import sys
 
 import click
 
-from tidelog.client.faults import ConnectError, NetworkError
-from tidelog.client.operation import UnknownTopicError
 from tidelog.errors import ErrorCode, KafkaError, TidelogError
 
 EXIT_FAILED = 1
@@ -44,6 +42,10 @@ class CliError(click.ClickException):
 
 def explain(error: TidelogError) -> CliError:
     """Any fault of Tidelog in the words of the command line."""
+    # Imported here: `--help` and `--version` need no client.
+    from tidelog.client.faults import ConnectError, NetworkError
+    from tidelog.client.operation import UnknownTopicError
+
     text = str(error)
     if isinstance(error, UnknownTopicError):
         hint = "`tidelog topic list` shows what is there, `tidelog topic create` makes one"

@@ -174,7 +174,7 @@ def read_lines(when_idle: Callable[[], None]) -> Iterator[bytes]:
     descriptor = sys.stdin.fileno()
     rest = b""
     while True:
-        if not select.select([descriptor], [], [], 0)[0]:
+        if not _at_hand(descriptor):
             when_idle()
         data = os.read(descriptor, _READ_BYTES)
         if not data:
@@ -184,6 +184,14 @@ def read_lines(when_idle: Callable[[], None]) -> Iterator[bytes]:
             yield line.removesuffix(b"\r")
     if rest:
         yield rest
+
+
+def _at_hand(descriptor: int) -> bool:
+    """Whether input can be read without waiting; where nobody can tell (Windows), it is not."""
+    try:
+        return bool(select.select([descriptor], [], [], 0)[0])
+    except OSError:
+        return False
 
 
 class _Progress:

@@ -20,7 +20,6 @@ from tidelog.cli.faults import EXIT_USAGE, CliError
 from tidelog.client import admin
 from tidelog.client.blocking import Client
 from tidelog.client.metadata import TopicMetadata
-from tidelog.client.offsets import log_bounds, resolve_offsets
 from tidelog.client.operation import UnknownTopicError
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.model import TopicPartition
@@ -155,6 +154,8 @@ def describe(names: tuple[str, ...], flagged: tuple[str, ...], **connection: Any
 
 
 def _describe(client: Client, name: str) -> dict[str, Any]:
+    from tidelog.client.offsets import log_bounds
+
     entry = client.run(admin.describe_topic(client.cluster, name))
     led = [tp for tp in client.cluster.partitions_of([name]) if client.cluster.leader(*tp) >= 0]
     bounds = client.run(log_bounds(client.cluster, led)) if led else {}
@@ -289,6 +290,7 @@ def config(
 def trim(topic: str, before: str, chosen: tuple[int, ...], **connection: Any) -> None:
     """Drop the oldest records of a topic."""
     from tidelog.cli.positions import parse_start
+    from tidelog.client.offsets import resolve_offsets
 
     with _client(connection) as client:
         entry = client.run(admin.describe_topic(client.cluster, topic))

@@ -134,6 +134,7 @@ class Network:
             try:
                 return await self._open(candidate)
             except ConnectError as error:
+                self._cluster.note_failure(candidate)
                 failure = error
         raise failure
 
@@ -149,6 +150,7 @@ class Network:
             def forget(lost: _Channel) -> None:
                 if self._channels.get(node) is lost:
                     del self._channels[node]
+                    self._cluster.note_failure(node)
 
             loop = asyncio.get_running_loop()
             try:
@@ -224,7 +226,7 @@ class Producer(Client):
 
     async def send(self, record: ProducerRecord) -> Delivery:
         """Queue a record; waits for metadata of a new topic and while the buffer is full."""
-        if not self.cluster.is_fresh(record.topic):
+        if not self.core.ready_for(record.topic):
             create = self.settings.auto_create_topics
             await self.run(topic_metadata(self.cluster, [record.topic], create=create))
         if self._sender is None:
@@ -248,6 +250,18 @@ class Producer(Client):
             await self._until(lambda: self.core.idle)
         finally:
             self.core.flushing = False
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            if error is None:
+                await self.flush()
+        finally:
+            await self.close()
 
     async def close(self) -> None:
         """Drop what is not delivered yet and close; `flush` first to keep it."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import selectors
 import socket
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable
 from types import TracebackType
@@ -58,7 +59,7 @@ class _Channel:
         while self.output:
             parts = [self.output[index] for index in range(min(len(self.output), _PARTS_MAX))]
             try:
-                written = self.stream.sendmsg(parts)
+                written = self._write(parts)
             except BlockingIOError:
                 return
             while written:
@@ -68,6 +69,11 @@ class _Channel:
                     break
                 written -= head.nbytes
                 self.output.popleft()
+
+    def _write(self, parts: list[memoryview]) -> int:
+        if sys.platform == "win32":
+            return self.stream.send(parts[0])
+        return self.stream.sendmsg(parts)
 
     def deliver(self) -> None:
         """Hand out the answers that are there."""
@@ -127,12 +133,15 @@ class Network:
         for candidate in candidates:
             if candidate in self._channels:
                 return self._channels[candidate]
-        failure = NoBrokerError(f"broker {node}", "it is not in the cluster's metadata")
+        failure: NetworkError = NoBrokerError(
+            f"broker {node}", "it is not in the cluster's metadata"
+        )
         for candidate in candidates:
             try:
                 return self._open(candidate)
             except ConnectError as error:
-                failure = error  # type: ignore[assignment]
+                self._cluster.note_failure(candidate)
+                failure = error
         raise failure
 
     def _open(self, node: int) -> _Channel:
@@ -185,6 +194,7 @@ class Network:
     def _lose(self, channel: _Channel, error: TidelogError) -> None:
         if self._channels.get(channel.node) is channel:
             del self._channels[channel.node]
+            self._cluster.note_failure(channel.node)
             self._selector.unregister(channel.stream)
         channel.stream.close()
         channel.connection.fail(error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from types import TracebackType
 
 from tidelog.client.batching import Batch, Delivery, ProducerRecord
 from tidelog.client.blocking import Client, Done
@@ -36,7 +37,7 @@ class Producer(Client):
 
     def send(self, record: ProducerRecord) -> Delivery:
         """Queue a record; blocks for metadata of a new topic and while the buffer is full."""
-        if not self.cluster.is_fresh(record.topic):
+        if not self.core.ready_for(record.topic):
             create = self.settings.auto_create_topics
             self.run(topic_metadata(self.cluster, [record.topic], create=create))
         while not self.core.has_room(record.size_bytes):
@@ -65,9 +66,18 @@ class Producer(Client):
         finally:
             self.core.flushing = False
 
-    def close(self) -> None:
-        """Drop what is not delivered yet and close; `flush` first to keep it."""
-        super().close()
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Flush, unless an error is on its way; `close` alone drops what is not delivered."""
+        try:
+            if error is None:
+                self.flush()
+        finally:
+            self.close()
 
     def _pump(self, *, wait: bool) -> None:
         self._prepare()

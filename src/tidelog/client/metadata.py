@@ -105,6 +105,7 @@ class Cluster:
         self.topics: dict[str, TopicMetadata] = {}
         self.topic_names: dict[UUID, str] = {}
         self._updated: dict[str, float] = {}
+        self._failures: dict[int, float] = {}
 
     def address(self, node: int) -> tuple[str, int]:
         """Where a node listens; KeyError for a broker that metadata does not name."""
@@ -120,7 +121,12 @@ class Cluster:
         bootstrap = [_FIRST_BOOTSTRAP - index for index in range(len(self.bootstrap))]
         if node == CONTROLLER and self.controller_id in self.brokers:
             return [self.controller_id]
-        return [*self.brokers, *bootstrap]
+        # Who failed last is asked last, so that one broker that hangs does not hold up the rest.
+        return sorted([*self.brokers, *bootstrap], key=lambda each: self._failures.get(each, 0.0))
+
+    def note_failure(self, node: int) -> None:
+        """A node could not be reached, or broke off."""
+        self._failures[node] = self.clock.monotonic()
 
     def leader(self, topic: str, partition: int) -> int:
         """The broker id of a partition's leader, -1 where none is known."""
@@ -132,6 +138,11 @@ class Cluster:
         """The id of a topic, zero where the broker names none."""
         known = self.topics.get(topic)
         return known.topic_id if known else NO_TOPIC_ID
+
+    def knows(self, topic: str) -> bool:
+        """True where the topic's partitions are known, be they up to date or not."""
+        known = self.topics.get(topic)
+        return known is not None and not known.error_code
 
     def is_fresh(self, topic: str) -> bool:
         """True where the topic is known without error and younger than the age allowed."""

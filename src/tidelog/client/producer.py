@@ -108,6 +108,13 @@ class ProducerCore:
             queue.waiting or queue.retries or queue.in_flight for queue in self._queues.values()
         )
 
+    def ready_for(self, topic: str) -> bool:
+        """False where the topic must be looked up before `append`; an old look is renewed later."""
+        if self.cluster.is_fresh(topic):
+            return True
+        self._stale.add(topic)
+        return self.cluster.knows(topic)
+
     def has_room(self, size_bytes: int) -> bool:
         """True where a record of that size fits in the buffer; a lone record always does."""
         buffered = self.buffered_bytes

@@ -93,3 +93,12 @@ def test_partitions_come_in_order() -> None:
     assert cluster.partitions_of(["orders", "other"]) == [
         TopicPartition("orders", number) for number in range(3)
     ]
+
+
+def test_who_failed_last_is_asked_last() -> None:
+    cluster, clock = known_cluster()
+    cluster.note_failure(1)
+    clock.now += 1
+    cluster.note_failure(3)
+    assert cluster.candidates(ANY)[0] == 2
+    assert cluster.candidates(ANY)[-2:] == [1, 3]

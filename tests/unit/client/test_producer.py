@@ -241,6 +241,17 @@ def test_the_buffer_has_a_limit_but_takes_any_first_record() -> None:
     assert core.has_room(40)
 
 
+def test_a_topic_is_looked_up_before_its_first_record_and_renewed_in_passing() -> None:
+    cluster, clock = known_cluster()
+    core = new_core(cluster)
+    assert core.ready_for("orders")
+    assert core.take_stale_topics() == set()
+    assert not core.ready_for("unheard-of")
+    clock.now += 301
+    assert core.ready_for("orders"), "old metadata holds nobody up"
+    assert core.take_stale_topics() == {"orders", "unheard-of"}
+
+
 def test_a_producer_id_is_asked_for_until_a_broker_has_one() -> None:
     cluster, clock = known_cluster()
     script = [InitProducerIdResponse(error_code=15), InitProducerIdResponse(producer_id=12)]
