@@ -15,7 +15,6 @@ from tidelog.model import Isolation, TopicPartition
 LATEST = -1
 EARLIEST = -2
 MAX_TIMESTAMP = -3
-_MAX_TIMESTAMP_VERSION = 7
 
 
 @dataclass(slots=True)
