@@ -120,8 +120,14 @@ def _run_loads(
                 results["not_run"].append(f"{row.title}: needs java and mvn")
                 continue
             competing = [*peers, bare] if bare is not None and row.bare else peers
-            done = runner.run_row(row, competing, options.rounds, options.quick, say)
-            results["rows"].append(done)
+            try:
+                done = runner.run_row(row, competing, options.rounds, options.quick, say)
+            except RuntimeError as error:
+                # One row that fails must not cost the others, and must not go unsaid.
+                say(f"failed: {error}")
+                results["not_run"].append(f"{row.title}: failed, {str(error).splitlines()[-1]}")
+            else:
+                results["rows"].append(done)
         results["rows"].append(runner.run_memory(peers))
         _profile_what_is_short(rows, peers, options, results)
 
@@ -158,6 +164,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if not options.no_page:
         report.write(results, ROOT / "docs")
     print(report.table(results))
+    for line in results["not_run"]:
+        print(f"NOT RUN {line}")
 
 
 if __name__ == "__main__":

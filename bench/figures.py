@@ -98,7 +98,21 @@ def floors(results: Result) -> Iterator[Floor]:
             theirs = kafka[figure].median if kafka else 0.0
             mine = ours[figure].median
             yield Floor(row["title"], figure, theirs, mine, theirs * share, at_least)
+        if row["kind"] == "latency" and kafka and "bare" in sides:
+            yield from _above_the_client(row["title"], ours, kafka, sides["bare"])
         if row["kind"] == "limit" and "bare" in sides:
             bare, mine = sides["bare"]["mb_per_s"].median, ours["mb_per_s"].median
             what, bound = "share of the bare loop", _SHARE_OF_LIMIT
             yield Floor(row["title"], what, None, mine / bare, bound, True)
+
+
+def _above_the_client(
+    title: str, ours: dict[str, Spread], kafka: dict[str, Spread], bare: dict[str, Spread]
+) -> Iterator[Floor]:
+    """The client's own cost aside, a single produce costs at most half of what it does at Kafka."""
+    for figure in ("p50_ms", "p99_ms"):
+        client = bare[figure].median
+        theirs, mine = (max(side[figure].median - client, 0.0) for side in (kafka, ours))
+        if theirs > 0:
+            what = f"{figure[:3]} ms above the client's own"
+            yield Floor(title, what, theirs, mine, theirs / 2, False)

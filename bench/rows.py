@@ -48,9 +48,9 @@ def _java(key: str, title: str, records: int, record_bytes: int) -> Row:
     return Row(key, title, "throughput", "java.produce", sizes, bare=True)
 
 
-def _consume(key: str, title: str, records: int, record_bytes: int) -> Row:
+def _consume(client: str, key: str, title: str, records: int, record_bytes: int) -> Row:
     sizes = {"records": records, "record_bytes": record_bytes, "partitions": 4}
-    load = "librdkafka.consume"
+    load = f"{client}.consume"
     return Row(key, title, "throughput", load, sizes, partitions=4, filled=True)
 
 
@@ -77,6 +77,7 @@ def _limit(batch_bytes: int, name: str) -> Row:
 
 
 _BATCHES = "acks=all, batches to 1 MB"
+_PARTS = "4 partitions"
 _JAVA_BATCHES = "64 KB batches, linger 5 ms"
 
 ROWS: tuple[Row, ...] = (
@@ -86,8 +87,9 @@ ROWS: tuple[Row, ...] = (
     _produce("produce-100", f"Produce, librdkafka, 100 B, {_BATCHES}", 2_000_000, 100),
     _java("java-1k", f"Produce, Java, 1 KB, {_JAVA_BATCHES}", 300_000, KB),
     _java("java-100", f"Produce, Java, 100 B, {_JAVA_BATCHES}", 1_200_000, 100),
-    _consume("consume-1k", "Consume, librdkafka, 1 KB, 4 partitions", 1_000_000, KB),
-    _consume("consume-100", "Consume, librdkafka, 100 B, 4 partitions", 2_000_000, 100),
+    _consume("librdkafka", "consume-1k", f"Consume, librdkafka, 1 KB, {_PARTS}", 1_000_000, KB),
+    _consume("librdkafka", "consume-100", f"Consume, librdkafka, 100 B, {_PARTS}", 2_000_000, 100),
+    _consume("java", "java-consume-1k", f"Consume, Java, 1 KB, {_PARTS}", 1_000_000, KB),
     _synchronous("1"),
     _synchronous("all"),
     *(_requests(kind, count) for kind in ("produce", "metadata") for count in (1, 1_000)),

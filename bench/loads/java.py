@@ -1,11 +1,13 @@
-"""Loads by Kafka's own Java programs."""
+"""Loads by the Java client: Kafka's own ProducerPerformance, and a consumer without a group."""
 
 from __future__ import annotations
 
 import re
+import subprocess
+from pathlib import Path
 
 from bench.measure import cpu_seconds
-from bench.peers.kafka import run_tool
+from bench.peers.kafka import class_path, run_tool
 
 # Kafka's own script gives its tools this heap; the just-in-time compiler is left whole.
 _JVM_OPTIONS = ("-Xmx512M", "-server")
@@ -38,6 +40,36 @@ def produce(
         "stored": records,
         "bytes": records * record_bytes,
         "elapsed_s": records / float(summary[2]),
+        "cpu_user_s": used.user,
+        "cpu_system_s": used.system,
+    }
+
+
+def consume(
+    bootstrap_servers: str, pid: int, topic: str, records: int, record_bytes: int, partitions: int
+) -> dict[str, float]:
+    """A consumer of kafka-clients with its partitions assigned by hand, run from its source.
+
+    Rate and processor time are as in `produce`.
+    """
+    program = str(Path(__file__).with_name("AssignedConsumer.java"))
+    arguments = (bootstrap_servers, topic, str(partitions), str(records))
+    cpu = cpu_seconds(pid)
+    done = subprocess.run(
+        ["java", *_JVM_OPTIONS, "-cp", class_path(), program, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    used = cpu_seconds(pid) - cpu
+    if done.returncode != 0:
+        raise RuntimeError(f"AssignedConsumer failed:\n{done.stdout}{done.stderr}")
+    count, rate = done.stdout.split()
+    return {
+        "records": int(count),
+        "bytes": int(count) * record_bytes,
+        "elapsed_s": int(count) / float(rate),
         "cpu_user_s": used.user,
         "cpu_system_s": used.system,
     }

@@ -72,6 +72,18 @@ def test_the_limit_is_held_against_the_bare_loop() -> None:
     assert not share.met
 
 
+def test_latency_is_held_against_kafkas_and_against_half_of_it_above_the_client() -> None:
+    sides = {
+        name: [{"elapsed_s": 1.0, "p50_ms": p50, "p99_ms": p50 * 2}]
+        for name, p50 in (("bare", 0.1), ("tidelog", 0.18), ("kafka", 0.2))
+    }
+    p50, p99, p50_above, p99_above = floors(results(row("latency", **sides)))
+    assert p50.met and p99.met
+    assert p50_above.bound == pytest.approx(0.05)
+    assert p50_above.tidelog == pytest.approx(0.08)
+    assert not p50_above.met and not p99_above.met
+
+
 def test_the_page_names_machine_versions_floors_and_what_was_not_run() -> None:
     kafka, ours = [a_round(1_000, 1.0, 2.0)], [a_round(850, 1.0, 1.0)]
     text = page(results(row("throughput", kafka=kafka, tidelog=ours)), "plot.svg")
