@@ -48,8 +48,23 @@ def write_plainly(disk: Disk, path: str, data: bytes) -> None:
         disk.close(fd)
 
 
+def sync_file(disk: Disk, path: str) -> None:
+    """Make a file's content durable as it is. Blocks."""
+    fd = disk.open(path)
+    try:
+        disk.fdatasync(fd)
+    finally:
+        disk.close(fd)
+
+
 def write_durably(disk: Disk, path: str, data: bytes) -> None:
     """Replace a file so that a crash leaves either the old content or the new one. Blocks."""
+    replace_file(disk, path, data)
+    disk.sync_dir(os.path.dirname(path))
+
+
+def replace_file(disk: Disk, path: str, data: bytes) -> None:
+    """Replace a file; durable once the caller has synced its directory. Blocks."""
     temporary = path + ".tmp"
     fd = disk.open(temporary, create=True)
     try:
@@ -60,7 +75,6 @@ def write_durably(disk: Disk, path: str, data: bytes) -> None:
     finally:
         disk.close(fd)
     disk.rename(temporary, path)
-    disk.sync_dir(os.path.dirname(path))
 
 
 def encode_lines(lines: Iterable[str]) -> bytes:

@@ -35,6 +35,7 @@ from tidelog.storage.checkpoint import (
     read_bytes,
     read_offsets,
     read_partition_metadata,
+    sync_file,
     write_durably,
     write_plainly,
 )
@@ -154,10 +155,12 @@ class DataDir:
             # The directory of an older topic of that name: its records are not this topic's.
             self._put_aside(directory)
             return
-        if topic_id is None or not self.was_clean:
-            # What was read may be in memory only, written by a process that was killed.
-            path = f"{directory}/{PARTITION_METADATA}"
+        path = f"{directory}/{PARTITION_METADATA}"
+        if topic_id is None:
             write_durably(self.context.disk, path, encode_partition_metadata(known[0]))
+        elif not self.was_clean:
+            # What was read may be in memory only, written by a process that was killed.
+            sync_file(self.context.disk, path)
         self.logs[partition] = Log.open(
             directory,
             partition,

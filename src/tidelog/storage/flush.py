@@ -11,7 +11,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from tidelog.host.disk import Disk
-from tidelog.storage.checkpoint import write_durably
+from tidelog.storage.checkpoint import replace_file
 from tidelog.storage.epochs import FILE_NAME, LeaderEpochs
 from tidelog.storage.file_cache import OpenFile
 from tidelog.storage.segment import Segment
@@ -71,7 +71,7 @@ class FlushPlan:
             return
         try:
             if self.epochs is not None:
-                write_durably(self.disk, self.epochs_path, self.epochs)
+                replace_file(self.disk, self.epochs_path, self.epochs)
         except OSError as error:
             self.refused = error
             return
@@ -114,6 +114,10 @@ class FlushState:
         self._directories: list[str] = []
         self._directory_changes = 0
         self._epoch_changes_written = 0
+
+    @property
+    def dirty(self) -> bool:
+        return bool(self._dirty or self._once or self._directories)
 
     def wrote(self, segment: Segment) -> None:
         self._dirty[segment] = None
@@ -161,6 +165,8 @@ class FlushState:
             plan.epochs = epochs.encode()
             plan.epochs_path = f"{directory}/{FILE_NAME}"
             plan.epoch_changes = epochs.changes
+            if directory not in plan.directories:
+                plan.directories.append(directory)
         return plan
 
     def done(self, plan: FlushPlan) -> None:

@@ -133,8 +133,12 @@ class SparseIndex:
         self._stored = keep
         self._page = -1
 
-    def write(self) -> OpenFile:
-        """Put every entry into the file and cut it there; the caller syncs it."""
+    def write(self) -> OpenFile | None:
+        """Put every entry into the file and cut it there; what the caller has to sync.
+
+        The file is there afterwards though it be empty: Kafka misses one that is not.
+        """
+        new = not self.entries and not self._files.disk.exists(self.path)
         self._spill(required=True)
         file = self._opened()
         fd = file.pin()
@@ -142,7 +146,7 @@ class SparseIndex:
             self._files.disk.truncate(fd, self._stored * self._entry.size)
         finally:
             file.unpin()
-        return file
+        return None if new else file
 
     def close(self) -> None:
         if self._file is not None:

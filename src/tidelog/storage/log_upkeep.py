@@ -56,7 +56,6 @@ class LogUpkeep(LogReader):
         "_offline",
         "_pace",
         "_roll_ms",
-        "_snapshot_offset",
         "closed",
         "config",
         "directory",
@@ -85,8 +84,8 @@ class LogUpkeep(LogReader):
         self._pace = RetentionPace()
         self._flush = FlushState(context.disk, opened.recovery_point)
         self._flush.epochs_written(opened.epochs_written)
-        self._flush.directory_changed(opening.directory)
-        self._snapshot_offset = -1
+        if not opened.untouched:
+            self._flush.directory_changed(opening.directory)
         self._roll_ms = self._draw_roll_ms()
 
     def created_in(self, parent: str, metadata: str) -> None:
@@ -164,7 +163,6 @@ class LogUpkeep(LogReader):
         path = snapshot_path(self.directory, end_offset)
         write_plainly(self._context.disk, path, encode_snapshot(self.producers))
         self._flush.wrote_once(self._context.files.file(path))
-        self._snapshot_offset = end_offset
 
     # Faults
 
@@ -407,6 +405,9 @@ class LogUpkeep(LogReader):
         try:
             if self._offline is not None:
                 raise self._offline_error()
+            if not self._flush.dirty:
+                # As it was found: a leader epoch without a record is not worth a write.
+                return
             self._flush.sealed(self.segments[-1], self.segments[-1].write_indexes())
             self._write_snapshot()
             plan = self.flush_plan()

@@ -65,6 +65,8 @@ class Opened:
     producers: ProducerStates = field(default_factory=ProducerStates)
     epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
     truncated_bytes: int = 0
+    # True where what is on disk is just what a clean stop would leave.
+    untouched: bool = False
     # How many changes of the leader epochs the file on disk knows of.
     epochs_written: int = -1
 
@@ -78,7 +80,7 @@ def load(opening: Opening) -> Opened:
     opened = Opened([_open_segment(opening, base) for base in bases])
     segments = opened.segments
     walked_from = _first_to_walk(opening, segments)
-    for segment in segments[:walked_from]:
+    for segment in segments[: min(walked_from, len(segments) - 1)]:
         if not _resume(segment):
             segment.rebuild_indexes("it does not fit its log", opening.index_interval_bytes)
     _load_epochs(opening, opened, walked_from)
@@ -86,8 +88,10 @@ def load(opening: Opening) -> Opened:
         _recover(opening, opened, walked_from)
     elif segments:
         reload_producers(disk, directory, segments, opened.producers)
+        opened.untouched = f"{segments[-1].next_offset:020d}{SUFFIX}" in names
     if not segments or segments[-1].next_offset < opening.log_start_offset:
         _start_again(opening, opened)
+    _remove_stray_snapshots(opening, segments)
     if not opening.clean or opened.truncated_bytes:
         disk.sync_dir(directory)
     opened.log_start_offset = max(opening.log_start_offset, segments[0].base_offset)
@@ -167,7 +171,10 @@ def _resume(segment: Segment) -> bool:
     if not 0 <= start <= segment.size_bytes or relative < 0:
         return False
     end = start
+    first_timestamp = -1
     for position, header in segment.batches_from(start):
+        if not position:
+            first_timestamp = header.max_timestamp
         if position == start and start and header.last_offset - segment.base_offset != relative:
             return False
         if header.max_timestamp > segment.largest_timestamp:
@@ -183,7 +190,7 @@ def _resume(segment: Segment) -> bool:
         if time[0] > segment.largest_timestamp:
             segment.largest_timestamp = time[0]
             segment.largest_timestamp_offset = time[1] + segment.base_offset
-    segment.resume_after(end - start)
+    segment.resume_after(end - start, first_timestamp)
     return True
 
 
@@ -345,6 +352,15 @@ def reload_producers(
                 if header.producer_id >= 0:
                     replay_batch(segment, position, header, producers)
     producers.end_offset = end_offset
+
+
+def _remove_stray_snapshots(opening: Opening, segments: list[Segment]) -> None:
+    """Keep the snapshots that segments begin with, and the newest: each clean stop leaves one."""
+    disk, directory = opening.context.disk, opening.directory
+    wanted = {segment.base_offset for segment in segments}
+    for offset in snapshot_offsets(disk, directory)[:-1]:
+        if offset not in wanted:
+            disk.unlink(snapshot_path(directory, offset))
 
 
 def _widen(segments: list[Segment], producers: ProducerStates) -> None:

@@ -151,16 +151,17 @@ class Segment:
     def write_indexes(self) -> list[OpenFile]:
         """Bring the index files up to date, as when the segment is sealed; what is to be synced."""
         self._index_time()
-        files = [self.offsets.write(), self.times.write()]
-        aborted = self.aborted.write()
-        return files if aborted is None else [*files, aborted]
+        written = (self.offsets.write(), self.times.write(), self.aborted.write())
+        return [file for file in written if file is not None]
 
-    def resume_after(self, unindexed_bytes: int) -> None:
+    def resume_after(self, unindexed_bytes: int, first_timestamp: int) -> None:
         """Go on writing after a restart: so many bytes lie behind the last index entry."""
         self._unindexed_bytes = unindexed_bytes
-        for _, header in self.batches_from(0):
-            self.first_timestamp = header.max_timestamp
-            return
+        self.first_timestamp = first_timestamp
+        if first_timestamp < 0:
+            for _, header in self.batches_from(0):
+                self.first_timestamp = header.max_timestamp
+                break
 
     def truncate_to(self, position: int, next_offset: int) -> None:
         """Cut the segment at a batch boundary."""

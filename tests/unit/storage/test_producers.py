@@ -211,6 +211,18 @@ def test_s9_an_older_snapshot_is_brought_up_to_the_log() -> None:
     assert stored_batches(log)[:-1] == stored
 
 
+def test_snapshots_of_earlier_stops_do_not_pile_up() -> None:
+    world = World(config=LogConfig(segment_bytes=400))
+    for start in range(12):
+        log = world.open(clean=start > 0, recovery_point=start)
+        append(log, idempotent(start))
+        log.close()
+    log = world.open(clean=True, recovery_point=12)
+    names = [name for name in world.disk.list_dir(DIRECTORY) if name.endswith(".snapshot")]
+    kept = {f"{base:020d}.snapshot" for base in [*log.bases[1:], 12]}
+    assert set(names) == kept
+
+
 def test_s4_a_damaged_snapshot_is_passed_over() -> None:
     for position in range(0, 60, 7):
         world = World(config=LogConfig(segment_bytes=200))
