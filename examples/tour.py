@@ -21,6 +21,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from examples.terminal import (
@@ -239,7 +240,10 @@ def stay(broker: TourBroker) -> None:
         "tidelog topic --help",
     ):
         show_command(command)
-    broker.wait()
+    # Ctrl-C is how this ends, and no failure.
+    with suppress(KeyboardInterrupt):
+        broker.wait()
+    print("\nstopped")
 
 
 def main() -> int:
