@@ -78,7 +78,7 @@ def values_of(log: Log) -> list[bytes]:
 async def one_life(
     disk: SimulatedDisk, settings: dict[str, str], chance: random.Random, survived: list[bytes]
 ) -> tuple[list[bytes], SimulatedDisk]:
-    """Append until the power goes; what was acknowledged, in order, and what is left of the disk."""
+    """Append until the power goes; what was acknowledged, and what is left of the disk."""
     log = open_log(disk, settings)
     assert values_of(log)[: len(survived)] == survived
     offload = HeldOffload()
