@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import resource
 import subprocess
 import sys
@@ -14,7 +13,7 @@ from typing import Any
 
 from bench.measure import cpu_busy_seconds, cpu_seconds, load_average, resident_mb
 from bench.peers.peer import Peer
-from bench.peers.tidelog import SOURCE
+from bench.peers.tidelog import ROOT, environment
 from bench.profile import profiled
 from bench.rows import Row
 from bench.topics import log_end
@@ -33,14 +32,13 @@ Say = Callable[[str], None]
 
 def run_load(name: str, arguments: Mapping[str, Any]) -> Result:
     """Run one load in a process of its own."""
-    path = os.pathsep.join(filter(None, [str(SOURCE), os.environ.get("PYTHONPATH", "")]))
     done = subprocess.run(
         [sys.executable, "-m", "bench.loads", name, json.dumps(arguments)],
         capture_output=True,
         text=True,
         check=False,
-        cwd=SOURCE.parent,
-        env={**os.environ, "PYTHONPATH": path},
+        cwd=ROOT,
+        env=environment(),
     )
     if done.returncode != 0:
         raise RuntimeError(f"{name}: {done.stderr.strip()[-2000:]}")

@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
-import re
+import subprocess
 import sys
 from pathlib import Path
 
 from bench.peers.peer import Peer
 
-SOURCE = Path(__file__).resolve().parents[2] / "src"
+ROOT = Path(__file__).resolve().parents[2]
+
+_VERSION = """
+from tidelog import _kernels, version
+print(version.VERSION, "with kernels", "compiled" if _kernels.COMPILED else "not compiled")
+"""
+
+
+def environment() -> dict[str, str]:
+    """An environment in which ``python -m tidelog`` works, also in a checkout not installed.
+
+    What is installed goes first: the source tree may lack the compiled kernels.
+    """
+    if importlib.util.find_spec("tidelog") is not None:
+        return dict(os.environ)
+    path = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]))
+    return {**os.environ, "PYTHONPATH": path}
 
 
 class TidelogBroker(Peer):
@@ -18,9 +35,11 @@ class TidelogBroker(Peer):
     name = "tidelog"
 
     def version(self) -> str:
-        text = (SOURCE / "tidelog" / "version.py").read_text()
-        match = re.search(r'VERSION\b.*"(.+)"', text)
-        return match[1] if match else "unknown"
+        command = [sys.executable, "-c", _VERSION]
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=True, env=self.environment()
+        )
+        return done.stdout.strip()
 
     def command(self) -> list[str]:
         command = [sys.executable, "-m", "tidelog", "broker", "--listen", self.bootstrap_servers]
@@ -30,6 +49,4 @@ class TidelogBroker(Peer):
         return command
 
     def environment(self) -> dict[str, str]:
-        # A checkout that is not installed works as well.
-        path = os.pathsep.join(filter(None, [str(SOURCE), os.environ.get("PYTHONPATH", "")]))
-        return {**os.environ, "PYTHONPATH": path}
+        return environment()
