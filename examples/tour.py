@@ -240,10 +240,7 @@ def stay(broker: TourBroker) -> None:
         "tidelog topic --help",
     ):
         show_command(command)
-    # Ctrl-C is how this ends, and no failure.
-    with suppress(KeyboardInterrupt):
-        broker.wait()
-    print("\nstopped")
+    broker.wait()
 
 
 def main() -> int:
@@ -258,7 +255,10 @@ def main() -> int:
     try:
         good = tour(broker, directory)
         if not once:
-            stay(broker)
+            # Ctrl-C is how this ends, and no failure.
+            with suppress(KeyboardInterrupt):
+                stay(broker)
+            print("\nstopped")
         return 0 if good else 1
     except KeyboardInterrupt:
         print("\nstopped")
