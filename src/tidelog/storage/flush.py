@@ -8,6 +8,7 @@ that segments may be closed, renamed or deleted under it.
 
 from __future__ import annotations
 
+import threading
 from contextlib import suppress
 
 from tidelog.host.disk import Disk
@@ -15,6 +16,24 @@ from tidelog.storage.checkpoint import replace_file
 from tidelog.storage.epochs import FILE_NAME, LeaderEpochs
 from tidelog.storage.file_cache import OpenFile
 from tidelog.storage.segment import Segment
+
+
+class EpochFile:
+    """The leader-epoch file of one log; plans that overlap never write an older state last."""
+
+    __slots__ = ("_lock", "path", "written_changes")
+
+    def __init__(self, directory: str, written_changes: int) -> None:
+        self.path = f"{directory}/{FILE_NAME}"
+        self.written_changes = written_changes
+        self._lock = threading.Lock()
+
+    def write(self, disk: Disk, data: bytes, changes: int) -> None:
+        """Replace the file unless it is newer; the caller syncs the directory. Blocks."""
+        with self._lock:
+            if changes > self.written_changes:
+                replace_file(disk, self.path, data)
+                self.written_changes = changes
 
 
 class FlushPlan:
@@ -27,8 +46,8 @@ class FlushPlan:
         "disk",
         "end_offset",
         "epoch_changes",
+        "epoch_file",
         "epochs",
-        "epochs_path",
         "once",
         "refused",
         "segments",
@@ -44,9 +63,9 @@ class FlushPlan:
         self.truncations = 0
         self.directories: list[str] = []
         self.directory_changes = 0
-        self.epochs: bytes | None = None
-        self.epochs_path = ""
+        self.epochs = b""
         self.epoch_changes = 0
+        self.epoch_file: EpochFile | None = None
         # A failed sync is final; a refused write (disk full) may be tried again by a later plan.
         self.sync_error: OSError | None = None
         self.refused: OSError | None = None
@@ -70,8 +89,8 @@ class FlushPlan:
             self.sync_error = error
             return
         try:
-            if self.epochs is not None:
-                replace_file(self.disk, self.epochs_path, self.epochs)
+            if self.epoch_file is not None:
+                self.epoch_file.write(self.disk, self.epochs, self.epoch_changes)
         except OSError as error:
             self.refused = error
             return
@@ -93,19 +112,26 @@ class FlushState:
 
     __slots__ = (
         "_directories",
+        "_directory",
         "_directory_changes",
         "_dirty",
         "_disk",
-        "_epoch_changes_written",
+        "_epoch_file",
         "_extra",
         "_once",
         "_truncations",
         "flushed_offset",
+        "touched",
     )
 
-    def __init__(self, disk: Disk, flushed_offset: int) -> None:
+    def __init__(
+        self, disk: Disk, directory: str, flushed_offset: int, epoch_changes_written: int
+    ) -> None:
         self.flushed_offset = flushed_offset
+        # False while the files are as they were found.
+        self.touched = False
         self._disk = disk
+        self._directory = directory
         self._dirty: dict[Segment, None] = {}
         # Files that are written once: indexes when a segment is sealed; snapshots, metadata.
         self._extra: dict[Segment, list[OpenFile]] = {}
@@ -113,14 +139,11 @@ class FlushState:
         self._truncations = 0
         self._directories: list[str] = []
         self._directory_changes = 0
-        self._epoch_changes_written = 0
-
-    @property
-    def dirty(self) -> bool:
-        return bool(self._dirty or self._once or self._directories)
+        self._epoch_file = EpochFile(directory, epoch_changes_written)
 
     def wrote(self, segment: Segment) -> None:
         self._dirty[segment] = None
+        self.touched = True
 
     def sealed(self, segment: Segment, files: list[OpenFile]) -> None:
         """A segment's index files were written, after its last byte."""
@@ -136,15 +159,13 @@ class FlushState:
         self._extra.pop(segment, None)
 
     def directory_changed(self, *directories: str) -> None:
+        self.touched = True
         self._directory_changes += 1
         for directory in directories:
             if directory not in self._directories:
                 self._directories.append(directory)
 
-    def epochs_written(self, changes: int) -> None:
-        self._epoch_changes_written = changes
-
-    def plan(self, end_offset: int, epochs: LeaderEpochs, directory: str) -> FlushPlan:
+    def plan(self, end_offset: int, epochs: LeaderEpochs) -> FlushPlan:
         plan = FlushPlan(self._disk, end_offset)
         try:
             for segment in self._dirty:
@@ -161,12 +182,12 @@ class FlushState:
         plan.truncations = self._truncations
         plan.directories = list(self._directories)
         plan.directory_changes = self._directory_changes
-        if epochs.changes != self._epoch_changes_written:
+        if epochs.changes > self._epoch_file.written_changes:
             plan.epochs = epochs.encode()
-            plan.epochs_path = f"{directory}/{FILE_NAME}"
             plan.epoch_changes = epochs.changes
-            if directory not in plan.directories:
-                plan.directories.append(directory)
+            plan.epoch_file = self._epoch_file
+            if self._directory not in plan.directories:
+                plan.directories.append(self._directory)
         return plan
 
     def done(self, plan: FlushPlan) -> None:
@@ -178,8 +199,6 @@ class FlushState:
                 self._extra.pop(segment, None)
         if plan.directory_changes == self._directory_changes:
             self._directories.clear()
-        if plan.epochs is not None:
-            self._epoch_changes_written = max(self._epoch_changes_written, plan.epoch_changes)
         for file in plan.once:
             if file in self._once:
                 self._once.remove(file)

@@ -82,8 +82,9 @@ class LogUpkeep(LogReader):
         self._context = context
         self._offline: OSError | None = None
         self._pace = RetentionPace()
-        self._flush = FlushState(context.disk, opened.recovery_point)
-        self._flush.epochs_written(opened.epochs_written)
+        self._flush = FlushState(
+            context.disk, opening.directory, opened.recovery_point, opened.epochs_written
+        )
         if not opened.untouched:
             self._flush.directory_changed(opening.directory)
         self._roll_ms = self._draw_roll_ms()
@@ -201,23 +202,12 @@ class LogUpkeep(LogReader):
     def unflushed_messages(self) -> int:
         return self.segments[-1].next_offset - self._flush.flushed_offset
 
-    def flush_due(self, now_ms: int) -> bool:
-        """True where `flush.messages`, `flush.ms` or a sealed segment asks for a flush."""
-        unflushed = self.unflushed_messages
-        if not unflushed or self.offline:
-            return False
-        return (
-            unflushed >= self.config.flush_messages
-            or now_ms - self.last_flush_ms >= self.config.flush_ms
-            or self._flush.flushed_offset < self.bases[-1]
-        )
-
     def flush_plan(self) -> FlushPlan:
         """What to sync now: run it off the loop, then hand it to `flushed`, whatever came of it."""
         if self._offline is not None:
             raise self._offline_error()
         try:
-            return self._flush.plan(self.log_end_offset, self.epochs, self.directory)
+            return self._flush.plan(self.log_end_offset, self.epochs)
         except OSError as error:
             self._fail(error)
 
@@ -405,7 +395,7 @@ class LogUpkeep(LogReader):
         try:
             if self._offline is not None:
                 raise self._offline_error()
-            if not self._flush.dirty:
+            if not self._flush.touched:
                 # As it was found: a leader epoch without a record is not worth a write.
                 return
             self._flush.sealed(self.segments[-1], self.segments[-1].write_indexes())

@@ -231,6 +231,21 @@ def test_a_plan_survives_the_deletion_of_what_it_syncs() -> None:
     assert world.disk.list_dir("/data") == []
 
 
+def test_overlapping_plans_leave_the_newest_leader_epochs() -> None:
+    world = World()
+    log = world.open()
+    append(log, epoch=1)
+    older = log.flush_plan()
+    append(log, epoch=2)
+    newer = log.flush_plan()
+    for plan in (newer, older):
+        plan.run()
+    for plan in (newer, older):
+        log.flushed(plan)
+    path = f"{DIRECTORY}/leader-epoch-checkpoint"
+    assert world.disk.content(path) == b"0\n2\n1 0\n2 1\n"
+
+
 def test_s24_a_fault_between_write_and_bookkeeping_leaves_a_usable_log() -> None:
     world = World()
     log = world.open()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from tests.unit.storage.helpers import (
+    DIRECTORY,
     NOW_MS,
     World,
     append,
@@ -352,22 +355,6 @@ def test_flush_moves_only_to_where_the_plan_was_taken() -> None:
     assert log.flushed_offset == 8
 
 
-def test_flush_is_due_by_count_by_time_and_after_a_roll() -> None:
-    world = World(config=LogConfig(flush_messages=3, flush_ms=1000, segment_bytes=10_000))
-    log = world.open()
-    assert not log.flush_due(world.clock.now_ms)
-    append(log, batch(2))
-    assert not log.flush_due(world.clock.now_ms)
-    assert log.flush_due(world.clock.now_ms + 1000)
-    append(log)
-    assert log.flush_due(world.clock.now_ms)
-    flush(log)
-    append(log)
-    assert not log.flush_due(world.clock.now_ms)
-    assert log.roll_if_due(NOW_MS + 10**12)
-    assert log.flush_due(world.clock.now_ms)
-
-
 def test_close_and_clean_reopen_keep_everything() -> None:
     world = World(config=LogConfig(segment_bytes=700))
     log = world.open()
@@ -382,6 +369,29 @@ def test_close_and_clean_reopen_keep_everything() -> None:
     assert stored_batches(log) == stored
     assert log.epochs.entries == [(3, 0)]
     assert append(log, epoch=3).base_offset == 60
+
+
+def test_close_writes_nothing_where_nothing_was_changed() -> None:
+    world = World(config=LogConfig(segment_bytes=700))
+    log = world.open()
+    for number in range(30):
+        append(log, batch(2, fill=number))
+    flush(log)
+    log.close()
+    before = {name: world.disk.content(f"{DIRECTORY}/{name}") for name in names(world)}
+    assert f"{60:020d}.snapshot" in before
+    assert before[f"{log.bases[-1]:020d}.timeindex"]
+    log = world.open(clean=True, recovery_point=60)
+    log.assign_epoch_start(9)
+    world.disk.fail_next("pwritev", errno.EIO)
+    world.disk.fail_next("fdatasync", errno.EIO)
+    log.close()
+    after = {name: world.disk.content(f"{DIRECTORY}/{name}") for name in names(world)}
+    assert after == before
+
+
+def names(world: World) -> list[str]:
+    return sorted(world.disk.list_dir(DIRECTORY))
 
 
 def test_a_falling_leader_epoch_is_refused() -> None:
