@@ -134,6 +134,17 @@ def test_a_second_broker_on_the_same_directory_is_refused(tmp_path: Path) -> Non
         Broker(data_dir=str(tmp_path)).start()
 
 
+def test_every_file_is_its_owners_alone(tmp_path: Path) -> None:
+    directory = tmp_path / "data"
+    with Broker(data_dir=str(directory)) as broker:
+        with RawClient(broker.bootstrap_servers) as client:
+            create_topic(client, "private")
+            client.call("Produce", 9, produce("private", batch([b"x"])))
+        modes = {path: path.stat().st_mode & 0o077 for path in directory.rglob("*")}
+    assert len(modes) >= 6
+    assert {str(path) for path, mode in modes.items() if mode} == set()
+
+
 def test_a_directory_that_lost_its_metadata_is_not_taken_for_a_new_one(tmp_path: Path) -> None:
     with Broker(data_dir=str(tmp_path)):
         pass

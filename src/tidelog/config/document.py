@@ -62,7 +62,7 @@ def document() -> str:
         parts.append(_table("change", rows))
     parts.append("## Settings of a topic\n")
     parts.append(
-        "Set when a topic is created or altered, with `--config NAME=VALUE` on the command line. "
+        "Set when a topic is created or altered, with `--set NAME=VALUE` on the command line. "
         "The last\ncolumn names the broker's setting that a topic without its own value takes.\n"
     )
     for heading, settings in TOPIC_SECTIONS:

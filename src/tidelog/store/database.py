@@ -172,6 +172,8 @@ class Database:
                 " copy, it holds the metadata of the cluster"
             )
         unfinished = self._path + ".new"
+        # Made by the disk, for its owner alone; SQLite gives its other files the mode of this one.
+        self._disk.close(self._disk.open(unfinished, create=True))
         with closing(sqlite3.connect(unfinished, isolation_level=None)) as connection:
             connection.execute("PRAGMA synchronous=OFF")
             connection.execute(f"PRAGMA application_id={_APPLICATION_ID}")

@@ -1,8 +1,8 @@
 """FindCoordinator (key 10), versions 0 to 6.
 
 Behaviour: there are no coordinators yet. Groups (type 0) get COORDINATOR_NOT_AVAILABLE, which a
-consumer with assigned partitions shrugs off; transactional ids (type 1) with a fatal error,
-since a retriable one would make producers ask for ever. The API is served because librdkafka
+consumer with assigned partitions shrugs off; transactional ids (type 1) get a fatal error, since
+a retriable one would make producers ask for ever. The API is served because librdkafka
 compresses with lz4 only where it is.
 """
 
