@@ -17,7 +17,9 @@ import contextlib
 import gc
 import multiprocessing
 import os
+import re
 import shutil
+import subprocess
 import threading
 import time
 from collections import Counter
@@ -45,6 +47,30 @@ def _programs(*names: str) -> str | None:
     return f"{' and '.join(missing)} not found" if missing else None
 
 
+def _at_least(oldest: int, command: list[str], pattern: str) -> str | None:
+    """Why the version that `command` prints will not do: the first group of `pattern` counts."""
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
+    found = re.search(pattern, done.stdout)
+    if found is None:
+        return f"{' '.join(command)} says no version"
+    return None if int(found[1]) >= oldest else f"{command[0]} is older than {oldest}"
+
+
+def _java() -> str | None:
+    return _programs("java", "mvn") or _at_least(17, ["java", "-version"], r'version "(\d+)')
+
+
+def _go() -> str | None:
+    """From 1.21 on it fetches the newer toolchain that a module asks for by itself."""
+    return _programs("go") or _at_least(21, ["go", "version"], r"go1\.(\d+)")
+
+
+def _node() -> str | None:
+    return _programs("node", "npm") or _at_least(18, ["node", "--version"], r"v(\d+)")
+
+
 def _may_mount() -> str | None:
     """Root alone is not enough: a container may run as root without the right to mount."""
     if os.geteuid() != 0:
@@ -60,9 +86,9 @@ def _may_mount() -> str | None:
 
 # Marker -> why its tests cannot run here, or None when they can.
 TOOLCHAINS: dict[str, Callable[[], str | None]] = {
-    "java": lambda: _programs("java", "mvn"),
-    "go": lambda: _programs("go"),
-    "node": lambda: _programs("node", "npm"),
+    "java": _java,
+    "go": _go,
+    "node": _node,
     "kcat": lambda: _programs("kcat"),
     "root": _may_mount,
 }
@@ -100,7 +126,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect what cannot run; last, so that what the caller left out is not listed."""
     not_run = config.stash[_not_run]
-    faults = {marker: fault for marker, find in TOOLCHAINS.items() if (fault := find())}
+    used = {mark.name for item in items for mark in item.iter_markers()}
+    faults = {name: fault for name in TOOLCHAINS.keys() & used if (fault := TOOLCHAINS[name]())}
     kept, dropped = [], []
     for item in items:
         marker = next((name for name in faults if item.get_closest_marker(name)), None)
@@ -161,6 +188,12 @@ LEAK_EXCEPTIONS = (
         reason="one broker in this process serves the whole session: it opens segment files,"
         " accepts connections and starts its offload threads while tests use it",
         fixture="tidelog_broker",
+    ),
+    LeakException(
+        kinds=frozenset({CHILD, DESCRIPTOR}),
+        reason="a client's driver that had to be killed is started again by its next case, and"
+        " then lives for the client's other cases",
+        fixture="compat_driver",
     ),
 )
 

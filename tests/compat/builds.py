@@ -1,4 +1,4 @@
-"""Builds the drivers that are not Python, outside the tree, once for each state of their sources.
+"""Builds what the drivers need, outside the tree, once for each state of their sources.
 
 Under ``$XDG_CACHE_HOME/tidelog/compat`` a directory named by client and hash of the sources: a
 second run finds it and builds nothing. A build happens under a lock in a directory with another
@@ -12,6 +12,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -68,6 +69,20 @@ def _build_in_place(sources: Path, home: Path, command: Sequence[str]) -> None:
         partial.rename(home)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def python_driver(module: str) -> list[str]:
+    return [sys.executable, "-m", f"tests.compat.drivers.python.{module}"]
+
+
+def kafka_python_driver() -> list[str]:
+    """With the packages that kafka-python compresses with, and which it does not require."""
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    install = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+    install += ["--no-deps", "--require-hashes", "-r", "codecs.txt", "--target", "packages"]
+    packages = build(f"codecs-{version}", "python/codecs", install) / "packages"
+    path = os.pathsep.join([str(packages), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return ["env", f"PYTHONPATH={path}", *python_driver("kafka_python")]
 
 
 def java_driver(kafka_version: str) -> list[str]:

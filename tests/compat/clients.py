@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -13,7 +11,7 @@ JAVA_OLD, JAVA_NEW = "3.9.2", "4.3.0"
 
 
 def _python(module: str) -> Callable[[], list[str]]:
-    return lambda: [sys.executable, "-m", f"tests.compat.drivers.python.{module}"]
+    return lambda: builds.python_driver(module)
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,16 +34,6 @@ def _all(reason: str, *cases: str) -> dict[str, str]:
     return dict.fromkeys(cases, reason)
 
 
-def _missing_codecs() -> dict[str, str]:
-    """kafka-python compresses with packages that it does not require."""
-    packages = {"snappy": "snappy", "lz4": "lz4", "zstd": "zstandard"}
-    return {
-        f"produce_{codec}": f"the package {package} is not installed"
-        for codec, package in packages.items()
-        if importlib.util.find_spec(package) is None
-    }
-
-
 _CONSUMING = (
     "consume_start",
     "consume_end",
@@ -59,6 +47,8 @@ _CONSUMING = (
     "consume_after_trim",
     "consume_out_of_range",
     "consume_other_codecs",
+    "consume_recompressed",
+    "consume_small_fetches",
 )
 _ADMIN_BEYOND_METADATA = (
     "create_topic",
@@ -72,6 +62,7 @@ _ADMIN_BEYOND_METADATA = (
     "create_partitions_fewer",
     "delete_topic",
     "delete_unknown_topic",
+    "recreate_topic",
     "delete_records",
     "delete_records_beyond_end",
     "describe_topic_configs",
@@ -86,9 +77,8 @@ CLIENTS = (
     Client("confluent-kafka", _python("confluent")),
     Client(
         "kafka-python",
-        _python("kafka_python"),
+        builds.kafka_python_driver,
         lacks={
-            **_missing_codecs(),
             "produce_null_key_and_value": "refuses it by itself",
             "describe_unknown_topic_configs": "does not report the error",
         },
@@ -113,6 +103,7 @@ CLIENTS = (
             "produce_null_key_and_value": "skips an empty line",
             "produce_timestamps": "cannot set a record's timestamp",
             "produce_bad_timestamp": "cannot set a record's timestamp",
+            "produce_key_missing_in_batch": "keys are there or not for a whole run of it",
             "consume_rewind": "cannot seek",
         },
     ),

@@ -8,11 +8,10 @@ creation off). A run over the whole matrix leaves its outcomes in ``build/compat
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.compat import target
+from tests.compat import report, target
 from tests.compat.cases import CASES
 from tests.compat.cases.registry import Trial
 from tests.compat.clients import CLIENTS, Client
@@ -20,8 +19,15 @@ from tests.compat.driver import Driver
 from tests.compat.results import Results
 from tests.compat.wire import Wire
 
-RESULTS_DIRECTORY = Path(__file__).parents[2] / "build" / "compat"
 _results = pytest.StashKey[Results]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--write-compat-table",
+        action="store_true",
+        help="write docs/compat.md from this run, which has to be over the whole matrix",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -99,5 +105,10 @@ def pytest_runtest_makereport(
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     results = session.config.stash[_results]
-    if results.covers(CLIENTS, CASES):
-        results.write(RESULTS_DIRECTORY)
+    covered = results.covers(CLIENTS, CASES)
+    if covered:
+        results.write(report.RESULTS_DIRECTORY)
+    if session.config.getoption("--write-compat-table", default=False):
+        if not covered or results.broker != target.TIDELOG:
+            raise pytest.UsageError("docs/compat.md needs every client, with Tidelog")
+        report.PAGE.write_text(report.render(results))

@@ -232,6 +232,7 @@ class Driver:
         partitions: Sequence[int] = (0,),
         reset: str = "none",
         isolation: str = "read_uncommitted",
+        fetch_bytes: int = 1 << 20,
     ) -> Iterator[Consumer]:
         """An assigned consumer that stands at `start`, without a group."""
         try:
@@ -242,6 +243,7 @@ class Driver:
                 start=dict(start),
                 reset=reset,
                 isolation=isolation,
+                fetch_bytes=fetch_bytes,
             )
             yield Consumer(self, topic)
         finally:

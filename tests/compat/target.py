@@ -17,7 +17,6 @@ from bench.peers.kafka import ApacheKafka
 TIDELOG, APACHE_KAFKA, OTHER = "Tidelog", "Apache Kafka", "other"
 SETTINGS = {"auto.create.topics.enable": "false"}
 START_TIMEOUT_S = 30.0
-_SMALL_JVM = ("-Xmx512m", "-Xms128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
 def name() -> str:
@@ -36,7 +35,7 @@ def broker() -> Iterator[str]:
     if which == OTHER:
         yield os.environ["TIDELOG_COMPAT_BOOTSTRAP"]
     elif which == APACHE_KAFKA:
-        with ApacheKafka(settings=SETTINGS, jvm_options=_SMALL_JVM) as kafka:
+        with ApacheKafka(settings=SETTINGS) as kafka:
             yield kafka.bootstrap_servers
     else:
         with _tidelog() as bootstrap_servers:

@@ -277,14 +277,24 @@ def read_headers(data: bytes) -> list[StoredBatch]:
     found = []
     position = 0
     while position + _BATCH_HEADER.size <= len(data):
-        (base, length, _, magic, _, attributes, last_delta, _, max_timestamp, *producer, count) = (
-            _BATCH_HEADER.unpack_from(data, position)
-        )
+        header = _BATCH_HEADER.unpack_from(data, position)
+        base_offset, length, _, magic, _, attributes, last_delta, _, max_timestamp = header[:9]
+        producer_id, producer_epoch, base_sequence, record_count = header[9:]
         position += 12 + length
         if position > len(data):
             break
         found.append(
-            StoredBatch(base, base + last_delta, magic, attributes, max_timestamp, *producer, count)
+            StoredBatch(
+                base_offset=base_offset,
+                last_offset=base_offset + last_delta,
+                magic=magic,
+                attributes=attributes,
+                max_timestamp_ms=max_timestamp,
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                base_sequence=base_sequence,
+                record_count=record_count,
+            )
         )
     return found
 

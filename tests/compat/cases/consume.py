@@ -36,7 +36,7 @@ def consume_start(trial: Trial) -> None:
         assert _numbers(consumer.read(30)) == list(range(30))
 
 
-@case(SECTION, "from the end: only what comes later, as soon as it comes")
+@case(SECTION, "from the end: only what comes later")
 def consume_end(trial: Trial) -> None:
     topic = _seeded(trial)
     with trial.driver.consumer(topic, {"at": "latest"}) as consumer:
@@ -139,6 +139,29 @@ def consume_other_codecs(trial: Trial) -> None:
             trial.driver.deliver(topic, [Record(value, partition=0)], codec=codec)
     with trial.driver.consumer(topic, {"at": "earliest"}) as consumer:
         assert [record.value for record in consumer.read(len(values))] == values
+
+
+@case(SECTION, "batches that the broker compressed itself, in every codec")
+def consume_recompressed(trial: Trial) -> None:
+    value = b"a value to be compressed by the broker " * 5000
+    for codec in CODEC_NAMES[1:]:
+        topic = trial.topic(configs={"compression.type": codec})
+        for _ in range(2):
+            trial.wire.produce(topic, [Record(value), Record(b"small")])
+        assert {batch.codec for batch in trial.wire.fetch_batches(topic)} == {codec}
+        with trial.driver.consumer(topic, {"at": "earliest"}) as consumer:
+            read = consumer.read(4)
+        assert [record.value for record in read] == [value, b"small"] * 2
+
+
+@case(SECTION, "records larger than the consumer's `max.partition.fetch.bytes`")
+def consume_small_fetches(trial: Trial) -> None:
+    topic = trial.topic()
+    values = [b"%d" % number * 30_000 for number in range(5)]
+    for value in values:
+        trial.wire.produce(topic, [Record(value)])
+    with trial.driver.consumer(topic, {"at": "earliest"}, fetch_bytes=1000) as consumer:
+        assert [record.value for record in consumer.read(5)] == values
 
 
 @case(SECTION, "look up the first and the next offset")

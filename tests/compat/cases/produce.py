@@ -209,13 +209,14 @@ def produce_timestamps(trial: Trial) -> None:
             assert [record.timestamp_ms for record in consumer.read(3)] == timestamps
 
 
-@case(SECTION, "`message.timestamp.type=LogAppendTime`: the broker's time is stored")
-def produce_log_append_time(trial: Trial) -> None:
+def _check_log_append_time(trial: Trial, codec: str) -> None:
     topic = trial.topic(configs={"message.timestamp.type": "LogAppendTime"})
     before_ms = int(time.time() * 1000)
-    trial.driver.deliver(topic, [Record(b"value", partition=0, timestamp_ms=before_ms - 60_000)])
+    record = Record(b"value" * 50, partition=0, timestamp_ms=before_ms - 60_000)
+    trial.driver.deliver(topic, [record], codec=codec)
     (batch,) = trial.wire.fetch_batches(topic)
     assert batch.log_append_time
+    assert batch.codec == codec
     assert before_ms <= batch.max_timestamp_ms <= int(time.time() * 1000)
     if trial.consumes:
         with trial.driver.consumer(topic, FROM_START) as consumer:
@@ -223,17 +224,41 @@ def produce_log_append_time(trial: Trial) -> None:
         assert record.timestamp_ms == batch.max_timestamp_ms
 
 
-@case(SECTION, "3,000 records in many batches keep their order")
-def produce_many(trial: Trial) -> None:
+@case(SECTION, "`message.timestamp.type=LogAppendTime`: the broker's time is stored")
+def produce_log_append_time(trial: Trial) -> None:
+    _check_log_append_time(trial, "none")
+
+
+@case(SECTION, "the same with a compressed batch")
+def produce_log_append_time_gzip(trial: Trial) -> None:
+    _check_log_append_time(trial, "gzip")
+
+
+def _check_many(trial: Trial, idempotent: bool) -> None:
     topic = trial.topic()
     values = [b"%06d" % number * 100 for number in range(3000)]
     records = [Record(value, key=b"k", partition=0) for value in values]
-    deliveries = trial.driver.deliver(topic, records)
+    deliveries = trial.driver.deliver(topic, records, idempotent=idempotent)
     assert [delivery.offset for delivery in deliveries] == list(range(3000))
-    assert sum(batch.record_count for batch in trial.wire.fetch_batches(topic)) == 3000
+    batches = trial.wire.fetch_batches(topic)
+    assert sum(batch.record_count for batch in batches) == 3000
+    assert len(batches) > 1
+    if idempotent:
+        sequences = [batch.base_sequence for batch in batches]
+        assert sequences == [batch.base_offset for batch in batches]
     if trial.consumes:
         with trial.driver.consumer(topic, FROM_START) as consumer:
             assert [record.value for record in consumer.read(3000)] == values
+
+
+@case(SECTION, "3,000 records in many batches keep their order")
+def produce_many(trial: Trial) -> None:
+    _check_many(trial, idempotent=False)
+
+
+@case(SECTION, "3,000 records in many batches, idempotent: order and sequences agree")
+def produce_many_idempotent(trial: Trial) -> None:
+    _check_many(trial, idempotent=True)
 
 
 @case(SECTION, "one record of 900 kB")
@@ -278,6 +303,19 @@ def produce_key_missing(trial: Trial) -> None:
     assert trial.wire.fetch_batches(topic) == []
     (delivery,) = trial.driver.deliver(topic, [Record(b"value", key=b"key", partition=0)])
     assert delivery.offset == 0
+
+
+@case(SECTION, "one record of a batch without a key to a compacted topic: all refused")
+def produce_key_missing_in_batch(trial: Trial) -> None:
+    topic = trial.topic(configs={"cleanup.policy": "compact"})
+    keys = (b"key", None, b"key")
+    records = [Record(b"value", key=key, partition=0) for key in keys]
+    deliveries = trial.driver.produce(topic, records)
+    # Java names the bad record by the broker's code and the others by an error of its own.
+    check_refused(deliveries[1].error, INVALID_RECORD, {"unnamed"})
+    for delivery in deliveries:
+        check_refused(delivery.error, INVALID_RECORD, {"unnamed", "client"})
+    assert trial.wire.fetch_batches(topic) == []
 
 
 @case(SECTION, "a timestamp beyond `message.timestamp.after.max.ms`: refused")

@@ -118,6 +118,19 @@ def delete_topic(trial: Trial) -> None:
     assert topic not in trial.driver.list_topics()
 
 
+@case(SECTION, "delete a topic and create it again: it is empty")
+def recreate_topic(trial: Trial) -> None:
+    topic = trial.topic()
+    trial.wire.produce(topic, [Record(b"old", key=b"k")] * 3)
+    trial.driver.delete_topic(topic)
+    eventually(lambda: trial.wire.leaders(topic) == {})
+    trial.driver.create_topic(topic, partitions=2)
+    trial.wire.wait_for_leaders(topic, 2)
+    (delivery,) = trial.driver.deliver(topic, [Record(b"new", key=b"k", partition=0)])
+    assert delivery.offset == 0
+    assert [record.value for record in trial.wire.fetch_records(topic)] == [b"new"]
+
+
 @case(SECTION, "delete an unknown topic: refused")
 def delete_unknown_topic(trial: Trial) -> None:
     with refused(UNKNOWN_TOPIC_OR_PARTITION):

@@ -156,6 +156,7 @@ type consumerArguments struct {
 	Offset     int64   `json:"offset"`
 	Reset      string  `json:"reset"`
 	Isolation  string  `json:"isolation"`
+	FetchBytes int32   `json:"fetch_bytes"`
 	Count      int     `json:"count"`
 	TimeoutMs  int64   `json:"timeout_ms"`
 	Start      struct {
@@ -221,6 +222,7 @@ func (d *driver) consumerOpen(ctx context.Context, raw json.RawMessage) (any, er
 		kgo.ConsumeResetOffset(asked.resetOffset()),
 		kgo.FetchIsolationLevel(isolation),
 		kgo.FetchMaxWait(500*time.Millisecond),
+		kgo.FetchMaxPartitionBytes(asked.FetchBytes),
 		kgo.WithHooks(hook),
 	)
 	if err != nil || asked.Start.At != "latest" {

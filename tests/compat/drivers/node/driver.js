@@ -46,7 +46,8 @@ class BrokerError extends Error {
 
 // kafkajs wraps the broker's error in up to three layers.
 function innermost(error) {
-  const inner = error.cause || error.originalError || (error.errors && error.errors[0])
+  const [first] = error.errors || (error.partitions || []).map(partition => partition.error)
+  const inner = error.cause || error.originalError || first
   return inner ? innermost(inner) : error
 }
 

@@ -189,13 +189,20 @@ class Client:
     # ---- consume ----
 
     async def async_consumer_open(
-        self, topic: str, partitions: list[int], start: JsonObject, reset: str, isolation: str
+        self,
+        topic: str,
+        partitions: list[int],
+        start: JsonObject,
+        reset: str,
+        isolation: str,
+        fetch_bytes: int,
     ) -> None:
         self.consumer = consumer = AIOKafkaConsumer(
             **self.common,
             enable_auto_commit=False,
             auto_offset_reset=reset,
             isolation_level=isolation,
+            max_partition_fetch_bytes=fetch_bytes,
         )
         await consumer.start()
         places = [TopicPartition(topic, number) for number in partitions]

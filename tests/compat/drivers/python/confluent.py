@@ -187,7 +187,13 @@ class Client:
     # ---- consume ----
 
     def consumer_open(
-        self, topic: str, partitions: list[int], start: JsonObject, reset: str, isolation: str
+        self,
+        topic: str,
+        partitions: list[int],
+        start: JsonObject,
+        reset: str,
+        isolation: str,
+        fetch_bytes: int,
     ) -> None:
         self.consumer = KafkaConsumer(
             {
@@ -197,7 +203,7 @@ class Client:
                 "enable.partition.eof": True,
                 "auto.offset.reset": {"none": "error"}.get(reset, reset),
                 "isolation.level": isolation,
-                "fetch.wait.max.ms": 500,
+                "max.partition.fetch.bytes": fetch_bytes,
             }
         )
         self.consumer.assign(self._places(topic, partitions, start))

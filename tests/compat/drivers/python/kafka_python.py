@@ -170,7 +170,13 @@ class Client:
     # ---- consume ----
 
     def consumer_open(
-        self, topic: str, partitions: list[int], start: JsonObject, reset: str, isolation: str
+        self,
+        topic: str,
+        partitions: list[int],
+        start: JsonObject,
+        reset: str,
+        isolation: str,
+        fetch_bytes: int,
     ) -> None:
         self.consumer = consumer = KafkaConsumer(
             **self.common,
@@ -178,6 +184,7 @@ class Client:
             enable_auto_commit=False,
             auto_offset_reset=reset,
             isolation_level=isolation,
+            max_partition_fetch_bytes=fetch_bytes,
         )
         places = [TopicPartition(topic, number) for number in partitions]
         consumer.assign(places)

@@ -144,7 +144,13 @@ class Client:
     # ---- consume ----
 
     def consumer_open(
-        self, topic: str, partitions: list[int], start: JsonObject, reset: str, isolation: str
+        self,
+        topic: str,
+        partitions: list[int],
+        start: JsonObject,
+        reset: str,
+        isolation: str,
+        fetch_bytes: int,
     ) -> None:
         offset = {
             "earliest": "beginning",
@@ -156,6 +162,7 @@ class Client:
         settings = {
             "auto.offset.reset": {"none": "error"}.get(reset, reset),
             "isolation.level": isolation,
+            "max.partition.fetch.bytes": fetch_bytes,
         }
         self.unread = b""
         self.consumer = subprocess.Popen(

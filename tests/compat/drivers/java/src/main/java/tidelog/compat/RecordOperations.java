@@ -122,6 +122,8 @@ final class RecordOperations implements AutoCloseable {
                         ConsumerConfig.ENABLE_AUTO_COMMIT_CONFIG, false,
                         ConsumerConfig.AUTO_OFFSET_RESET_CONFIG, arguments.get("reset").asText(),
                         ConsumerConfig.ISOLATION_LEVEL_CONFIG, arguments.get("isolation").asText(),
+                        ConsumerConfig.MAX_PARTITION_FETCH_BYTES_CONFIG,
+                                arguments.get("fetch_bytes").asInt(),
                         ConsumerConfig.DEFAULT_API_TIMEOUT_MS_CONFIG, TIMEOUT_MS),
                 new ByteArrayDeserializer(),
                 new ByteArrayDeserializer());
