@@ -14,7 +14,6 @@ from tidelog.config.checks import (
     check_host_port,
     check_not_empty,
     check_roles,
-    check_store,
 )
 from tidelog.config.setting import INT_MAX, LONG_MAX, Kind, Setting, Update
 from tidelog.config.topic_defaults import TOPIC_DEFAULTS
@@ -70,15 +69,6 @@ _IDENTITY: Final = (
         "when the machine restarts.",
         check=check_not_empty,
         kafka_default="/tmp/kafka-logs",
-    ),
-    Setting(
-        "store",
-        Kind.STRING,
-        "embedded",
-        "Where the metadata of the cluster is kept: `embedded`, in a database file in the first "
-        "data directory.",
-        check=check_store,
-        kafka=False,
     ),
 )
 
@@ -153,13 +143,6 @@ _CONNECTIONS: Final = (
         kafka_default="-1",
     ),
     Setting(
-        "queued.max.requests",
-        Kind.INT,
-        500,
-        "How many requests may be in work at once, over all connections, before reading pauses.",
-        minimum=1,
-    ),
-    Setting(
         "connections.max.inflight.requests",
         Kind.INT,
         5000,
@@ -217,16 +200,20 @@ _CONNECTIONS: Final = (
     Setting(
         "socket.send.buffer.bytes",
         Kind.INT,
-        102_400,
-        "The socket's send buffer; -1 leaves it to the operating system.",
+        -1,
+        "The socket's send buffer; -1 leaves it to the operating system, which fits it to the "
+        "connection.",
         minimum=-1,
+        kafka_default="102400",
     ),
     Setting(
         "socket.receive.buffer.bytes",
         Kind.INT,
-        102_400,
-        "The socket's receive buffer; -1 leaves it to the operating system.",
+        -1,
+        "The socket's receive buffer; -1 leaves it to the operating system, which fits it to the "
+        "connection.",
         minimum=-1,
+        kafka_default="102400",
     ),
     Setting(
         "socket.listen.backlog.size",

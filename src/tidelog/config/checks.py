@@ -6,12 +6,6 @@ from tidelog.config.setting import Value, split_list
 from tidelog.errors import ConfigError
 
 
-def check_store(value: Value) -> None:
-    """Only the embedded store is offered."""
-    if value != "embedded":
-        raise ConfigError("only the store `embedded` is offered by this version")
-
-
 def check_host_port(value: Value) -> None:
     """Empty, or HOST:PORT."""
     if value:

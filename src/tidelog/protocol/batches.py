@@ -245,10 +245,10 @@ def inflate(
     return compression.decompress(codec, view, max_bytes)
 
 
-def build_batch(header: BatchHeader, payload: Buffer) -> bytearray:
+def build_batch(header: BatchHeader, payload: Buffer, level: int | None = None) -> bytearray:
     """A batch from its header and its uncompressed records; fills in codec framing, length, CRC."""
     codec = header.codec
-    stored = payload if codec is Codec.NONE else compression.compress(codec, payload)
+    stored = payload if codec is Codec.NONE else compression.compress(codec, payload, level)
     header.batch_length = _BATCH_LENGTH_MIN + len(stored)
     batch = bytearray(HEADER_BYTES + len(stored))
     batch[HEADER_BYTES:] = stored

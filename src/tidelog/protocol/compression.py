@@ -37,9 +37,9 @@ _LZ4_RATIO_MAX: Final = 255
 _ZSTD_WINDOW_LOG_MAX: Final = 23
 
 
-def compress(codec: Codec, data: Buffer) -> bytes:
-    """Compress the records of a batch."""
-    return _COMPRESSORS[codec](data)
+def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
+    """Compress the records of a batch; None is the codec's own level, snappy has but one."""
+    return _COMPRESSORS[codec](data, level)
 
 
 def decompress(codec: Codec, data: Buffer, max_bytes: int) -> bytes:
@@ -59,7 +59,7 @@ def _corrupt(codec: Codec, reason: object) -> KafkaError:
     )
 
 
-def _copy(data: Buffer) -> bytes:
+def _copy(data: Buffer, level: int | None) -> bytes:
     return bytes(data)
 
 
@@ -69,8 +69,8 @@ def _copy_bounded(data: Buffer, max_bytes: int) -> bytes:
     return bytes(data)
 
 
-def _compress_gzip(data: Buffer) -> bytes:
-    return zlib.compress(data, wbits=31)
+def _compress_gzip(data: Buffer, level: int | None) -> bytes:
+    return zlib.compress(data, -1 if level is None else level, wbits=31)
 
 
 def _decompress_gzip(data: Buffer, max_bytes: int) -> bytes:
@@ -93,7 +93,7 @@ def _decompress_gzip(data: Buffer, max_bytes: int) -> bytes:
             return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def _compress_snappy(data: Buffer) -> bytes:
+def _compress_snappy(data: Buffer, level: int | None) -> bytes:
     from cramjam import snappy
 
     view = memoryview(data)
@@ -143,10 +143,10 @@ def _snappy_blocks(
     return blocks
 
 
-def _compress_lz4(data: Buffer) -> bytes:
+def _compress_lz4(data: Buffer, level: int | None) -> bytes:
     from cramjam import lz4
 
-    compressor = lz4.Compressor(content_checksum=False, block_linked=False)
+    compressor = lz4.Compressor(level=level, content_checksum=False, block_linked=False)
     compressor.compress(bytes(data))
     return bytes(compressor.finish())
 
@@ -199,8 +199,8 @@ def _zstd() -> ModuleType:
     return zstd
 
 
-def _compress_zstd(data: Buffer) -> bytes:
-    result: bytes = _zstd().compress(data)
+def _compress_zstd(data: Buffer, level: int | None) -> bytes:
+    result: bytes = _zstd().compress(data, level)
     return result
 
 
@@ -226,7 +226,7 @@ def _decompress_zstd(data: Buffer, max_bytes: int) -> bytes:
             return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-_COMPRESSORS: Final[dict[Codec, Callable[[Buffer], bytes]]] = {
+_COMPRESSORS: Final[dict[Codec, Callable[[Buffer, int | None], bytes]]] = {
     Codec.NONE: _copy,
     Codec.GZIP: _compress_gzip,
     Codec.SNAPPY: _compress_snappy,

@@ -32,6 +32,7 @@ def admission_rules(config: TopicConfig) -> AdmissionRules:
         timestamp_before_max_ms=config.message_timestamp_before_max_ms,
         timestamp_after_max_ms=config.message_timestamp_after_max_ms,
         target_codec=config.target_codec,
+        compression_level=config.compression_level,
         compacted=config.cleanup_compact,
         full_validation=config.full_validation,
         max_decompressed_bytes=config.max_decompressed_bytes,

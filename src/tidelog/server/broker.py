@@ -297,6 +297,8 @@ def _limits(config: BrokerConfig) -> Limits:
         idle_ms_max=config.get_int("connections.max.idle.ms"),
         first_byte_ms_max=config.get_int("connections.first.byte.ms"),
         frame_ms_max=config.get_int("connections.frame.timeout.ms"),
+        send_buffer_bytes=config.get_int("socket.send.buffer.bytes"),
+        receive_buffer_bytes=config.get_int("socket.receive.buffer.bytes"),
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections import deque
 from typing import TYPE_CHECKING, cast
 
@@ -71,6 +72,7 @@ class Connection(asyncio.BufferedProtocol):
         sockname = transport.get_extra_info("sockname")
         if isinstance(sockname, tuple):
             self.local_host, self.local_port = sockname[0], sockname[1]
+        self._size_socket_buffers()
         self._outbox = Outbox(
             self._transport, self._services.offload, self._services.scratch, self._process
         )
@@ -160,10 +162,23 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._transport.close()
 
+    def _size_socket_buffers(self) -> None:
+        limits = self._services.limits
+        if limits.send_buffer_bytes < 0 and limits.receive_buffer_bytes < 0:
+            return
+        stream = self._transport.get_extra_info("socket")
+        for option, size in (
+            (socket.SO_SNDBUF, limits.send_buffer_bytes),
+            (socket.SO_RCVBUF, limits.receive_buffer_bytes),
+        ):
+            if size >= 0:
+                stream.setsockopt(socket.SOL_SOCKET, option, size)
+
     # -- requests -------------------------------------------------------------------------------
 
     def _process(self) -> None:
         """Take up frames for as long as neither order nor back-pressure forbids it."""
+        self._outbox.hold()
         try:
             while not self._is_blocked():
                 frame = self._buffer.next_frame()
@@ -172,8 +187,11 @@ class Connection(asyncio.BufferedProtocol):
                     return
                 self._start(frame)
         except (ProtocolError, CloseConnection) as error:
+            self._outbox.let_go()
             self.close(str(error), level=logging.WARNING)
             return
+        finally:
+            self._outbox.let_go()
         if self._draining and self.is_idle:
             self.close("the broker is shutting down")
         elif self._buffer.is_full:

@@ -49,6 +49,9 @@ class Limits:
     idle_ms_max: int
     first_byte_ms_max: int
     frame_ms_max: int
+    # -1 leaves a socket's buffer to the operating system.
+    send_buffer_bytes: int = -1
+    receive_buffer_bytes: int = -1
 
     def per_address(self, host: str) -> int:
         """How many connections one address may have."""

@@ -22,6 +22,12 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+# The three checkpoint files are written together, at the shortest of their intervals.
+_CHECKPOINT_INTERVALS = (
+    "log.flush.offset.checkpoint.interval.ms",
+    "log.flush.start.offset.checkpoint.interval.ms",
+    "replica.high.watermark.checkpoint.interval.ms",
+)
 _HEARTBEAT_SECONDS = 0.05
 _SWEEP_SECONDS = 1.0
 _DISK_CHECK_SECONDS = 1.0
@@ -61,11 +67,7 @@ class Housekeeping:
             Duty("disk", _DISK_CHECK_SECONDS, self._look_at_disk),
             Duty("retention", seconds("log.retention.check.interval.ms"), self._retention),
             Duty("flush", seconds("flusher.interval.ms"), self._flush),
-            Duty(
-                "checkpoint",
-                seconds("log.flush.offset.checkpoint.interval.ms"),
-                self._checkpoint,
-            ),
+            Duty("checkpoint", min(map(seconds, _CHECKPOINT_INTERVALS)), self._checkpoint),
         ]
         for duty in duties:
             self._tasks.append(asyncio.create_task(self._repeat(duty), name=duty.name))

@@ -15,12 +15,13 @@ from collections.abc import Callable
 
 from tidelog.errors import TidelogError
 from tidelog.host.offload import Offload
-from tidelog.protocol.primitives import Part
+from tidelog.protocol.primitives import Buffer, Part
 from tidelog.storage.slices import FileSlice, Slices
 
 _log = logging.getLogger(__name__)
 
 PIECE_BYTES = 256 * 1024
+_HELD_BYTES_MAX = 64 * 1024
 
 
 class ScratchBuffer:
@@ -54,6 +55,9 @@ class Outbox:
         self._slice_offset = 0
         self._transport_full = False
         self._cold_read: asyncio.Future[bytes] | None = None
+        # Small answers to pipelined requests, held back to leave in one write.
+        self._held: list[Buffer] | None = None
+        self._held_bytes = 0
         self.bytes_sent = 0
 
     @property
@@ -67,10 +71,25 @@ class Outbox:
             part = parts[0]
             if isinstance(part, (bytes, bytearray, memoryview)):
                 self.bytes_sent += len(part)
-                self._transport.write(part)
+                if self._held is None:
+                    self._transport.write(part)
+                    return
+                self._held.append(part)
+                self._held_bytes += len(part)
+                if self._held_bytes > _HELD_BYTES_MAX:
+                    self._write_held()
                 return
+        self._write_held()
         self._parts.extend(parts)
         self._pump()
+
+    def hold(self) -> None:
+        """Gather small answers until `let_go`, instead of a write for each."""
+        self._held = []
+
+    def let_go(self) -> None:
+        self._write_held()
+        self._held = None
 
     def transport_full(self) -> None:
         self._transport_full = True
@@ -89,6 +108,13 @@ class Outbox:
             if isinstance(part, Slices):
                 part.release()
         self._parts.clear()
+
+    def _write_held(self) -> None:
+        held = self._held
+        if held:
+            self._transport.write(held[0] if len(held) == 1 else b"".join(held))
+            held.clear()
+            self._held_bytes = 0
 
     def _pump(self) -> None:
         parts = self._parts

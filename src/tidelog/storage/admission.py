@@ -53,6 +53,7 @@ class AdmissionRules:
     timestamp_before_max_ms: int = INT64_MAX
     timestamp_after_max_ms: int = 3_600_000
     target_codec: Codec | None = None
+    compression_level: int | None = None
     compacted: bool = False
     full_validation: bool = False
     max_decompressed_bytes: int = batches.DECOMPRESSED_BYTES_MAX
@@ -301,7 +302,7 @@ def _recompressed(
     if rules.timestamp_type is TimestampType.LOG_APPEND_TIME:
         header.attributes |= batches.ATTRIBUTES_LOG_APPEND_TIME
         header.max_timestamp = now_ms
-    batch = batches.build_batch(header, payload)
+    batch = batches.build_batch(header, payload, rules.compression_level)
     if len(batch) > rules.max_message_bytes:
         raise _too_large(len(batch), rules.max_message_bytes)
     return Admitted(memoryview(batch), [header], [0], len(batch))

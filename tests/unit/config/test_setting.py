@@ -148,7 +148,6 @@ def test_special_rules_of_topic_settings(name: str, good: str, bad: str) -> None
 @pytest.mark.parametrize(
     ("name", "good", "bad"),
     [
-        ("store", "embedded", "zookeeper://localhost:2181"),
         ("metrics.listener", "127.0.0.1:9100", "9100"),
         ("metrics.listener", "[::1]:0", "::1:0"),
         ("metrics.listener", "", "localhost:99999"),
