@@ -84,6 +84,13 @@ def encode_request(
 def encode_response(api: Api, version: int, correlation_id: int, message: object) -> list[Part]:
     """A whole response frame, its length prefix included; the first part is always bytes."""
     parts, body_size = encode_sized(message, version)
+    return frame_response(api, version, correlation_id, parts, body_size)
+
+
+def frame_response(
+    api: Api, version: int, correlation_id: int, parts: list[Part], body_size: int
+) -> list[Part]:
+    """As `encode_response`, for a body that is encoded already; its first part must be bytes."""
     layout = _RESPONSE_START_FLEXIBLE if _has_header_tags(api, version) else _RESPONSE_START
     size = layout.size - _LENGTH_PREFIX_BYTES + body_size
     try:

@@ -25,6 +25,7 @@ from tidelog.host.host import Host
 from tidelog.host.offload import ThreadOffload
 from tidelog.replication.replicas import Replicas
 from tidelog.security.authorizer import OpenAuthorizer
+from tidelog.server.answer_cache import AnswerCache
 from tidelog.server.context import Limits, Services
 from tidelog.server.dispatch import Dispatcher
 from tidelog.server.fetch_sessions import FetchSessions
@@ -281,6 +282,7 @@ def _services(
             config.get_int("max.incremental.fetch.session.cache.slots"), host.clock, host.random
         ),
         producer_ids=ProducerIds(allocate_block),
+        answers=AnswerCache(),
     )
     return services
 

@@ -187,8 +187,12 @@ class Connection(asyncio.BufferedProtocol):
                     return
                 self._start(frame)
         except (ProtocolError, CloseConnection) as error:
+            self._services.metrics.protocol_errors += 1
             self._outbox.let_go()
             self.close(str(error), level=logging.WARNING)
+            return
+        except Exception:
+            self._fail()
             return
         finally:
             self._outbox.let_go()
@@ -231,7 +235,15 @@ class Connection(asyncio.BufferedProtocol):
         except (ProtocolError, CloseConnection) as error:
             self.close(str(error), level=logging.WARNING)
             return
+        except Exception:
+            self._fail()
+            return
         self._process()
+
+    def _fail(self) -> None:
+        """A fault of ours: it costs this connection, and the trace is in the log."""
+        _log.exception("request failed peer=%s", self.peer)
+        self.close("a fault of the broker", level=logging.ERROR)
 
     def _send_in_order(self) -> None:
         exchanges = self._exchanges

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tidelog.protocol.apis import Api
     from tidelog.protocol.framing import RequestHeader
     from tidelog.replication.replicas import Replicas
+    from tidelog.server.answer_cache import AnswerCache
     from tidelog.server.connection import Connection
     from tidelog.server.dispatch import Dispatcher
     from tidelog.server.fetch_sessions import FetchSessions
@@ -75,6 +76,7 @@ class Services:
     replicas: Replicas
     fetch_sessions: FetchSessions
     producer_ids: ProducerIds
+    answers: AnswerCache
     dispatcher: Dispatcher = field(init=False)
     # Known once the broker is registered.
     broker_epoch: int = -1

@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.errors import ProtocolError, TidelogError
 from tidelog.protocol.apis import API_BY_KEY, Api
-from tidelog.protocol.framing import decode_request_header, encode_response
-from tidelog.protocol.primitives import Part
+from tidelog.protocol.framing import decode_request_header, encode_response, frame_response
+from tidelog.protocol.primitives import Part, part_size
 from tidelog.protocol.schema import decode
+from tidelog.server.answer_cache import EncodedAnswer
 from tidelog.server.context import RequestContext
 
 if TYPE_CHECKING:
@@ -196,10 +197,14 @@ class Dispatcher:
         if message is None:
             return None
         header = context.header
-        parts = encode_response(context.api, header.api_version, header.correlation_id, message)
+        version, correlation_id = header.api_version, header.correlation_id
+        if isinstance(message, EncodedAnswer):
+            body = message.body
+            parts = frame_response(context.api, version, correlation_id, [body], len(body))
+        else:
+            parts = encode_response(context.api, version, correlation_id, message)
         for part in parts:
-            size = getattr(part, "size_bytes", None)
-            metrics.response_bytes += len(part) if size is None else size  # type: ignore[arg-type]
+            metrics.response_bytes += part_size(part)
         return parts
 
     def _step_down(self, api: Api, correlation_id: int) -> Result:

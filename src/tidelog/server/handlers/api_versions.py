@@ -16,6 +16,8 @@ from tidelog.protocol.messages.api_versions import (
     ApiVersionsRequest,
     ApiVersionsResponse,
 )
+from tidelog.protocol.schema import encode
+from tidelog.server.answer_cache import EncodedAnswer
 from tidelog.server.context import RequestContext, Services
 from tidelog.server.dispatch import handles, served_keys
 
@@ -23,14 +25,22 @@ _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 @handles(18)
-def api_versions(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
-    response = ApiVersionsResponse(api_keys=_ranges())
+def api_versions(
+    request: ApiVersionsRequest, context: RequestContext
+) -> ApiVersionsResponse | EncodedAnswer:
     if context.version >= 3:
         names = (request.client_software_name, request.client_software_version)
         if not all(_SOFTWARE_NAME.fullmatch(name) for name in names):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-        response.finalized_features_epoch = context.image.version
-    return response
+    image, cache = context.image, context.services.answers
+    key = (context.api.key, context.version)
+    found = cache.find(image, key)
+    if found is not None:
+        return found
+    response = ApiVersionsResponse(api_keys=_ranges())
+    if context.version >= 3:
+        response.finalized_features_epoch = image.version
+    return cache.keep(image, key, encode(response, context.version))
 
 
 def unsupported_version(services: Services) -> ApiVersionsResponse:

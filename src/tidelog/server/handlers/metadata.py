@@ -11,6 +11,7 @@ Versions: 10 topic ids, 12 topics by id alone, 13 a top-level error (never set).
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Hashable
 
 from tidelog.cluster.commands import CreateTopic
 from tidelog.cluster.image import BrokerRegistration, TopicImage
@@ -24,13 +25,48 @@ from tidelog.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from tidelog.protocol.schema import encode
 from tidelog.security.authorizer import CLUSTER, Operation, Resource, ResourceType
+from tidelog.server.answer_cache import EncodedAnswer
 from tidelog.server.context import RequestContext
 from tidelog.server.dispatch import handles
 
 
 @handles(3)
 def metadata(
+    request: MetadataRequest, context: RequestContext
+) -> EncodedAnswer | asyncio.Future[MetadataResponse]:
+    image, cache = context.image, context.services.answers
+    key = _cache_key(request, context)
+    found = cache.find(image, key)
+    if found is not None:
+        return found
+    answer = _answer(request, context)
+    if isinstance(answer, asyncio.Future):
+        return answer
+    return cache.keep(image, key, encode(answer, context.version))
+
+
+def _cache_key(request: MetadataRequest, context: RequestContext) -> Hashable:
+    """Whatever the answer depends on beside the image."""
+    connection = context.connection
+    names = None
+    if request.topics is not None:
+        names = tuple((topic.name, topic.topic_id) for topic in request.topics)
+    return (
+        context.version,
+        connection.principal,
+        connection.listener.name,
+        connection.local_host,
+        connection.local_port,
+        names,
+        request.allow_auto_topic_creation,
+        request.include_cluster_authorized_operations,
+        request.include_topic_authorized_operations,
+    )
+
+
+def _answer(
     request: MetadataRequest, context: RequestContext
 ) -> MetadataResponse | asyncio.Future[MetadataResponse]:
     if request.topics is None or (context.version == 0 and not request.topics):

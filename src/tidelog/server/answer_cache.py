@@ -1,0 +1,48 @@
+"""Answers kept in encoded form for as long as the metadata image they were made from.
+
+Every client asks for metadata again and again, and nearly always gets what the one before got.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from tidelog.cluster.image import MetadataImage
+
+_BYTES_MAX = 32 * 1024 * 1024
+
+
+class EncodedAnswer:
+    """The body of an answer as bytes; only the header with the correlation id is still missing."""
+
+    __slots__ = ("body",)
+
+    def __init__(self, body: bytes) -> None:
+        self.body = body
+
+
+class AnswerCache:
+    """Bounded in bytes, emptied whenever the image changes."""
+
+    def __init__(self) -> None:
+        self._image: MetadataImage | None = None
+        self._answers: dict[Hashable, EncodedAnswer] = {}
+        self._bytes = 0
+
+    def find(self, image: MetadataImage, key: Hashable) -> EncodedAnswer | None:
+        if image is not self._image:
+            self._image = image
+            self._answers.clear()
+            self._bytes = 0
+        return self._answers.get(key)
+
+    def keep(self, image: MetadataImage, key: Hashable, body: bytes) -> EncodedAnswer:
+        """Remember an answer that was made from `image`."""
+        answer = EncodedAnswer(body)
+        if image is self._image:
+            if self._bytes + len(body) > _BYTES_MAX:
+                self._answers.clear()
+                self._bytes = 0
+            self._answers[key] = answer
+            self._bytes += len(body)
+        return answer
