@@ -114,6 +114,9 @@ _call_passed = pytest.StashKey[bool]()
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_not_run] = NotRun()
+    # A shell starts what runs in the background with Ctrl-C ignored, and so are our children then:
+    # tests that interrupt a program must be able to.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     # libuv opens one pair of pipes per process with its first loop and keeps them: have them
     # before the first baseline is taken.
     with contextlib.suppress(ImportError):
