@@ -19,6 +19,7 @@ import multiprocessing
 import os
 import re
 import shutil
+import signal
 import subprocess
 import threading
 import time

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 from uuid import UUID
 
 from tidelog.cluster.image import PartitionState
@@ -118,16 +118,29 @@ class Partition:
         """Append what `admit` let through; KafkaError where it cannot be."""
         self.check_leader()
         if required_acks == -1 and len(self.isr) < self.config.min_insync_replicas:
-            raise KafkaError(
-                ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"{len(self.isr)} in-sync replicas, min.insync.replicas is"
-                f" {self.config.min_insync_replicas}",
+            self.refuse(
+                admitted,
+                KafkaError(
+                    ErrorCode.NOT_ENOUGH_REPLICAS,
+                    f"{len(self.isr)} in-sync replicas, min.insync.replicas is"
+                    f" {self.config.min_insync_replicas}",
+                ),
             )
         result = self.log.append(admitted, self.leader_epoch, now_ms)
         if not result.duplicate:
             self._flushing.appended()
             self._advance()
         return result
+
+    def refuse(self, admitted: Admitted, error: KafkaError) -> NoReturn:
+        """Refuse a batch for now; those that its producer sent behind it hear the same.
+
+        Any other error would make clients believe that records were lost and send them again.
+        """
+        header = admitted.headers[0]
+        if header.producer_id >= 0:
+            self.log.producers.refuse(header, error.code)
+        raise error
 
     def is_committed(self, offset: int) -> bool:
         return offset < self._high_watermark.offset

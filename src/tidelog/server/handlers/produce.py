@@ -150,6 +150,7 @@ class Answers:
 def _append_all(request: ProduceRequest, judged: list[Judged], context: RequestContext) -> Answers:
     now_ms = context.services.clock.wall_ms()
     metrics = context.services.metrics
+    refusing = context.services.replicas.refusing_writes
     answers = Answers()
     remaining = iter(judged)
     for topic in request.topic_data:
@@ -163,6 +164,8 @@ def _append_all(request: ProduceRequest, judged: list[Judged], context: RequestC
                 if one.error is not None:
                     raise one.error
                 assert one.partition is not None and one.admitted is not None
+                if refusing is not None:
+                    one.partition.refuse(one.admitted, refusing)
                 wait = _append(one.partition, one.admitted, request.acks, now_ms, answer)
             except KafkaError as error:
                 _refuse(answer, error)
@@ -208,7 +211,7 @@ def _find(name: str | KafkaError, data: PartitionProduceData, context: RequestCo
         partition = replicas.find(name, data.index)
     except KafkaError as error:
         return Judged(error=error)
-    return Judged(partition, error=replicas.refusing_writes)
+    return Judged(partition)
 
 
 def _judge(judged: Judged, records: Buffer | None, now_ms: int, allow_zstd: bool) -> None:
