@@ -154,8 +154,11 @@ def test_topics_are_made_listed_described_changed_and_deleted(client: Client) ->
         ("max.message.bytes", AlterOperation.SET, "4000"),
     ]
     client.run(alter_configs(client.cluster, ResourceType.TOPIC, name, changes))
-    entries = client.run(describe_configs(client.cluster, ResourceType.TOPIC, name))
-    own = {entry.name: entry.value for entry in entries if entry.source == "topic"}
+    own: dict[str, str | None] = {}
+    until = time.monotonic() + 20
+    while own != {"max.message.bytes": "4000"} and time.monotonic() < until:
+        entries = client.run(describe_configs(client.cluster, ResourceType.TOPIC, name))
+        own = {entry.name: entry.value for entry in entries if entry.source == "topic"}
     assert own == {"max.message.bytes": "4000"}
     client.run(delete_topic(client.cluster, name))
     with pytest.raises(UnknownTopicError):
