@@ -140,7 +140,12 @@ class ApacheKafka(Peer):
         lines = (f"{name}={value}\n" for name, value in self._properties(free_port()).items())
         self._properties_file.write_text("".join(lines))
         if not (self.log_dir / "meta.properties").exists():
-            arguments = ("format", f"--cluster-id={random_uuid()}", "-c", str(self._properties_file))
+            arguments = (
+                "format",
+                f"--cluster-id={random_uuid()}",
+                "-c",
+                str(self._properties_file),
+            )
             done = run_tool("kafka.tools.StorageTool", *arguments)
             if done.returncode != 0:
                 raise RuntimeError(f"formatting failed:\n{done.stdout}{done.stderr}")
