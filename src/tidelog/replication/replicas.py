@@ -6,6 +6,7 @@ and drops partitions accordingly, and knows whether the disk has room for writes
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from uuid import UUID
@@ -38,6 +39,8 @@ class Replicas:
         self._by_name: dict[str, dict[int, Partition]] = {}
         # Partitions whose log could not be created, to be tried again: a full disk, mostly.
         self._unopened: dict[tuple[str, int], tuple[TopicImage, PartitionState, TopicConfig]] = {}
+        self._running_checkpoint: asyncio.Future[None] | None = None
+        self._next_checkpoint: asyncio.Future[None] | None = None
         # Set while the disk is below its low-water mark: what producers are told.
         self.refusing_writes: KafkaError | None = None
 
@@ -168,9 +171,29 @@ class Replicas:
     # -- the disk ---------------------------------------------------------------------------------
 
     async def checkpoint(self) -> None:
-        """Write down recovery points, log starts and high watermarks, off the loop."""
+        """Write down recovery points, log starts and high watermarks as they are now, off the loop.
+
+        One is written at a time; those who ask meanwhile share the next. KafkaError where the
+        disk does not take it.
+        """
+        if self._next_checkpoint is None:
+            running = self._running_checkpoint
+            self._next_checkpoint = asyncio.ensure_future(self._write_checkpoint(running))
+        # One of several who wait may be cancelled: the writing goes on for the others.
+        await asyncio.shield(self._next_checkpoint)
+
+    async def _write_checkpoint(self, before: asyncio.Future[None] | None) -> None:
+        if before is not None:
+            await asyncio.wait([before])
+        # What changes from here on is for the next one.
+        self._running_checkpoint, self._next_checkpoint = self._next_checkpoint, None
         plan = self._data_dir.checkpoint(self._high_watermarks())
-        await self._host.offload.run(plan.run)
+        try:
+            await self._host.offload.run(plan.run)
+        except OSError as error:
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"a checkpoint could not be written: {error}"
+            ) from error
 
     async def close(self) -> None:
         """Stop serving, flush and close every log, leave the marker of a clean stop."""
@@ -178,6 +201,9 @@ class Replicas:
             partition.stop(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the broker is shutting down")
         for partition in self:
             await partition.settle()
+        for written in (self._running_checkpoint, self._next_checkpoint):
+            if written is not None:
+                await asyncio.wait([written])
         await self._host.offload.run(self._data_dir.close, self._high_watermarks())
 
     def _high_watermarks(self) -> dict[TopicPartition, int]:

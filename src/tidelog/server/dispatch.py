@@ -16,6 +16,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from importlib import import_module
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
 from tidelog.errors import ProtocolError, TidelogError
@@ -169,7 +170,7 @@ class Dispatcher:
             raise
         except Exception as error:
             raise self._fault(context, error) from error
-        if asyncio.iscoroutine(answer):
+        if type(answer) is CoroutineType:
             task = asyncio.get_running_loop().create_task(answer)
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)

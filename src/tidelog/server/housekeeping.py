@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.host.host import Host
+from tidelog.protocol.apis import API_BY_KEY
+from tidelog.protocol.schema import warm
 
 if TYPE_CHECKING:
     from tidelog.server.context import Services
@@ -28,6 +30,8 @@ _CHECKPOINT_INTERVALS = (
     "log.flush.start.offset.checkpoint.interval.ms",
     "replica.high.watermark.checkpoint.interval.ms",
 )
+# ApiVersions, Metadata, Produce and Fetch, in the newest version served.
+_WARM_APIS = (18, 3, 0, 1)
 _HEARTBEAT_SECONDS = 0.05
 _SWEEP_SECONDS = 1.0
 _DISK_CHECK_SECONDS = 1.0
@@ -72,6 +76,7 @@ class Housekeeping:
         for duty in duties:
             self._tasks.append(asyncio.create_task(self._repeat(duty), name=duty.name))
         self._tasks.append(asyncio.create_task(self._measure_stalls(), name="heartbeat"))
+        self._tasks.append(asyncio.create_task(_warm_up(), name="warm-up"))
 
     async def stop(self) -> None:
         for task in self._tasks:
@@ -147,3 +152,12 @@ class Housekeeping:
 
     async def _checkpoint(self) -> None:
         await self._services.replicas.checkpoint()
+
+
+async def _warm_up() -> None:
+    """Compile the codecs that every client needs, a millisecond each, before the first one asks."""
+    for key in _WARM_APIS:
+        api = API_BY_KEY[key]
+        for message in (api.request, api.response):
+            await asyncio.sleep(0)
+            warm(message, api.served[1])

@@ -36,7 +36,13 @@ async def delete_records(
                 result.error_code = error.code
             results.append(result)
         response.topics.append(DeleteRecordsTopicResult(topic.name, results))
-    await context.services.replicas.checkpoint()
+    try:
+        await context.services.replicas.checkpoint()
+    except KafkaError as error:
+        # Deleted for those who read now, but not for good: the client is to ask again.
+        for topic_result in response.topics:
+            for result in topic_result.partitions:
+                result.error_code = result.error_code or error.code
     return response
 
 
