@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from tidelog.config.broker_settings import BROKER_SECTIONS
@@ -128,18 +128,18 @@ def _table(last: str, rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Print the page, or write it to the file after `--write`."""
+def main(arguments: Sequence[str], page: Callable[[], str], module: str) -> int:
+    """Print a generated page, or write it to the file after `--write`."""
     if not arguments:
-        sys.stdout.write(document())
+        sys.stdout.write(page())
         return 0
     if len(arguments) == 2 and arguments[0] == "--write":
         with open(arguments[1], "w", encoding="utf-8") as file:
-            file.write(document())
+            file.write(page())
         return 0
-    sys.stderr.write("usage: python -m tidelog.config.document [--write PATH]\n")
+    sys.stderr.write(f"usage: python -m {module} [--write PATH]\n")
     return 2
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(sys.argv[1:], document, "tidelog.config.document"))

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Final
 
+from tidelog.config.document import main
 from tidelog.protocol.apis import API_BY_KEY, Api
 from tidelog.protocol.schema import NEVER_FLEXIBLE
 from tidelog.server.dispatch import route, served_keys
@@ -77,18 +78,5 @@ def _section(module: str) -> str:
     return marked.strip() + "\n"
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Print the page, or write it to the file after `--write`."""
-    if not arguments:
-        sys.stdout.write(document())
-        return 0
-    if len(arguments) == 2 and arguments[0] == "--write":
-        with open(arguments[1], "w", encoding="utf-8") as file:
-            file.write(document())
-        return 0
-    sys.stderr.write("usage: python -m tidelog.server.document [--write PATH]\n")
-    return 2
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(sys.argv[1:], document, "tidelog.server.document"))

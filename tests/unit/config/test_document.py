@@ -25,12 +25,12 @@ def test_every_setting_has_one_row() -> None:
 
 
 def test_the_page_is_printed_or_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([]) == 0
+    assert main([], document, "tidelog.config.document") == 0
     assert capsys.readouterr().out == document()
     path = tmp_path / "page.md"
-    assert main(["--write", str(path)]) == 0
+    assert main(["--write", str(path)], document, "tidelog.config.document") == 0
     assert path.read_text(encoding="utf-8") == document()
-    assert main(["--wrong"]) == 2
+    assert main(["--wrong"], document, "tidelog.config.document") == 2
     assert "usage" in capsys.readouterr().err
 
 

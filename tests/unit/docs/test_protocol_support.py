@@ -42,10 +42,10 @@ def test_every_served_api_has_a_row_and_a_section() -> None:
 
 
 def test_the_page_is_printed_or_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([]) == 0
+    assert main([], document, "tidelog.server.document") == 0
     assert capsys.readouterr().out == document()
     path = tmp_path / "page.md"
-    assert main(["--write", str(path)]) == 0
+    assert main(["--write", str(path)], document, "tidelog.server.document") == 0
     assert path.read_text(encoding="utf-8") == document()
-    assert main(["--wrong"]) == 2
+    assert main(["--wrong"], document, "tidelog.server.document") == 2
     assert "usage" in capsys.readouterr().err
