@@ -178,13 +178,16 @@ class Connection(asyncio.BufferedProtocol):
 
     def _process(self) -> None:
         """Take up frames for as long as neither order nor back-pressure forbids it."""
-        self._outbox.hold()
+        buffer = self._buffer
         try:
             while not self._is_blocked():
-                frame = self._buffer.next_frame()
+                frame = buffer.next_frame()
                 if frame is None:
                     self._await_rest_of_frame()
                     return
+                if buffer.unread_bytes:
+                    # More was sent with it: let the small answers leave together.
+                    self._outbox.hold()
                 self._start(frame)
         except (ProtocolError, CloseConnection) as error:
             self._services.metrics.protocol_errors += 1
@@ -262,7 +265,8 @@ class Connection(asyncio.BufferedProtocol):
         if wanted == 0:
             if memory.under_pressure:
                 self._give_memory_back()
-            self._resume_reading()
+            if self._reading_paused:
+                self._resume_reading()
             return
         if memory.reserve(self, wanted - self._buffer.capacity, self._buffer.frame_bytes):
             self._grow()

@@ -85,11 +85,13 @@ class Outbox:
 
     def hold(self) -> None:
         """Gather small answers until `let_go`, instead of a write for each."""
-        self._held = []
+        if self._held is None:
+            self._held = []
 
     def let_go(self) -> None:
-        self._write_held()
-        self._held = None
+        if self._held is not None:
+            self._write_held()
+            self._held = None
 
     def transport_full(self) -> None:
         self._transport_full = True

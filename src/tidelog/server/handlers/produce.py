@@ -37,17 +37,13 @@ _VERSION_WITH_TOPIC_IDS = 13
 class Judged:
     """One partition of a request after the prepare stage."""
 
-    __slots__ = ("admitted", "error", "partition")
+    __slots__ = ("admitted", "error", "partition", "records")
 
-    def __init__(
-        self,
-        partition: Partition | None = None,
-        admitted: Admitted | None = None,
-        error: KafkaError | None = None,
-    ) -> None:
+    def __init__(self, partition: Partition | None, error: KafkaError | None = None) -> None:
         self.partition = partition
-        self.admitted = admitted
         self.error = error
+        self.records: Buffer | None = None
+        self.admitted: Admitted | None = None
 
 
 def prepare(
@@ -61,24 +57,19 @@ def prepare(
             ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {request.acks}; it can be 0, 1 or -1 (all)"
         )
     allow_zstd = context.version >= _VERSION_WITH_ZSTD
-    found: list[tuple[Judged, Buffer | None]] = []
+    found: list[Judged] = []
     slow = False
     for topic in request.topic_data:
         name = _topic_name(topic, context)
         for data in topic.partition_data:
-            judged = Judged(error=refusal) if refusal else _find(name, data, context)
-            found.append((judged, data.records))
+            judged = Judged(None, refusal) if refusal else _find(name, data, context)
+            found.append(judged)
             if judged.partition is not None and data.records is not None:
+                judged.records = data.records
                 slow = slow or needs_offload(data.records, judged.partition.rules)
-
-    def judge_all() -> list[Judged]:
-        for judged, records in found:
-            _judge(judged, records, now_ms, allow_zstd)
-        return [judged for judged, _ in found]
-
     if slow:
-        return context.services.offload.run(judge_all)
-    return judge_all()
+        return context.services.offload.run(_judge_all, found, now_ms, allow_zstd)
+    return _judge_all(found, now_ms, allow_zstd)
 
 
 @handles(0, prepare=prepare, overlaps=True)
@@ -203,33 +194,36 @@ def _topic_name(topic: TopicProduceData, context: RequestContext) -> str | Kafka
 
 def _find(name: str | KafkaError, data: PartitionProduceData, context: RequestContext) -> Judged:
     if isinstance(name, KafkaError):
-        return Judged(error=name)
+        return Judged(None, name)
     if not context.authorize_topic(Operation.WRITE, name):
-        return Judged(error=KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+        return Judged(None, KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
     replicas = context.services.replicas
     try:
         partition = replicas.find(name, data.index)
     except KafkaError as error:
-        return Judged(error=error)
+        return Judged(None, error)
     return Judged(partition)
 
 
-def _judge(judged: Judged, records: Buffer | None, now_ms: int, allow_zstd: bool) -> None:
-    """Admit one partition's records; what is wrong is kept, not raised."""
-    if judged.error is not None or judged.partition is None:
-        return
-    try:
-        if records is None:
-            raise InvalidRecordsError(ErrorCode.INVALID_RECORD, "the request holds no records")
-        judged.admitted = admit(
-            memoryview(records), judged.partition.rules, now_ms, allow_zstd=allow_zstd
-        )
-        if judged.admitted.headers[0].is_transactional:
-            raise KafkaError(
-                ErrorCode.INVALID_TXN_STATE, "transactions are not supported by this broker"
+def _judge_all(found: list[Judged], now_ms: int, allow_zstd: bool) -> list[Judged]:
+    """Admit the records of every partition; what is wrong is kept, not raised."""
+    for judged in found:
+        if judged.error is not None or judged.partition is None:
+            continue
+        records, judged.records = judged.records, None
+        try:
+            if records is None:
+                raise InvalidRecordsError(ErrorCode.INVALID_RECORD, "the request holds no records")
+            judged.admitted = admit(
+                memoryview(records), judged.partition.rules, now_ms, allow_zstd=allow_zstd
             )
-    except KafkaError as error:
-        judged.error = error
+            if judged.admitted.headers[0].is_transactional:
+                raise KafkaError(
+                    ErrorCode.INVALID_TXN_STATE, "transactions are not supported by this broker"
+                )
+        except KafkaError as error:
+            judged.error = error
+    return found
 
 
 def _refuse(answer: PartitionProduceResponse, error: KafkaError) -> None:
