@@ -182,6 +182,16 @@ class Offsets:
                     records.append(_tombstone(group_id, topic, partition))
         return records
 
+    def forget_missing_topics(self, topic_ids: Mapping[str, UUID]) -> Records:
+        """The same for all topics that went while nobody could hear of it."""
+        return [
+            _tombstone(group_id, topic, partition)
+            for group_id, topics in self._offsets.items()
+            for topic, partitions in topics.items()
+            for partition, value in partitions.items()
+            if topic not in topic_ids or is_of_another_topic(value, topic_ids[topic])
+        ]
+
     def expire(self, now: Now) -> Records:
         """Tombstones of offsets that are due, and of groups that have neither members nor any."""
         records: Records = []

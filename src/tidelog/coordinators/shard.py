@@ -8,7 +8,7 @@ rebalance, and the deadlines in `timers`. There is no clock here and nothing is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from uuid import UUID
 
 from tidelog.coordinators.classic_group import ClassicGroup, GroupState
@@ -84,6 +84,9 @@ class GroupShard:
     def topic_deleted(self, topic: str, topic_id: UUID) -> Outcome:
         return Outcome(None, self.offsets.topic_deleted(topic, topic_id))
 
+    def forget_missing_topics(self, topic_ids: Mapping[str, UUID]) -> Outcome:
+        return Outcome(None, self.offsets.forget_missing_topics(topic_ids))
+
     def expire_offsets(self, now: Now) -> Outcome:
         return Outcome(None, self.offsets.expire(now))
 
@@ -137,3 +140,11 @@ class GroupShard:
     def loaded(self, now: Now) -> Outcome:
         """The whole log has been replayed."""
         return Outcome(None, self._members.loaded(now))
+
+    def abandon(self, error: KafkaError) -> None:
+        """Another broker has these groups now: tell everybody who waits to look for it."""
+        for group in self.groups.values():
+            for member in group.members.values():
+                for reply in (member.join_reply, member.sync_reply):
+                    if reply is not None:
+                        reply.fail(error)
