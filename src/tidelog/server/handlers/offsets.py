@@ -1,4 +1,4 @@
-"""OffsetCommit (8, versions 2 to 10), OffsetFetch (9, 1 to 10), OffsetDelete (47, version 0).
+"""OffsetCommit (8, versions 2 to 10), OffsetFetch (9, 1 to 10), OffsetDelete (47, 0 to 0).
 
 Behaviour: Kafka's. A commit is answered when it is durable; one of an older generation or of a
 replaced member is refused. A group or partition without an offset is answered -1 without an error,
