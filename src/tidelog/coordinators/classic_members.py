@@ -69,11 +69,11 @@ class Members:
         self, group: ClassicGroup, member: Member, request: SyncGroupRequest, now: Now
     ) -> Outcome:
         reply: Reply[SyncGroupResponse] = Reply()
-        if member.sync_reply is not None:
-            member.sync_reply.fail(KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, "synced again"))
-        member.sync_reply = reply
-        self._rebalances.synced(group, member.member_id)
         if member.member_id != group.leader_id:
+            if member.sync_reply is not None:
+                member.sync_reply.fail(KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, "synced again"))
+            member.sync_reply = reply
+            self._rebalances.synced(group, member.member_id)
             return Outcome(reply)
         # Members that the leader left out own nothing; what it assigned to others is not kept.
         given = {each.member_id: each.assignment for each in request.assignments}
@@ -81,6 +81,9 @@ class Members:
         record = CoordinatorRecord(GroupMetadataKey(group.group_id), value)
 
         def appended() -> None:
+            # Only now has the leader synced: where the append is refused it must come again.
+            self._rebalances.synced(group, member.member_id)
+            member.sync_reply = reply
             for each in group.members.values():
                 waiting, each.sync_reply = each.sync_reply, None
                 if waiting is not None:

@@ -51,7 +51,7 @@ class Rebalances:
 
     def prepare(self, group: ClassicGroup, reason: str, now: Now) -> Records:
         if group.state is GroupState.COMPLETING_REBALANCE:
-            self._refuse_syncs(group)
+            self._refuse_syncs(group, now)
         self.timers.cancel(("sync", group.group_id))
         group.is_first_rebalance = group.state is GroupState.EMPTY
         group.joined_in_delay = False
@@ -70,12 +70,13 @@ class Rebalances:
         self._await_joins(group, now)
         return []
 
-    def _refuse_syncs(self, group: ClassicGroup) -> None:
+    def _refuse_syncs(self, group: ClassicGroup, now: Now) -> None:
         error = KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
         for member in group.members.values():
             member.assignment = b""
             reply, member.sync_reply = member.sync_reply, None
             if reply is not None:
+                self.renew_session(group, member, now)
                 reply.fail(error)
 
     def _wait_for_more(
@@ -197,7 +198,8 @@ class Rebalances:
             return Outcome()
         waits = member.join_reply is not None or member.sync_reply is not None
         if waits and not member.is_new:
-            # It waits for us: its session begins again when it has been answered.
+            # It waits for us, not we for it.
+            self.renew_session(group, member, now)
             return Outcome()
         _log.info("session over group=%s member=%s", group.group_id, member_id)
         self.drop(group, member_id)

@@ -305,6 +305,20 @@ def test_a_refused_append_is_tried_again_until_the_group_is_empty() -> None:
     assert world.shard.groups["g"].state is GroupState.EMPTY
 
 
+def test_a_leader_whose_assignment_could_not_be_written_has_not_synced() -> None:
+    world = World()
+    client = Client(world)
+    client.join()
+    client.joined()
+    world.is_refusing = True
+    with refused(ErrorCode.COORDINATOR_NOT_AVAILABLE):
+        client.sync()
+    assert world.shard.groups["g"].state is GroupState.COMPLETING_REBALANCE
+    world.is_refusing = False
+    world.pass_time(REBALANCE_MS)
+    assert world.shard.groups["g"].state is GroupState.EMPTY, "it never came again"
+
+
 def test_protocols_without_a_common_one_are_refused() -> None:
     world = World()
     form_group(world, [Client(world, protocols=["range", "roundrobin"])])
