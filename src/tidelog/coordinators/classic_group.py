@@ -17,8 +17,8 @@ from typing import Final
 
 from tidelog.coordinators.group_records import GroupMetadataValue, MemberMetadata
 from tidelog.coordinators.outcome import Reply
-from tidelog.coordinators.subscription import subscribed_topics
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.protocol.consumer_protocol import subscribed_topics
 from tidelog.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from tidelog.protocol.messages.sync_group import SyncGroupResponse
 
