@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta
+from fractions import Fraction
 from itertools import pairwise
 from random import Random
 from typing import Any
@@ -151,8 +152,20 @@ def _inner_class(annotation: Any) -> Any:
 def _to_kio_value(value: Any, kafka_type: str) -> Any:
     if kafka_type == "timedelta_i32":
         return timedelta(milliseconds=value)
+    if kafka_type == "timedelta_i64":
+        return _ExactDuration(value)
     if kafka_type == "error_code":
         return KioErrorCode(value)
     if kafka_type == "datetime_i64":
         return None if value == -1 else EPOCH + timedelta(milliseconds=value)
     return value
+
+
+class _ExactDuration:
+    """Milliseconds beyond what a timedelta holds, for kio's writer of 64-bit durations."""
+
+    def __init__(self, milliseconds: int) -> None:
+        self._milliseconds = milliseconds
+
+    def total_seconds(self) -> Fraction:
+        return Fraction(self._milliseconds, 1000)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import click
 
 from tidelog.cli.common import client_settings, connection_options, say, topic_argument
-from tidelog.cli.faults import CliError
+from tidelog.cli.faults import EXIT_USAGE, CliError
 from tidelog.cli.positions import parse_start
 from tidelog.client.admin import describe_topic
 from tidelog.client.blocking_consumer import Consumer
@@ -21,6 +21,15 @@ from tidelog.model import Isolation, TopicPartition
 from tidelog.protocol.batches import Record
 
 _POLL_SECONDS = 1.0
+
+
+@runtime_checkable
+class Committing(Protocol):
+    """A consumer that remembers for its group what was printed."""
+
+    def commit(self) -> None: ...
+
+
 Print = Callable[[TopicPartition, Record], bytes]
 
 
@@ -51,6 +60,13 @@ Print = Callable[[TopicPartition, Record], bytes]
     type=click.IntRange(min=1),
     help="Stop after so many records.",
 )
+@click.option(
+    "-g",
+    "--group",
+    metavar="GROUP",
+    help="As a member of this group: shares the partitions, resumes where the group stopped, and "
+    "commits what was printed. -o counts where the group has no offset yet.",
+)
 @click.option("-e", "--exit-at-end", is_flag=True, help="Stop at what was the end when it began.")
 @click.option(
     "-f", "--template", metavar="TEMPLATE", help=r"How a record is printed: '%p:%o %k=%v\n'."
@@ -77,6 +93,7 @@ def consume(topic: str, **options: Any) -> None:
     tidelog consume orders -e                      all that is there
     tidelog consume orders -o end                  only what comes
     tidelog consume orders -o -10 -n 10            the last ten of each partition
+    tidelog consume orders -g billing              share it with others, and resume
     tidelog consume orders -o @-1h -f '%T{iso} %k %v\n'
     tidelog consume orders -e --format json | tidelog produce copy -i json
 
@@ -90,6 +107,9 @@ def consume(topic: str, **options: Any) -> None:
         client=client_settings(options["timeout_s"]),
     )
     printer = _printer(options)
+    if options["group"]:
+        _consume_as_member(topic, options, settings, printer)
+        return
     with Consumer(options["bootstrap"], settings) as consumer:
         positions = _begin(consumer, topic, options)
         ends: dict[TopicPartition, int] | None = None
@@ -134,6 +154,22 @@ def _check_bounds(consumer: Consumer, partitions: list[TopicPartition], start: S
             raise CliError(message, f"it holds {low} to {high}; -p picks another partition")
 
 
+def _consume_as_member(
+    topic: str, options: dict[str, Any], settings: ConsumerSettings, printer: Print
+) -> None:
+    from tidelog.client.group import GroupConsumer
+
+    if options["chosen"] or options["exit_at_end"]:
+        raise CliError(
+            "-p and -e do not go with -g", "the group says which partitions are read", EXIT_USAGE
+        )
+    text = "start" if options["from_beginning"] else options["offset"] or "start"
+    with GroupConsumer(options["bootstrap"], options["group"], [topic], settings) as member:
+        member.start = parse_start(text, member.cluster.clock.wall_ms())
+        member.run(describe_topic(member.cluster, topic))
+        _stream(member, printer, options["count"], None)
+
+
 def _stream(
     consumer: Consumer, printer: Print, count: int | None, ends: dict[TopicPartition, int] | None
 ) -> None:
@@ -144,14 +180,20 @@ def _stream(
         for partition, records in consumer.poll(_POLL_SECONDS):
             if ends is not None:
                 records = [record for record in records if record.offset < ends[partition]]
-            for record in records[:left]:
-                output.write(printer(partition, record))
+            printed = None
+            for printed in records[:left]:
+                output.write(printer(partition, printed))
             if left is not None:
                 left -= min(left, len(records))
                 if left == 0:
                     output.flush()
+                    if printed is not None:
+                        # What was not printed is not consumed.
+                        consumer.core.seek(partition, printed.offset + 1)
                     return
         output.flush()
+        if isinstance(consumer, Committing):
+            consumer.commit()
         if consumer.core.trouble is not trouble:
             trouble = consumer.core.trouble
             say(f"{trouble}; trying again" if trouble else "connected again")

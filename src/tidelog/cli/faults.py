@@ -27,6 +27,7 @@ _HINTS = {
     ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: "try another codec with -z",
     ErrorCode.NOT_ENOUGH_REPLICAS: "`tidelog topic describe TOPIC` shows who is in sync",
     ErrorCode.REQUEST_TIMED_OUT: "try again, or with a larger --timeout",
+    ErrorCode.NON_EMPTY_GROUP: "stop its members first; `tidelog group members GROUP` shows them",
     ErrorCode.KAFKA_STORAGE_ERROR: "the broker cannot write: look at its disk and its log",
 }
 

@@ -24,6 +24,7 @@ _COMMANDS = {
     "topic": ("tidelog.cli.topic", "topic", "Create, look at, change and delete topics."),
     "produce": ("tidelog.cli.produce", "produce", "Send records from stdin to a topic."),
     "consume": ("tidelog.cli.consume", "consume", "Print the records of a topic."),
+    "group": ("tidelog.cli.group", "group", "Look at consumer groups, move and delete them."),
     "cluster": ("tidelog.cli.cluster", "cluster", "Look at the cluster."),
     "doctor": ("tidelog.cli.doctor", "doctor", "Find out why it does not work."),
     "completion": ("tidelog.cli.completion", "completion", "Print the completion of a shell."),
@@ -35,7 +36,7 @@ Exit codes:
   1    the broker refused, a record was not delivered, or doctor found a fault
   2    wrong usage
   3    no broker could be reached in time
-  4    the topic or partition does not exist
+  4    the topic, partition or group does not exist
   130  interrupted
 """
 

@@ -15,6 +15,7 @@ _DEFAULTS = {
     "listeners": "PLAINTEXT://127.0.0.1:9092",
     "log.dirs": "tidelog-data",
     "auto.create.topics.enable": "true",
+    "group.initial.rebalance.delay.ms": "0",
 }
 
 

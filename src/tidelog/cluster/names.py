@@ -1,10 +1,14 @@
-"""Which names a topic may have."""
+"""Which names a topic may have, and which are the broker's own."""
 
 from __future__ import annotations
 
 import re
 from typing import Final
 
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+TRANSACTIONS_TOPIC: Final = "__transaction_state"
+# Written by coordinators alone: clients may read and describe them.
+INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
 TOPIC_NAME_LENGTH_MAX: Final = 249
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 

@@ -15,6 +15,7 @@ from tidelog.config.checks import (
     check_not_empty,
     check_roles,
 )
+from tidelog.config.group_settings import GROUP_SETTINGS
 from tidelog.config.setting import INT_MAX, LONG_MAX, Kind, Setting, Update
 from tidelog.config.topic_defaults import TOPIC_DEFAULTS
 from tidelog.config.topic_settings import MIB
@@ -376,6 +377,7 @@ BROKER_SECTIONS: Final = (
     ("Listeners", _LISTENERS),
     ("Connections and requests", _CONNECTIONS),
     ("Topics and producers", _TOPICS),
+    ("Groups and their offsets", GROUP_SETTINGS),
     ("Storage", _STORAGE),
     ("Defaults of topics", TOPIC_DEFAULTS),
 )

@@ -63,6 +63,7 @@ OPERATIONS: dict[ResourceType, tuple[Operation, ...]] = {
         Operation.DESCRIBE_CONFIGS,
         Operation.ALTER_CONFIGS,
     ),
+    ResourceType.GROUP: (Operation.READ, Operation.DELETE, Operation.DESCRIBE),
     ResourceType.CLUSTER: (
         Operation.CREATE,
         Operation.ALTER,

@@ -20,6 +20,7 @@ from tidelog.cluster.registration import register_broker
 from tidelog.config import BrokerConfig, validate_broker_overrides, validate_topic_overrides
 from tidelog.config.table import list_default
 from tidelog.coordinators.producer_ids import ProducerIds
+from tidelog.coordinators.runtime import GroupCoordinator
 from tidelog.errors import ConfigError
 from tidelog.host.host import Host
 from tidelog.host.offload import ThreadOffload
@@ -176,7 +177,9 @@ class Broker:
         await parts.metadata.start()
         await parts.services.replicas.start(parts.metadata.image)
         parts.metadata.subscribe(parts.services.replicas.image_changed)
+        parts.metadata.subscribe(parts.services.groups.image_changed)
         await parts.metadata.wait_for_version(parts.controller.image.version)
+        parts.services.groups.start()
         await self._serve_pages(parts)
         for listener in parts.listeners:
             await listener.serve()
@@ -228,6 +231,8 @@ class Broker:
             return
         for listener in parts.listeners:
             listener.stop_accepting()
+        # Members that wait for a rebalance would hold up the draining.
+        parts.services.groups.stop()
         loop = asyncio.get_running_loop()
         seconds = self._config.get_int("shutdown.drain.ms") / 1000 if drain else 0.0
         for listener in parts.listeners:
@@ -283,6 +288,9 @@ def _services(
         ),
         producer_ids=ProducerIds(allocate_block),
         answers=AnswerCache(),
+    )
+    services.groups = GroupCoordinator(
+        config.node_id, replicas, host, lambda: metadata.image, services.submit
     )
     return services
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tidelog.cluster.follower import MetadataFollower
     from tidelog.config.broker_config import BrokerConfig
     from tidelog.coordinators.producer_ids import ProducerIds
+    from tidelog.coordinators.runtime import GroupCoordinator
     from tidelog.host.clock import Clock
     from tidelog.host.offload import Offload
     from tidelog.protocol.apis import Api
@@ -77,6 +78,7 @@ class Services:
     fetch_sessions: FetchSessions
     producer_ids: ProducerIds
     answers: AnswerCache
+    groups: GroupCoordinator = field(init=False)
     dispatcher: Dispatcher = field(init=False)
     # Known once the broker is registered.
     broker_epoch: int = -1
@@ -133,6 +135,9 @@ class RequestContext:
 
     def authorize_topic(self, operation: Operation, topic: str) -> bool:
         return self.authorize(operation, Resource(ResourceType.TOPIC, topic))
+
+    def require_group(self, operation: Operation, group_id: str) -> None:
+        self.require(operation, Resource(ResourceType.GROUP, group_id))
 
     def require(self, operation: Operation, resource: Resource) -> None:
         """KafkaError with the code of the resource's type unless the principal may."""

@@ -53,6 +53,7 @@ class Broker:
             "listeners": f"PLAINTEXT://127.0.0.1:{self._port}",
             "log.dirs": directory,
             "auto.create.topics.enable": "true",
+            "group.initial.rebalance.delay.ms": "0",
             **self._settings,
         }
         config = load(overrides=overrides)

@@ -49,7 +49,6 @@ UNUSED_IN_BOTH = {
     "num.network.threads",
     "num.io.threads",
     "num.recovery.threads.per.data.dir",
-    "offsets.topic.replication.factor",
     "transaction.state.log.replication.factor",
     "transaction.state.log.min.isr",
 }
@@ -100,7 +99,6 @@ def test_the_stock_file_of_kafka_3_with_zookeeper_starts_a_broker(tmp_path: Path
     assert set(unused_names(config.warnings)) == UNUSED_IN_BOTH | {
         "zookeeper.connect",
         "zookeeper.connection.timeout.ms",
-        "group.initial.rebalance.delay.ms",
     }
     assert [str(listener.host) for listener in config.listeners.opened] == ["127.0.0.1"]
 

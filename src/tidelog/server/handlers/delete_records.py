@@ -7,6 +7,7 @@ answer. Whole segments below it are deleted; the rest of a segment goes with it 
 
 from __future__ import annotations
 
+from tidelog.cluster.names import INTERNAL_TOPICS
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.delete_records import (
     DeleteRecordsPartitionResult,
@@ -49,6 +50,8 @@ async def delete_records(
 def _delete(topic: str, index: int, offset: int, context: RequestContext) -> int:
     if not context.authorize_topic(Operation.DELETE, topic):
         raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    if topic in INTERNAL_TOPICS:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is internal")
     partition = context.services.replicas.find(topic, index)
     partition.check_leader()
     if not partition.config.cleanup_delete:

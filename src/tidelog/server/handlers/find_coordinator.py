@@ -1,46 +1,64 @@
 """FindCoordinator (key 10), versions 0 to 6.
 
-Behaviour: there are no coordinators yet. Groups (type 0) get COORDINATOR_NOT_AVAILABLE, which a
-consumer with assigned partitions shrugs off; transactional ids (type 1) get a fatal error, since
-a retriable one would make producers ask for ever. The API is served because librdkafka
-compresses with lz4 only where it is.
+Behaviour: for groups (type 0) the broker that leads the partition of `__consumer_offsets` that the
+group's name falls on; the topic is created when it is first asked for. Transactional ids (type 1)
+are refused with a fatal error, since a retriable one would make producers ask for ever.
+Versions: 4 asks for many keys at once.
+Gaps: transactional ids, share groups (type 2).
 """
 
 from __future__ import annotations
 
-from tidelog.errors import ErrorCode
+from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
+from tidelog.security.authorizer import Operation
 from tidelog.server.context import RequestContext
 from tidelog.server.dispatch import handles
+from tidelog.server.handlers.metadata import address
 
 _GROUP = 0
 _TRANSACTION = 1
 
 
 @handles(10)
-def find_coordinator(
+async def find_coordinator(
     request: FindCoordinatorRequest, context: RequestContext
 ) -> FindCoordinatorResponse:
-    code, message = _refusal(request.key_type)
-    if context.version < 4:
-        return FindCoordinatorResponse(
-            error_code=code, error_message=message, node_id=-1, host="", port=-1
-        )
+    keys = request.coordinator_keys if context.version >= 4 else [request.key]
+    found = [await _find(key, request.key_type, context) for key in keys]
+    if context.version >= 4:
+        return FindCoordinatorResponse(coordinators=found)
+    only = found[0]
     return FindCoordinatorResponse(
-        coordinators=[
-            Coordinator(key, -1, "", -1, code, message) for key in request.coordinator_keys
-        ]
+        error_code=only.error_code,
+        error_message=only.error_message,
+        node_id=only.node_id,
+        host=only.host,
+        port=only.port,
     )
 
 
-def _refusal(key_type: int) -> tuple[ErrorCode, str]:
-    if key_type == _GROUP:
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE, "consumer groups are not supported yet"
+async def _find(key: str, key_type: int, context: RequestContext) -> Coordinator:
+    try:
+        _check_type(key_type)
+        context.require_group(Operation.DESCRIBE, key)
+        groups = context.services.groups
+        await groups.ensure_topic()
+        broker = context.image.brokers[groups.coordinator_of(key)]
+        return Coordinator(key, broker.id, *address(broker, context))
+    except KafkaError as error:
+        return Coordinator(key, -1, "", -1, error.code, error.message)
+
+
+def _check_type(key_type: int) -> None:
     if key_type == _TRANSACTION:
-        code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        return code, "transactions are not supported by this broker"
-    return ErrorCode.INVALID_REQUEST, f"coordinator type {key_type} is not known"
+        raise KafkaError(
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            "transactions are not supported by this broker",
+        )
+    if key_type != _GROUP:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"coordinator type {key_type} is not known")

@@ -15,6 +15,7 @@ from collections.abc import Hashable
 
 from tidelog.cluster.commands import CreateTopic
 from tidelog.cluster.image import BrokerRegistration, TopicImage
+from tidelog.cluster.names import INTERNAL_TOPICS
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.model import NO_TOPIC_ID
 from tidelog.protocol.messages.metadata import (
@@ -105,6 +106,7 @@ def _to_create(request: MetadataRequest, context: RequestContext) -> list[str]:
         if topic.name is not None
         and topic.topic_id == NO_TOPIC_ID
         and topic.name not in context.image.topics
+        and topic.name not in INTERNAL_TOPICS
         and context.authorize_topic(Operation.CREATE, topic.name)
     ]
 
@@ -157,7 +159,7 @@ def _describe(
     answer = MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
-        is_internal=topic.name.startswith("__") and topic.name in INTERNAL_TOPICS,
+        is_internal=topic.name in INTERNAL_TOPICS,
         partitions=[
             MetadataResponsePartition(
                 error_code=0 if state.leader in live else ErrorCode.LEADER_NOT_AVAILABLE,
@@ -175,9 +177,6 @@ def _describe(
         resource = Resource(ResourceType.TOPIC, topic.name)
         answer.topic_authorized_operations = context.allowed_operations(resource)
     return answer
-
-
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 
 
 def _response(

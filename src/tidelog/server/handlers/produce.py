@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 
+from tidelog.cluster.names import INTERNAL_TOPICS
 from tidelog.errors import ErrorCode, InvalidRecordsError, KafkaError
 from tidelog.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -197,6 +198,8 @@ def _find(name: str | KafkaError, data: PartitionProduceData, context: RequestCo
         return Judged(None, name)
     if not context.authorize_topic(Operation.WRITE, name):
         return Judged(None, KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+    if name in INTERNAL_TOPICS:
+        return Judged(None, KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is internal"))
     replicas = context.services.replicas
     try:
         partition = replicas.find(name, data.index)

@@ -21,6 +21,7 @@ from tidelog.cluster.commands import (
 )
 from tidelog.cluster.controller import PARTITIONS_PER_REQUEST_MAX
 from tidelog.cluster.image import TopicImage
+from tidelog.cluster.names import INTERNAL_TOPICS
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.model import NO_TOPIC_ID
 from tidelog.protocol.messages.create_partitions import (
@@ -100,6 +101,7 @@ def _creation(topic: CreatableTopic, validate_only: bool, context: RequestContex
         or context.authorize_topic(Operation.CREATE, topic.name)
     ):
         raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    _refuse_internal(topic.name)
     assignments = {each.partition_index: each.broker_ids for each in topic.assignments}
     if len(assignments) != len(topic.assignments):
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "a partition is assigned twice")
@@ -185,7 +187,16 @@ def _topic_to_delete(asked: DeleteTopicState, context: RequestContext) -> TopicI
         raise KafkaError(missing)
     if not context.authorize_topic(Operation.DELETE, topic.name):
         raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    _refuse_internal(topic.name)
     return topic
+
+
+def _refuse_internal(name: str) -> None:
+    """Coordinators keep their state there, and find it by the number of partitions."""
+    if name in INTERNAL_TOPICS:
+        raise KafkaError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is internal: the broker looks after it"
+        )
 
 
 @handles(37)
@@ -199,6 +210,9 @@ async def create_partitions(
             commands.append(_named_twice(topic.name))
         elif not context.authorize_topic(Operation.ALTER, topic.name):
             commands.append(KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+        elif topic.name in INTERNAL_TOPICS:
+            code = ErrorCode.INVALID_TOPIC_EXCEPTION
+            commands.append(KafkaError(code, f"the partitions of {topic.name} are fixed"))
         else:
             commands.append(_add_partitions(topic, request.validate_only))
     response = CreatePartitionsResponse()

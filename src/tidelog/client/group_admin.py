@@ -1,0 +1,284 @@
+"""Groups as operations: list, describe, lag, commit for others, delete.
+
+Works against any broker that speaks Kafka's protocol; groups of the newer protocol are listed, and
+described by their offsets alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tidelog.client.connection import Call
+from tidelog.client.faults import raise_for
+from tidelog.client.metadata import ANY, Cluster
+from tidelog.client.offsets import log_bounds
+from tidelog.client.operation import Operation, ask, refresh, retrying, topic_metadata
+from tidelog.errors import ErrorCode, KafkaError, ProtocolError, TidelogError
+from tidelog.model import TopicPartition
+from tidelog.protocol.batches import decode_records, iterate_batches
+from tidelog.protocol.consumer_protocol import decode_assignment
+
+# Up to these versions a request names one group, and topics by name.
+_FIND_ONE_VERSION = 3
+_FETCH_ONE_VERSION = 7
+_COMMIT_BY_NAME_VERSION = 9
+_DESCRIBE_VERSION = 5
+_FETCH_BY_NAME_VERSION = 12
+_DEAD = "Dead"
+
+
+@dataclass(slots=True)
+class GroupMember:
+    """A member of a group, and what it owns."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    partitions: list[TopicPartition] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Group:
+    """A group as its coordinator describes it."""
+
+    name: str
+    state: str
+    protocol_type: str
+    protocol: str
+    coordinator: int
+    members: list[GroupMember]
+
+
+@dataclass(slots=True)
+class Lag:
+    """How far a group is behind in one partition; seconds are None where nobody can tell."""
+
+    committed: int
+    start: int
+    end: int
+    records: int
+    seconds: float | None
+
+
+def find_coordinator(cluster: Cluster, group: str) -> Operation[int]:
+    """The broker that coordinates the group."""
+    from tidelog.protocol.messages.find_coordinator import FindCoordinatorRequest
+
+    request = FindCoordinatorRequest(key=group)
+    response = yield from ask(Call(ANY, "FindCoordinator", request, _FIND_ONE_VERSION))
+    raise_for(response.error_code, response.error_message)
+    if response.node_id not in cluster.brokers:
+        yield from refresh(cluster, [])
+    node: int = response.node_id
+    return node
+
+
+def list_groups(cluster: Cluster) -> Operation[list[tuple[str, str, str]]]:
+    """Name, state and protocol type of every group, by name."""
+    from tidelog.protocol.messages.list_groups import ListGroupsRequest
+
+    def attempt() -> Operation[list[tuple[str, str, str]]]:
+        yield from refresh(cluster, [])
+        outcomes = yield [Call(node, "ListGroups", ListGroupsRequest()) for node in cluster.brokers]
+        found = []
+        for response in outcomes:
+            if isinstance(response, TidelogError):
+                raise response
+            raise_for(response.error_code)
+            found += [
+                (each.group_id, each.group_state, each.protocol_type) for each in response.groups
+            ]
+        return sorted(found)
+
+    return (yield from retrying(cluster, attempt))
+
+
+def describe_group(cluster: Cluster, name: str) -> Operation[Group | None]:
+    """The group, or None where there is none."""
+    from tidelog.protocol.messages.describe_groups import DescribeGroupsRequest
+
+    def attempt() -> Operation[Group | None]:
+        node = yield from find_coordinator(cluster, name)
+        request = DescribeGroupsRequest(groups=[name])
+        response = yield from ask(Call(node, "DescribeGroups", request, _DESCRIBE_VERSION))
+        found = response.groups[0]
+        raise_for(found.error_code)
+        if found.group_state == _DEAD:
+            return None
+        return Group(
+            name, found.group_state, found.protocol_type, found.protocol_data, node,
+            [_member(each) for each in found.members],
+        )  # fmt: skip
+
+    return (yield from retrying(cluster, attempt))
+
+
+def _member(found: Any) -> GroupMember:
+    try:
+        owned = decode_assignment(found.member_assignment)
+    except ProtocolError:
+        # Not every group is one of consumers.
+        owned = {}
+    partitions = [TopicPartition(topic, each) for topic, list_ in owned.items() for each in list_]
+    return GroupMember(
+        found.member_id, found.group_instance_id, found.client_id, found.client_host, partitions
+    )
+
+
+def committed_offsets(
+    cluster: Cluster, group: str, partitions: Sequence[TopicPartition] | None = None
+) -> Operation[dict[TopicPartition, int]]:
+    """The committed offsets of these partitions, or of all; those without one are left out."""
+    from tidelog.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+
+    topics = None
+    if partitions is not None:
+        by_topic: dict[str, OffsetFetchRequestTopic] = {}
+        for tp in partitions:
+            topic = by_topic.setdefault(tp.topic, OffsetFetchRequestTopic(tp.topic, []))
+            topic.partition_indexes.append(tp.partition)
+        topics = list(by_topic.values())
+    request = OffsetFetchRequest(group_id=group, topics=topics)
+
+    def attempt() -> Operation[dict[TopicPartition, int]]:
+        node = yield from find_coordinator(cluster, group)
+        response = yield from ask(Call(node, "OffsetFetch", request, _FETCH_ONE_VERSION))
+        raise_for(response.error_code)
+        found = {}
+        for topic in response.topics:
+            for part in topic.partitions:
+                raise_for(part.error_code)
+                if part.committed_offset >= 0:
+                    found[TopicPartition(topic.name, part.partition_index)] = part.committed_offset
+        return found
+
+    return (yield from retrying(cluster, attempt))
+
+
+@dataclass(slots=True)
+class CommittingMember:
+    """In whose name offsets are committed; by default in nobody's, which needs an empty group."""
+
+    member_id: str = ""
+    generation: int = -1
+
+
+def commit_offsets(
+    cluster: Cluster,
+    group: str,
+    offsets: Mapping[TopicPartition, int],
+    member: CommittingMember | None = None,
+) -> Operation[None]:
+    """Remember how far the group is."""
+    from tidelog.protocol.messages.offset_commit import (
+        OffsetCommitRequest,
+        OffsetCommitRequestPartition,
+        OffsetCommitRequestTopic,
+    )
+
+    who = member or CommittingMember()
+    topics: dict[str, OffsetCommitRequestTopic] = {}
+    for tp, offset in offsets.items():
+        topic = topics.setdefault(tp.topic, OffsetCommitRequestTopic(name=tp.topic))
+        topic.partitions.append(OffsetCommitRequestPartition(tp.partition, offset, -1, ""))
+    request = OffsetCommitRequest(
+        group, who.generation, who.member_id, topics=list(topics.values())
+    )
+
+    def attempt() -> Operation[None]:
+        node = yield from find_coordinator(cluster, group)
+        response = yield from ask(Call(node, "OffsetCommit", request, _COMMIT_BY_NAME_VERSION))
+        for topic in response.topics:
+            for part in topic.partitions:
+                raise_for(part.error_code)
+
+    yield from retrying(cluster, attempt)
+
+
+def delete_group(cluster: Cluster, group: str) -> Operation[None]:
+    """Forget a group and its offsets; NON_EMPTY_GROUP while it has members."""
+    from tidelog.protocol.messages.delete_groups import DeleteGroupsRequest
+
+    def attempt() -> Operation[None]:
+        node = yield from find_coordinator(cluster, group)
+        response = yield from ask(Call(node, "DeleteGroups", DeleteGroupsRequest([group])))
+        raise_for(response.results[0].error_code)
+
+    yield from retrying(cluster, attempt)
+
+
+def group_lag(
+    cluster: Cluster, committed: Mapping[TopicPartition, int]
+) -> Operation[dict[TopicPartition, Lag]]:
+    """How far behind these committed offsets are, in records and in seconds.
+
+    Seconds are the age of the first record that was not consumed. Partitions of topics that are no
+    more are left out.
+    """
+    yield from retrying(cluster, lambda: refresh(cluster, sorted({tp.topic for tp in committed})))
+    alive = [tp for tp in committed if cluster.leader(*tp) >= 0]
+    bounds = (yield from log_bounds(cluster, alive)) if alive else {}
+    behind = {
+        tp: max(committed[tp], start)
+        for tp, (start, end) in bounds.items()
+        if max(committed[tp], start) < end
+    }
+    times = yield from first_timestamps(cluster, behind)
+    now_ms = cluster.clock.wall_ms()
+    lags = {}
+    for tp, (start, end) in bounds.items():
+        records = max(0, end - max(committed[tp], start))
+        seconds: float | None = 0.0
+        if records:
+            timestamp = times.get(tp)
+            seconds = None if timestamp is None else max(0, now_ms - timestamp) / 1000
+        lags[tp] = Lag(committed[tp], start, end, records, seconds)
+    return lags
+
+
+def first_timestamps(
+    cluster: Cluster, offsets: Mapping[TopicPartition, int]
+) -> Operation[dict[TopicPartition, int]]:
+    """The timestamp of the first record at or behind each offset, where there is one."""
+    from tidelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+
+    if not offsets:
+        return {}
+    yield from topic_metadata(cluster, sorted({tp.topic for tp in offsets}))
+    calls = []
+    for tp, offset in offsets.items():
+        # One partition for each request: only the first is sure to get a batch whatever its size.
+        part = FetchPartition(partition=tp.partition, fetch_offset=offset, partition_max_bytes=1)
+        topic = FetchTopic(topic=tp.topic, partitions=[part])
+        request = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=1, topics=[topic])
+        calls.append(Call(cluster.leader(*tp), "Fetch", request, _FETCH_BY_NAME_VERSION))
+    outcomes = yield calls
+    found: dict[TopicPartition, int] = {}
+    for (tp, offset), outcome in zip(offsets.items(), outcomes, strict=True):
+        if isinstance(outcome, TidelogError):
+            raise outcome
+        records = outcome.responses[0].partitions[0].records
+        timestamp = None if records is None else _first_timestamp(records, offset)
+        if timestamp is not None:
+            found[tp] = timestamp
+    return found
+
+
+def _first_timestamp(records: Any, offset: int) -> int | None:
+    for position, header in iterate_batches(records):
+        if header.is_control:
+            continue
+        for record in decode_records(records, position):
+            if record.offset >= offset:
+                return record.timestamp
+    return None
+
+
+def require_no_members(group: Group) -> None:
+    """KafkaError that names the members of a group that is in use."""
+    if group.members:
+        names = ", ".join(f"{each.client_id} ({each.host})" for each in group.members)
+        raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"group '{group.name}' is in use by {names}")

@@ -1,0 +1,246 @@
+"""JoinGroup: who may become or stay a member, under which id, and what follows from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from tidelog.coordinators.classic_group import ClassicGroup, GroupState, Member
+from tidelog.coordinators.group_records import CoordinatorRecord, GroupMetadataKey
+from tidelog.coordinators.outcome import Outcome, Reply
+from tidelog.coordinators.rebalances import Rebalances
+from tidelog.coordinators.settings import Caller, GroupSettings, Now
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.host.random import Random
+from tidelog.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+
+_VERSION_WITH_PROMISED_IDS: Final = 4
+_VERSION_WITH_SKIPPED_ASSIGNMENT: Final = 9
+
+
+@dataclass(slots=True)
+class Join:
+    """One JoinGroup request in work."""
+
+    request: JoinGroupRequest
+    version: int
+    caller: Caller
+    now: Now
+    protocols: list[tuple[str, bytes]]
+    reply: Reply[JoinGroupResponse]
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        timeout = self.request.rebalance_timeout_ms
+        return self.request.session_timeout_ms if timeout < 0 else timeout
+
+    def member(self, member_id: str) -> Member:
+        request = self.request
+        return Member(
+            member_id,
+            request.group_instance_id,
+            self.caller.client_id,
+            self.caller.client_host,
+            self.rebalance_timeout_ms,
+            request.session_timeout_ms,
+            request.protocol_type,
+            self.protocols,
+        )
+
+
+class Joins:
+    """The joins of one shard's groups."""
+
+    def __init__(
+        self,
+        groups: dict[str, ClassicGroup],
+        settings: GroupSettings,
+        rebalances: Rebalances,
+        random: Random,
+    ) -> None:
+        self._groups = groups
+        self._settings = settings
+        self._rebalances = rebalances
+        self._random = random
+
+    def join(self, request: JoinGroupRequest, version: int, caller: Caller, now: Now) -> Outcome:
+        protocols = [(each.name, each.metadata) for each in request.protocols]
+        join = Join(request, version, caller, now, protocols, Reply())
+        self._check_request(join)
+        group = self._groups.get(request.group_id)
+        if group is None:
+            if request.member_id:
+                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+            group = ClassicGroup(request.group_id)
+        self._check_room(group, request.member_id)
+        if not group.accepts(request.protocol_type, protocols):
+            raise KafkaError(
+                ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+                "the group's members and the one that joins have no protocol in common",
+            )
+        self._groups[group.group_id] = group
+        if not request.member_id:
+            return self._join_as_new(group, join)
+        return self._join_as_known(group, join)
+
+    def _check_request(self, join: Join) -> None:
+        request, settings = join.request, self._settings
+        if not request.group_id:
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+        shortest, longest = settings.session_timeout_min_ms, settings.session_timeout_max_ms
+        if not shortest <= request.session_timeout_ms <= longest:
+            raise KafkaError(
+                ErrorCode.INVALID_SESSION_TIMEOUT,
+                f"session time-out {request.session_timeout_ms} ms is outside"
+                f" {shortest}..{longest}",
+            )
+        size = sum(len(name) + len(metadata) for name, metadata in join.protocols)
+        if size > settings.member_metadata_bytes_max:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"the member's metadata has {size} bytes; at most"
+                f" {settings.member_metadata_bytes_max} are taken",
+            )
+
+    def _check_room(self, group: ClassicGroup, member_id: str) -> None:
+        limit = self._settings.group_size_max
+        member = group.members.get(member_id)
+        if group.state is GroupState.PREPARING_REBALANCE:
+            has_room = group.joining_count < limit
+            if member is not None and member.join_reply is not None:
+                has_room = True
+        elif group.state is GroupState.EMPTY:
+            has_room = True
+        else:
+            has_room = member is not None or len(group.members) < limit
+        if not has_room:
+            self._rebalances.drop(group, member_id)
+            raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED)
+
+    # Without an id
+
+    def _join_as_new(self, group: ClassicGroup, join: Join) -> Outcome:
+        request = join.request
+        instance_id = request.group_instance_id
+        stem = join.caller.client_id if instance_id is None else instance_id
+        member_id = f"{stem}-{self._random.uuid()}"
+        if instance_id is not None:
+            replaced = group.instances.get(instance_id)
+            if replaced is not None:
+                return self._replace_static(group, group.members[replaced], member_id, join)
+        elif join.version >= _VERSION_WITH_PROMISED_IDS:
+            # A client that never hears of its id would otherwise leave a member behind at every
+            # try (KIP-394).
+            self._rebalances.promise_id(group, member_id, request.session_timeout_ms, join.now)
+            return Outcome(
+                JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id=member_id)
+            )
+        return self._add(group, join.member(member_id), join)
+
+    def _add(self, group: ClassicGroup, member: Member, join: Join) -> Outcome:
+        member.is_new = True
+        group.add(member)
+        group.await_join(member, join.reply)
+        if group.state is GroupState.PREPARING_REBALANCE:
+            group.joined_in_delay = True
+        self._rebalances.watch_new_member(group, member, join.now)
+        reason = f"member {member.member_id} joins"
+        records = self._rebalances.prepare_or_complete(group, reason, join.now)
+        return Outcome(join.reply, records)
+
+    # With an id
+
+    def _join_as_known(self, group: ClassicGroup, join: Join) -> Outcome:
+        request = join.request
+        if request.member_id in group.promised_ids and request.group_instance_id is None:
+            return self._add(group, join.member(request.member_id), join)
+        member = group.require(request.member_id, request.group_instance_id)
+        unchanged = member.protocols == join.protocols
+        leads = member.member_id == group.leader_id
+        if group.state is GroupState.COMPLETING_REBALANCE and unchanged:
+            # It did not get our answer: the generation stands.
+            return self._current_generation(group, member, join)
+        if group.state is GroupState.STABLE and unchanged and not leads:
+            return self._current_generation(group, member, join)
+        member.rebalance_timeout_ms = join.rebalance_timeout_ms
+        member.session_timeout_ms = request.session_timeout_ms
+        group.change_protocols(member, join.protocols)
+        group.await_join(member, join.reply)
+        reason = f"member {member.member_id} joins again"
+        records = self._rebalances.prepare_or_complete(group, reason, join.now)
+        return Outcome(join.reply, records)
+
+    def _current_generation(self, group: ClassicGroup, member: Member, join: Join) -> Outcome:
+        self._rebalances.renew_session(group, member, join.now)
+        return Outcome(group.join_response(member))
+
+    # Static members
+
+    def _replace_static(
+        self, group: ClassicGroup, old: Member, member_id: str, join: Join
+    ) -> Outcome:
+        """An instance came back under a new id: it takes over what it was, and fences it."""
+        new = join.member(member_id)
+        new.assignment = old.assignment
+        if group.state is GroupState.STABLE and self._keeps_protocol(group, old, new):
+            return self._take_over_quietly(group, old, new, join)
+        self._put_in_place(group, old, new)
+        group.await_join(new, join.reply)
+        self._rebalances.renew_session(group, new, join.now)
+        reason = f"static member {new.instance_id} joins again"
+        records = self._rebalances.prepare_or_complete(group, reason, join.now)
+        return Outcome(join.reply, records)
+
+    def _keeps_protocol(self, group: ClassicGroup, old: Member, new: Member) -> bool:
+        before = old.protocols
+        group.change_protocols(old, new.protocols)
+        same = group.select_protocol() == group.protocol
+        group.change_protocols(old, before)
+        return same
+
+    def _put_in_place(self, group: ClassicGroup, old: Member, new: Member) -> None:
+        led = group.leader_id == old.member_id
+        fenced = KafkaError(
+            ErrorCode.FENCED_INSTANCE_ID, f"instance {old.instance_id} is member {new.member_id}"
+        )
+        for reply in (group.end_join(old), old.sync_reply):
+            if reply is not None:
+                reply.fail(fenced)
+        old.sync_reply = None
+        self._rebalances.drop(group, old.member_id)
+        group.add(new)
+        if led:
+            group.leader_id = new.member_id
+
+    def _take_over_quietly(
+        self, group: ClassicGroup, old: Member, new: Member, join: Join
+    ) -> Outcome:
+        """Nothing changes but the member's id: it is written down, nobody rebalances (KIP-345)."""
+        assignments = {each.member_id: each.assignment for each in group.members.values()}
+        value = group.record_value(join.now.wall_ms, assignments)
+        led = group.leader_id == old.member_id
+        value.leader = new.member_id if led else group.leader_id
+        value.members = [
+            new.recorded(group.protocol, new.assignment)
+            if each.member_id == old.member_id
+            else each
+            for each in value.members
+        ]
+
+        def appended() -> None:
+            self._rebalances.timers.cancel(("session", group.group_id, old.member_id))
+            current = group.members[new.member_id]
+            group.change_protocols(current, new.protocols)
+            self._rebalances.renew_session(group, current, join.now)
+            response = group.join_response(current)
+            if join.version >= _VERSION_WITH_SKIPPED_ASSIGNMENT:
+                response.skip_assignment = led
+            else:
+                # An older leader would assign anew if it were told that it leads.
+                response.members = []
+                response.leader = old.member_id if led else response.leader
+            join.reply.resolve(response)
+
+        return Outcome(
+            join.reply, [CoordinatorRecord(GroupMetadataKey(group.group_id), value)], appended
+        )

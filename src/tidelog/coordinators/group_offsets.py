@@ -1,0 +1,259 @@
+"""Committed offsets: who may commit, what is remembered, and when it is forgotten.
+
+A commit names the generation that it belongs to; one of an older generation, of an unknown or a
+replaced member is refused, so a member that slept through a rebalance cannot move what others own
+now. A consumer that assigns partitions to itself commits with generation -1, which a group with
+members refuses.
+
+Offsets are kept while their group lives. They go when the group has been empty for
+`offsets.retention.minutes`; those of a group that never had members, or of a topic that the members
+do not consume, that long after their commit. An offset of a topic that was deleted, or created anew
+under its name, is gone: the topic's id is kept with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from tidelog.coordinators.classic_group import ClassicGroup, GroupState
+from tidelog.coordinators.group_records import (
+    CoordinatorRecord,
+    GroupMetadataKey,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+from tidelog.coordinators.rebalances import Rebalances
+from tidelog.coordinators.settings import GroupSettings, Now
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.model import NO_TOPIC_ID
+
+Records = list[CoordinatorRecord]
+GroupOffsets = dict[str, dict[int, OffsetCommitValue]]
+_NO_OFFSETS: Final[GroupOffsets] = {}
+
+
+class Committer(NamedTuple):
+    """In whose name offsets are committed."""
+
+    member_id: str
+    instance_id: str | None
+    generation: int
+
+    @property
+    def is_member(self) -> bool:
+        return self.generation >= 0 or bool(self.member_id) or self.instance_id is not None
+
+
+@dataclass(slots=True)
+class Commit:
+    """The next offset to consume of one partition, as a client gave it."""
+
+    topic: str
+    topic_id: UUID
+    partition: int
+    offset: int
+    leader_epoch: int
+    metadata: str
+
+
+class Offsets:
+    """The committed offsets of one shard's groups."""
+
+    def __init__(
+        self, groups: dict[str, ClassicGroup], settings: GroupSettings, rebalances: Rebalances
+    ) -> None:
+        self._groups = groups
+        self._settings = settings
+        self._rebalances = rebalances
+        self._offsets: dict[str, GroupOffsets] = {}
+
+    def __len__(self) -> int:
+        return sum(
+            len(partitions) for topics in self._offsets.values() for partitions in topics.values()
+        )
+
+    # Committing
+
+    def check_committer(self, group_id: str, committer: Committer, now: Now) -> None:
+        """KafkaError where the committer is not, or no longer, who may commit."""
+        if not group_id:
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+        group = self._groups.get(group_id)
+        if group is None:
+            if committer.generation >= 0:
+                raise KafkaError(ErrorCode.ILLEGAL_GENERATION, "the group has no members")
+            return
+        if committer.generation < 0 and group.state is GroupState.EMPTY:
+            return
+        if not committer.is_member:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, "the group has members; be one of them")
+        member = group.require(committer.member_id, committer.instance_id)
+        group.require_generation(committer.generation)
+        if group.state is GroupState.COMPLETING_REBALANCE:
+            raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
+        self._rebalances.renew_session(group, member, now)
+
+    def commit(
+        self, group_id: str, commits: Iterable[Commit], retention_ms: int, now: Now
+    ) -> tuple[Records, list[ErrorCode]]:
+        """The records of what is taken, and for each commit what its client is told."""
+        records: Records = []
+        codes: list[ErrorCode] = []
+        expires = -1 if retention_ms < 0 else now.wall_ms + retention_ms
+        for commit in commits:
+            if len(commit.metadata) > self._settings.offset_metadata_bytes_max:
+                codes.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
+                continue
+            codes.append(ErrorCode.NONE)
+            value = OffsetCommitValue(
+                commit.offset,
+                commit.leader_epoch,
+                commit.metadata,
+                now.wall_ms,
+                expires,
+                # The version that tells a time of expiry has no room for the id.
+                commit.topic_id if expires < 0 else NO_TOPIC_ID,
+            )
+            key = OffsetCommitKey(group_id, commit.topic, commit.partition)
+            records.append(CoordinatorRecord(key, value))
+        return records, codes
+
+    # Reading
+
+    def of_group(self, group_id: str) -> Mapping[str, Mapping[int, OffsetCommitValue]]:
+        """All that a group has committed, by topic and partition."""
+        return self._offsets.get(group_id, _NO_OFFSETS)
+
+    def find(
+        self, group_id: str, topic: str, topic_id: UUID, partition: int
+    ) -> OffsetCommitValue | None:
+        """The committed offset of a partition of the topic that has this id now."""
+        found = self._offsets.get(group_id, _NO_OFFSETS).get(topic, {}).get(partition)
+        if found is None or is_of_another_topic(found, topic_id):
+            return None
+        return found
+
+    # Forgetting
+
+    def delete_group(self, group_id: str) -> Records:
+        """Tombstones of all that a group without members has left."""
+        group = self._groups.get(group_id)
+        if group is None:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
+        if group.state is not GroupState.EMPTY:
+            raise KafkaError(ErrorCode.NON_EMPTY_GROUP, "the group has members")
+        records = [
+            _tombstone(group_id, topic, partition)
+            for topic, partitions in self.of_group(group_id).items()
+            for partition in partitions
+        ]
+        records.append(CoordinatorRecord(GroupMetadataKey(group_id), None))
+        return records
+
+    def delete(
+        self, group_id: str, partitions: Iterable[tuple[str, int]]
+    ) -> tuple[Records, list[ErrorCode]]:
+        """Forget single offsets, except of topics that the members consume."""
+        group = self._groups.get(group_id)
+        if group is None:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
+        if group.state is not GroupState.EMPTY and not group.is_consumer_group:
+            raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
+        records: Records = []
+        codes: list[ErrorCode] = []
+        for topic, partition in partitions:
+            if group.is_subscribed_to(topic):
+                codes.append(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
+                continue
+            codes.append(ErrorCode.NONE)
+            if partition in self.of_group(group_id).get(topic, {}):
+                records.append(_tombstone(group_id, topic, partition))
+        return records, codes
+
+    def topic_deleted(self, topic: str, topic_id: UUID) -> Records:
+        """Tombstones of what was committed for a topic that is gone."""
+        records = []
+        for group_id, topics in self._offsets.items():
+            for partition, value in topics.get(topic, {}).items():
+                if value.topic_id in (NO_TOPIC_ID, topic_id):
+                    records.append(_tombstone(group_id, topic, partition))
+        return records
+
+    def forget_missing_topics(self, topic_ids: Mapping[str, UUID]) -> Records:
+        """The same for all topics that went while nobody could hear of it."""
+        return [
+            _tombstone(group_id, topic, partition)
+            for group_id, topics in self._offsets.items()
+            for topic, partitions in topics.items()
+            for partition, value in partitions.items()
+            if topic not in topic_ids or is_of_another_topic(value, topic_ids[topic])
+        ]
+
+    def expire(self, now: Now) -> Records:
+        """Tombstones of offsets that are due, and of groups that have neither members nor any."""
+        records: Records = []
+        for group in self._groups.values():
+            kept = 0
+            for topic, partitions in self.of_group(group.group_id).items():
+                for partition, value in partitions.items():
+                    if self._is_expired(group, topic, value, now.wall_ms):
+                        records.append(_tombstone(group.group_id, topic, partition))
+                    else:
+                        kept += 1
+            idle = group.state is GroupState.EMPTY and not group.promised_ids
+            if idle and not kept:
+                records.append(CoordinatorRecord(GroupMetadataKey(group.group_id), None))
+        return records
+
+    def _is_expired(
+        self, group: ClassicGroup, topic: str, value: OffsetCommitValue, now_ms: int
+    ) -> bool:
+        if group.protocol_type is None:
+            since = value.commit_timestamp
+        elif group.state is GroupState.EMPTY:
+            # A commit into an empty group, a reset say, counts as a sign of life too.
+            since = max(group.state_timestamp_ms, value.commit_timestamp)
+        elif (
+            group.state is GroupState.STABLE
+            and group.is_consumer_group
+            and not group.is_subscribed_to(topic)
+        ):
+            since = value.commit_timestamp
+        else:
+            return False
+        if value.expire_timestamp >= 0:
+            return now_ms >= value.expire_timestamp
+        return now_ms - since >= self._settings.offsets_retention_ms
+
+    # Replay
+
+    def replay(self, key: OffsetCommitKey, value: OffsetCommitValue | None) -> None:
+        if value is not None:
+            if key.group not in self._groups:
+                self._groups[key.group] = ClassicGroup(key.group)
+            topics = self._offsets.setdefault(key.group, {})
+            topics.setdefault(key.topic, {})[key.partition] = value
+            return
+        topics = self._offsets.get(key.group, _NO_OFFSETS)
+        partitions = topics.get(key.topic)
+        if partitions is None:
+            return
+        partitions.pop(key.partition, None)
+        if not partitions:
+            del topics[key.topic]
+        if not topics:
+            del self._offsets[key.group]
+
+
+def is_of_another_topic(value: OffsetCommitValue, topic_id: UUID) -> bool:
+    """True where the offset was committed for a topic of the same name that is no more."""
+    if NO_TOPIC_ID in (value.topic_id, topic_id):
+        return False
+    return value.topic_id != topic_id
+
+
+def _tombstone(group_id: str, topic: str, partition: int) -> CoordinatorRecord:
+    return CoordinatorRecord(OffsetCommitKey(group_id, topic, partition), None)

@@ -1,0 +1,58 @@
+"""What a handler of a coordinator comes to: records to append, and an answer now or later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from tidelog.coordinators.group_records import CoordinatorRecord
+from tidelog.errors import KafkaError
+
+T = TypeVar("T")
+
+
+class Reply(Generic[T]):
+    """An answer that somebody waits for. The first value or error counts, later ones do not."""
+
+    __slots__ = ("_callback", "error", "is_done", "value")
+
+    def __init__(self) -> None:
+        self.is_done = False
+        self.value: T | None = None
+        self.error: KafkaError | None = None
+        self._callback: Callable[[], None] | None = None
+
+    def resolve(self, value: T) -> None:
+        self._finish(value, None)
+
+    def fail(self, error: KafkaError) -> None:
+        self._finish(None, error)
+
+    def when_done(self, callback: Callable[[], None]) -> None:
+        """Call back once, at once where the answer is there."""
+        if self.is_done:
+            callback()
+        else:
+            self._callback = callback
+
+    def _finish(self, value: T | None, error: KafkaError | None) -> None:
+        if self.is_done:
+            return
+        self.is_done = True
+        self.value, self.error = value, error
+        callback, self._callback = self._callback, None
+        if callback is not None:
+            callback()
+
+
+@dataclass(slots=True)
+class Outcome:
+    """`records` are appended and replayed first, then `then` runs, then the answer may leave.
+
+    `answer` is a response, or a `Reply` that will hold one.
+    """
+
+    answer: Any = None
+    records: list[CoordinatorRecord] = field(default_factory=list)
+    then: Callable[[], None] | None = None

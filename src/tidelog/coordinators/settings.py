@@ -1,0 +1,36 @@
+"""What the coordinators of groups go by, and the moment at which they are asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+INT_MAX = 2**31 - 1
+
+
+class Now(NamedTuple):
+    """One moment: `ms` never runs backwards and times members; `wall_ms` dates what is kept."""
+
+    ms: int
+    wall_ms: int
+
+
+class Caller(NamedTuple):
+    """Who sent a request."""
+
+    client_id: str
+    client_host: str
+
+
+@dataclass(slots=True)
+class GroupSettings:
+    """The settings of groups; names and defaults are Kafka's."""
+
+    initial_rebalance_delay_ms: int = 3_000
+    session_timeout_min_ms: int = 6_000
+    session_timeout_max_ms: int = 1_800_000
+    group_size_max: int = INT_MAX
+    offset_metadata_bytes_max: int = 4_096
+    offsets_retention_ms: int = 7 * 24 * 60 * 60 * 1_000
+    # The largest subscription of one member; it is part of a record, and kept in memory.
+    member_metadata_bytes_max: int = 1_048_588

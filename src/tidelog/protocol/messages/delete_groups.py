@@ -1,0 +1,38 @@
+"""DeleteGroups: groups without members are forgotten, with their offsets.
+
+Version notes: 2 is flexible.
+"""
+
+from __future__ import annotations
+
+from tidelog.protocol.schema import (
+    array_of,
+    int16,
+    int32,
+    message,
+    string,
+    structure,
+)
+
+
+@message(api_key=42, versions=(0, 2), flexible=2)
+class DeleteGroupsRequest:
+    """The groups to delete."""
+
+    groups_names: list[str] = array_of("string")
+
+
+@structure
+class DeletableGroupResult:
+    """Whether one group is gone."""
+
+    group_id: str = string()
+    error_code: int = int16()
+
+
+@message(api_key=42, versions=(0, 2), flexible=2)
+class DeleteGroupsResponse:
+    """The outcome for every group."""
+
+    throttle_time_ms: int = int32()
+    results: list[DeletableGroupResult] = array_of(DeletableGroupResult)

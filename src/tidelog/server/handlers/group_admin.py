@@ -1,0 +1,118 @@
+"""DescribeGroups (15, versions 0 to 6), ListGroups (16, 0 to 5), DeleteGroups (42, 0 to 2).
+
+Behaviour: Kafka's. Only groups without members can be deleted, their offsets go with them. A group
+that only keeps offsets is listed as Empty, without a protocol type.
+Versions: ListGroups 4 filters by state, 5 by type; DescribeGroups 6 answers an unknown group with
+an error, before with the state Dead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from tidelog.coordinators.classic_group import GroupState
+from tidelog.coordinators.outcome import Outcome
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.protocol.messages.delete_groups import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+)
+from tidelog.protocol.messages.describe_groups import (
+    DescribedGroup,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+from tidelog.protocol.messages.list_groups import (
+    ListedGroup,
+    ListGroupsRequest,
+    ListGroupsResponse,
+)
+from tidelog.security.authorizer import CLUSTER, Operation, Resource, ResourceType
+from tidelog.server.context import RequestContext
+from tidelog.server.dispatch import handles
+from tidelog.server.handlers.groups import ask
+
+_VERSION_WITH_ERRORS = 6
+
+
+@handles(15)
+async def describe_groups(
+    request: DescribeGroupsRequest, context: RequestContext
+) -> DescribeGroupsResponse:
+    response = DescribeGroupsResponse()
+    for group_id in request.groups:
+        described = await _describe(group_id, context)
+        if request.include_authorized_operations and not described.error_code:
+            resource = Resource(ResourceType.GROUP, group_id)
+            described.authorized_operations = context.allowed_operations(resource)
+        response.groups.append(described)
+    return response
+
+
+async def _describe(group_id: str, context: RequestContext) -> DescribedGroup:
+    try:
+        described: DescribedGroup = await ask(
+            context,
+            Operation.DESCRIBE,
+            group_id,
+            lambda shard, _: Outcome(shard.describe(group_id)),
+        )
+        return described
+    except KafkaError as error:
+        described = DescribedGroup(error_code=error.code, group_id=group_id)
+        if error.code is ErrorCode.GROUP_ID_NOT_FOUND:
+            described.group_state = GroupState.DEAD
+            if context.version < _VERSION_WITH_ERRORS:
+                described.error_code = ErrorCode.NONE
+            else:
+                described.error_message = error.message
+        return described
+
+
+@handles(16)
+async def list_groups(request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
+    states = {each.lower() for each in request.states_filter}
+    types = {each.lower() for each in request.types_filter}
+    response = ListGroupsResponse()
+    try:
+        answers = list(
+            context.services.groups.call_each(lambda shard, _: Outcome(list(shard.list_groups())))
+        )
+        for answer in answers:
+            listed = await answer if isinstance(answer, asyncio.Future) else answer
+            response.groups += [
+                each
+                for each in listed
+                if (not states or each.group_state.lower() in states)
+                and (not types or each.group_type.lower() in types)
+                and _may_see(each, context)
+            ]
+    except KafkaError as error:
+        return ListGroupsResponse(error_code=error.code)
+    return response
+
+
+def _may_see(group: ListedGroup, context: RequestContext) -> bool:
+    return context.authorize(Operation.DESCRIBE, CLUSTER) or context.authorize(
+        Operation.DESCRIBE, Resource(ResourceType.GROUP, group.group_id)
+    )
+
+
+@handles(42)
+async def delete_groups(
+    request: DeleteGroupsRequest, context: RequestContext
+) -> DeleteGroupsResponse:
+    return DeleteGroupsResponse(
+        results=[await _delete(group_id, context) for group_id in request.groups_names]
+    )
+
+
+async def _delete(group_id: str, context: RequestContext) -> DeletableGroupResult:
+    try:
+        await ask(
+            context, Operation.DELETE, group_id, lambda shard, _: shard.delete_group(group_id)
+        )
+    except KafkaError as error:
+        return DeletableGroupResult(group_id, error.code)
+    return DeletableGroupResult(group_id)

@@ -1,0 +1,95 @@
+"""JoinGroup (11, versions 0 to 9), Heartbeat (12, 0 to 4), LeaveGroup (13, 0 to 5) and SyncGroup
+(14, 0 to 5): the classic protocol of consumer groups.
+
+Behaviour: Kafka's. A rebalance waits for its members up to their longest rebalance time-out, the
+first one of an empty group for `group.initial.rebalance.delay.ms`. A member that is silent for its
+session time-out is gone; time during which the broker itself stood still does not count. Static
+members keep their assignment through a restart, and whoever used their instance id before is
+fenced. A coordinator that is loading says so. Metadata and assignments are the members' own bytes;
+metadata over 1 MiB is refused.
+Versions: JoinGroup 4 hands out the member id first, 5 knows static members, 9 lets a returning
+static leader skip the assignment; LeaveGroup 3 takes several members.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from tidelog.coordinators.outcome import Outcome
+from tidelog.coordinators.settings import Caller, Now
+from tidelog.coordinators.shard import GroupShard
+from tidelog.errors import KafkaError
+from tidelog.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from tidelog.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from tidelog.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from tidelog.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from tidelog.security.authorizer import Operation
+from tidelog.server.context import RequestContext
+from tidelog.server.dispatch import handles
+
+
+@handles(11)
+async def join_group(request: JoinGroupRequest, context: RequestContext) -> JoinGroupResponse:
+    host = context.connection.peer.rpartition(":")[0]
+    caller = Caller(context.header.client_id or "", f"/{host}")
+
+    def join(shard: GroupShard, now: Now) -> Outcome:
+        return shard.join(request, context.version, caller, now)
+
+    try:
+        answer: JoinGroupResponse = await ask(context, Operation.READ, request.group_id, join)
+    except KafkaError as error:
+        answer = JoinGroupResponse(error_code=error.code, member_id=request.member_id)
+    return answer
+
+
+@handles(14)
+async def sync_group(request: SyncGroupRequest, context: RequestContext) -> SyncGroupResponse:
+    def sync(shard: GroupShard, now: Now) -> Outcome:
+        return shard.sync(request, now)
+
+    try:
+        answer: SyncGroupResponse = await ask(context, Operation.READ, request.group_id, sync)
+    except KafkaError as error:
+        answer = SyncGroupResponse(error_code=error.code)
+    return answer
+
+
+@handles(12)
+async def heartbeat(request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
+    def beat(shard: GroupShard, now: Now) -> Outcome:
+        return shard.heartbeat(request, now)
+
+    try:
+        answer: HeartbeatResponse = await ask(context, Operation.READ, request.group_id, beat)
+    except KafkaError as error:
+        answer = HeartbeatResponse(error_code=error.code)
+    return answer
+
+
+@handles(13)
+async def leave_group(request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupResponse:
+    def leave(shard: GroupShard, now: Now) -> Outcome:
+        return shard.leave(request, context.version, now)
+
+    try:
+        answer: LeaveGroupResponse = await ask(context, Operation.READ, request.group_id, leave)
+    except KafkaError as error:
+        answer = LeaveGroupResponse(error_code=error.code)
+    return answer
+
+
+async def ask(
+    context: RequestContext,
+    operation: Operation,
+    group_id: str,
+    handler: Callable[[GroupShard, Now], Outcome],
+) -> Any:
+    """Have the group's shard handle something, if the client may; KafkaError where not."""
+    context.require_group(operation, group_id)
+    answer = context.services.groups.call(group_id, handler)
+    if isinstance(answer, asyncio.Future):
+        return await answer
+    return answer

@@ -1,0 +1,165 @@
+"""What only a running broker shows of groups: stalls, loading, a full disk."""
+
+from __future__ import annotations
+
+import errno
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.produce_requests import create_topic
+from tests.e2e.raw_client import RawClient
+from tidelog.errors import ErrorCode
+from tidelog.protocol.messages.find_coordinator import FindCoordinatorRequest
+from tidelog.protocol.messages.heartbeat import HeartbeatRequest
+from tidelog.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from tidelog.protocol.messages.list_groups import ListGroupsRequest
+from tidelog.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from tidelog.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from tidelog.protocol.messages.sync_group import SyncGroupRequest
+from tidelog.testing import Broker
+
+STALL_SECONDS = 3.0
+OFFSETS = 100_000
+LOAD_SECONDS_MAX = 2.0
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    settings = {"group.min.session.timeout.ms": "500", "offsets.topic.num.partitions": "1"}
+    with Broker(data_dir=str(tmp_path / "data"), settings=settings) as running:
+        yield running
+
+
+def find_coordinator(client: RawClient, group: str) -> None:
+    answer = client.call("FindCoordinator", 4, FindCoordinatorRequest(coordinator_keys=[group]))
+    assert answer.coordinators[0].error_code == 0
+
+
+def join(client: RawClient, group: str, session_timeout_ms: int) -> HeartbeatRequest:
+    """Become the only member; the heartbeat that the member sends from now on."""
+    request = JoinGroupRequest(
+        group_id=group,
+        session_timeout_ms=session_timeout_ms,
+        rebalance_timeout_ms=10_000,
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol("range", b"")],
+    )
+    joined = client.call("JoinGroup", 3, request)
+    assert joined.error_code == 0
+    sync = SyncGroupRequest(group, joined.generation_id, joined.member_id)
+    assert client.call("SyncGroup", 3, sync).error_code == 0
+    return HeartbeatRequest(group, joined.generation_id, joined.member_id)
+
+
+def commit(group: str, offset: int, partitions: range = range(1)) -> OffsetCommitRequest:
+    parts = [OffsetCommitRequestPartition(each, offset, -1, "") for each in partitions]
+    return OffsetCommitRequest(group, topics=[OffsetCommitRequestTopic(name="t", partitions=parts)])
+
+
+def fetched(client: RawClient, group: str) -> Any:
+    topics = [OffsetFetchRequestTopics(name="t", partition_indexes=[0])]
+    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group, topics=topics)])
+    return client.call("OffsetFetch", 8, request).groups[0]
+
+
+def test_g12_a_stalled_broker_does_not_expire_its_members(broker: Broker) -> None:
+    with RawClient(broker.bootstrap_servers) as client:
+        find_coordinator(client, "g")
+        beat = join(client, "g", 1_500)
+        assert broker._loop is not None
+        broker._loop.call_soon_threadsafe(time.sleep, STALL_SECONDS)
+        time.sleep(STALL_SECONDS + 0.5)
+        assert client.call("Heartbeat", 3, beat).error_code == 0
+        # The session itself still counts.
+        time.sleep(2.5)
+        assert client.call("Heartbeat", 3, beat).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_g6_a_hundred_thousand_offsets_are_loaded_in_time_and_never_missing(
+    tmp_path: Path,
+) -> None:
+    data = str(tmp_path / "data")
+    settings = {"offsets.topic.num.partitions": "1"}
+    with Broker(data_dir=data, settings=settings) as broker:
+        with RawClient(broker.bootstrap_servers) as client:
+            create_topic(client, "t")
+            find_coordinator(client, "g")
+            for number in range(OFFSETS // 1_000):
+                answer = client.call("OffsetCommit", 8, commit(f"g-{number}", 7, range(1_000)))
+                codes = {each.error_code for each in answer.topics[0].partitions}
+                assert codes == {0}
+    with Broker(data_dir=data, settings=settings) as broker:
+        started = time.monotonic()
+        with RawClient(broker.bootstrap_servers) as client:
+            loading = 0
+            while (group := fetched(client, "g-99")).error_code:
+                assert group.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+                loading += 1
+            seconds = time.monotonic() - started
+            assert group.topics[0].partitions[0].committed_offset == 7
+            assert loading > 0, "the test was too slow to see it load"
+            assert seconds < LOAD_SECONDS_MAX
+            assert len(client.call("ListGroups", 4, ListGroupsRequest()).groups) == OFFSETS // 1_000
+
+
+def test_a_full_disk_refuses_commits_and_changes_nothing(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with RawClient(broker.bootstrap_servers) as client:
+        create_topic(client, "t")
+        find_coordinator(client, "g")
+        answer = client.call("OffsetCommit", 8, commit("g", 5))
+        assert answer.topics[0].partitions[0].error_code == 0
+        assert broker._broker is not None
+        partition = broker._broker.services.replicas.find("__consumer_offsets", 0)
+        segment = partition.log.segments[-1]
+
+        def full(*arguments: object) -> None:
+            raise OSError(errno.ENOSPC, "no space left")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(type(segment.disk), "pwritev", full)
+            answer = client.call("OffsetCommit", 8, commit("g", 6))
+            refused = answer.topics[0].partitions[0].error_code
+        assert refused == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert fetched(client, "g").topics[0].partitions[0].committed_offset == 5
+        answer = client.call("OffsetCommit", 8, commit("g", 6))
+        assert answer.topics[0].partitions[0].error_code == 0
+        assert fetched(client, "g").topics[0].partitions[0].committed_offset == 6
+
+
+def test_a_broker_that_stops_does_not_wait_for_members_that_wait(broker: Broker) -> None:
+    with (
+        RawClient(broker.bootstrap_servers) as member,
+        RawClient(broker.bootstrap_servers) as other,
+    ):
+        find_coordinator(member, "g")
+        join(member, "g", 60_000)
+        request = JoinGroupRequest(
+            group_id="g",
+            session_timeout_ms=60_000,
+            rebalance_timeout_ms=60_000,
+            protocol_type="consumer",
+            protocols=[JoinGroupRequestProtocol("range", b"")],
+        )
+        other.send("JoinGroup", 3, request)
+        time.sleep(0.2)
+        started = time.monotonic()
+        broker.stop()
+        assert time.monotonic() - started < 3
+        assert other.receive()[1].error_code in (
+            ErrorCode.NOT_COORDINATOR,
+            ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        )

@@ -1,0 +1,77 @@
+"""Records of the offsets topic, held against bytes worked out from Kafka's definitions."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from tidelog.coordinators.group_records import (
+    CoordinatorRecord,
+    GroupMetadataKey,
+    GroupMetadataValue,
+    MemberMetadata,
+    OffsetCommitKey,
+    OffsetCommitValue,
+    decode_record,
+    encode_record,
+)
+from tidelog.errors import ProtocolError
+
+TOPIC_ID = UUID(int=7)
+
+
+def test_an_offset_without_topic_id_is_written_in_version_3() -> None:
+    record = CoordinatorRecord(OffsetCommitKey("g", "t", 5), OffsetCommitValue(9, 2, "m", 1_000))
+    key, value = encode_record(record)
+    assert key == b"\0\1" + b"\0\1g" + b"\0\1t" + b"\0\0\0\5"
+    expected = b"\0\3" + (9).to_bytes(8) + b"\0\0\0\2" + b"\0\1m" + (1_000).to_bytes(8)
+    assert value == expected
+    assert decode_record(key, value) == record
+
+
+def test_an_offset_with_topic_id_is_written_in_version_4() -> None:
+    record = CoordinatorRecord(
+        OffsetCommitKey("g", "t", 5), OffsetCommitValue(9, 2, "m", 1_000, topic_id=TOPIC_ID)
+    )
+    key, value = encode_record(record)
+    assert value is not None and value[:2] == b"\0\4" and value.endswith(TOPIC_ID.bytes)
+    assert decode_record(key, value) == record
+
+
+def test_an_offset_that_expires_at_a_time_of_its_own_is_written_in_version_1() -> None:
+    value = OffsetCommitValue(9, -1, "", 1_000, expire_timestamp=2_000)
+    key, written = encode_record(CoordinatorRecord(OffsetCommitKey("g", "t", 0), value))
+    assert written is not None and written[:2] == b"\0\1"
+    read = decode_record(key, written)
+    assert read is not None and read.value == value
+
+
+def test_a_group_comes_back_as_it_went_and_a_tombstone_has_no_value() -> None:
+    value = GroupMetadataValue(
+        "consumer", 3, "range", "m-1", 77,
+        [MemberMetadata("m-1", "i-1", "client", "/127.0.0.1", 300, 100, b"sub", b"own")],
+    )  # fmt: skip
+    record = CoordinatorRecord(GroupMetadataKey("g"), value)
+    key, written = encode_record(record)
+    assert key == b"\0\2\0\1g"
+    assert written is not None and written[:2] == b"\0\3"
+    assert decode_record(key, written) == record
+    tombstone = CoordinatorRecord(GroupMetadataKey("g"), None)
+    assert encode_record(tombstone) == (key, None)
+    assert decode_record(key, None) == tombstone
+
+
+def test_the_older_kind_of_offset_is_read_and_an_unknown_kind_is_left_alone() -> None:
+    key, value = encode_record(
+        CoordinatorRecord(OffsetCommitKey("g", "t", 5), OffsetCommitValue(9, 2, "m", 1_000))
+    )
+    older = decode_record(b"\0\0" + key[2:], value)
+    assert older is not None and older.key == OffsetCommitKey("g", "t", 5)
+    assert decode_record(b"\0\x63whatever", b"\0\0") is None
+
+
+@pytest.mark.parametrize("key", [None, b"", b"\0", b"\0\1\0\5g"])
+def test_bad_bytes_are_refused(key: bytes | None) -> None:
+    with pytest.raises(ProtocolError):
+        decode_record(key, b"\0\3")
