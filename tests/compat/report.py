@@ -36,9 +36,8 @@ producer id and sequences, the bytes of its records.
 
 LEGEND = """\
 `pass`: does what it does with Apache Kafka. `FAIL`: does not. `–`: not run, because the client has
-no way to do it; the reasons are below the tables. Consumer groups and transactions are not served
-yet and not tried here: consumers are assigned their partitions. kafkajs has no consumer without a
-group, so it is tried as a producer and for administration.
+no way to do it; the reasons are below the tables. Here consumers are assigned their partitions;
+kafkajs has no consumer without a group, so it is tried as a producer and for administration.
 """
 
 
