@@ -13,10 +13,22 @@ import pytest
 from tests.e2e.produce_requests import create_topic
 from tests.e2e.raw_client import RawClient
 from tidelog.errors import ErrorCode
+from tidelog.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
+from tidelog.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from tidelog.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from tidelog.protocol.messages.delete_topics import DeleteTopicsRequest
 from tidelog.protocol.messages.find_coordinator import FindCoordinatorRequest
 from tidelog.protocol.messages.heartbeat import HeartbeatRequest
 from tidelog.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from tidelog.protocol.messages.list_groups import ListGroupsRequest
+from tidelog.protocol.messages.metadata import MetadataRequest
 from tidelog.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -163,3 +175,23 @@ def test_a_broker_that_stops_does_not_wait_for_members_that_wait(broker: Broker)
             ErrorCode.NOT_COORDINATOR,
             ErrorCode.COORDINATOR_NOT_AVAILABLE,
         )
+
+
+def test_clients_cannot_change_the_shape_of_the_offsets_topic(broker: Broker) -> None:
+    with RawClient(broker.bootstrap_servers) as client:
+        find_coordinator(client, "g")
+        name = "__consumer_offsets"
+        more = CreatePartitionsRequest(topics=[CreatePartitionsTopic(name, 2, None)])
+        trim = DeleteRecordsTopic(name, [DeleteRecordsPartition(0, 0)])
+        refused = [
+            client.call("CreatePartitions", 1, more).results[0].error_code,
+            client.call("DeleteRecords", 1, DeleteRecordsRequest([trim])).topics[0].partitions[0]
+            .error_code,
+            client.call("CreateTopics", 4, CreateTopicsRequest([CreatableTopic(name, 1, 1)]))
+            .topics[0].error_code,
+            client.call("DeleteTopics", 4, DeleteTopicsRequest(topic_names=[name]))
+            .responses[0].error_code,
+        ]  # fmt: skip
+        assert refused == [ErrorCode.INVALID_TOPIC_EXCEPTION] * 4
+        topics = client.call("Metadata", 8, MetadataRequest(topics=None)).topics
+        assert [(each.name, each.is_internal) for each in topics] == [(name, True)]

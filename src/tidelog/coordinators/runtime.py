@@ -86,6 +86,8 @@ class GroupCoordinator:
         self._lost_ms = 0
         self._next_expiry_ms = 0
         self._running = False
+        # A partition that is led could not be opened: a full disk, mostly.
+        self._is_incomplete = False
 
     # -- start and stop ---------------------------------------------------------------------------
 
@@ -265,6 +267,9 @@ class GroupCoordinator:
             self._lost_ms += late_ms
             _log.warning("the loop stalled, members are given that time stall_ms=%d", late_ms)
         now = self.now()
+        if self._is_incomplete:
+            self._is_incomplete = False
+            self._follow(self._image())
         for slot in tuple(self._slots.values()):
             if slot.error is None:
                 self._run_due(slot, now)
@@ -333,7 +338,8 @@ class GroupCoordinator:
         try:
             partition = self._replicas.find(OFFSETS_TOPIC, index)
         except KafkaError as error:
-            _log.error("shard not led partition=%d reason=%s", index, error)
+            _log.error("shard not taken up, will be tried again partition=%d %s", index, error)
+            self._is_incomplete = True
             return
         slot = _Slot(partition, leader_epoch, self._new_shard())
         self._slots[index] = slot
