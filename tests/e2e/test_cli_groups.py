@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
+from bench.peers.kafka import ApacheKafka
 from tests.e2e.broker_process import BrokerProcess
 from tests.e2e.test_cli import Shell
 from tests.e2e.test_groups import Member, eventually
@@ -165,3 +166,31 @@ def test_what_a_killed_member_owned_is_done_by_another(broker: BrokerProcess) ->
         victim.stdout.close()
         if member is not None:
             member.close()
+
+
+@pytest.mark.java
+def test_the_same_commands_work_against_apache_kafka() -> None:
+    with ApacheKafka(
+        settings={
+            "group.initial.rebalance.delay.ms": "0",
+            "offsets.topic.num.partitions": "1",
+            "offsets.topic.replication.factor": "1",
+        }
+    ) as kafka:
+        shell = Shell(kafka)  # type: ignore[arg-type]
+        run(shell, "topic", "create", "t", "-p", "1")
+        producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+        stamp = time.time_ns() // 1_000_000 - 60_000
+        for value in range(10):
+            producer.produce("t", str(value), timestamp=stamp)
+        assert producer.flush(30) == 0
+        consume = ["consume", "t", "-g", "g", "--timeout", "30"]
+        assert run(shell, *consume, "-n", "4").split() == ["0", "1", "2", "3"]
+        described = document(shell, "group", "describe", "g")["partitions"][0]
+        assert (described["committed"], described["lag"]) == (4, 6)
+        assert abs(described["lag_seconds"] - 60) < 15
+        run(shell, "group", "seek", "g", "--to", "-1", "--execute")
+        assert run(shell, *consume, "-n", "1").split() == ["9"]
+        assert document(shell, "group", "describe", "g")["partitions"][0]["lag_seconds"] == 0
+        run(shell, "group", "delete", "g")
+        assert document(shell, "group", "list") == []

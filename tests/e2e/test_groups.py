@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 import threading
 import time
 import warnings
@@ -364,3 +367,58 @@ def test_members_live_through_a_restart_of_the_broker(tmp_path: Path, stop: str)
         admin = AdminClient({"bootstrap.servers": servers})
         described = admin.describe_consumer_groups(["g"])["g"].result(timeout=10)
         assert described.state.name == "EMPTY"
+
+
+@pytest.mark.parametrize("fault", [signal.SIGKILL, signal.SIGSTOP])
+def test_work_of_a_dead_or_sleeping_worker_is_taken_over(
+    broker: Broker, fault: signal.Signals
+) -> None:
+    servers = broker.bootstrap_servers
+    create_topic(servers, "work")
+    arguments = [servers, "work", "work", "1500"]
+    worker = subprocess.Popen(
+        [sys.executable, str(Path(__file__).with_name("group_worker.py")), *arguments],
+        stdout=subprocess.PIPE,
+    )
+    assert worker.stdout is not None
+    member = None
+    try:
+        produce(servers, "work", range(60))
+        first = worker.stdout.readline()
+        settings: dict[str, object] = {
+            "partition.assignment.strategy": "range",
+            "session.timeout.ms": 1_500,
+        }
+        member = Member(servers, "work", "work", **settings)
+        eventually(lambda: member is not None and len(member.owned) == PARTITIONS // 2)
+        worker.send_signal(fault)
+        eventually(lambda: member is not None and len(member.owned) == PARTITIONS)
+        produce(servers, "work", range(60, 120))
+        eventually(lambda: member is not None and set(member.values) >= set(range(60, 120)))
+        before = committed_sum(servers)
+        if fault is signal.SIGSTOP:
+            # It wakes up with records in hand; what it commits now must move nothing back.
+            worker.send_signal(signal.SIGCONT)
+            eventually(lambda: member is not None and len(member.owned) == PARTITIONS // 2)
+            produce(servers, "work", range(120, 180))
+        expected = 180 if fault is signal.SIGSTOP else 120
+        eventually(lambda: committed_sum(servers) == expected)
+        assert before == 120
+    finally:
+        worker.kill()
+        worker.wait()
+        printed = worker.stdout.read()
+        worker.stdout.close()
+        if member is not None:
+            member.close()
+    values = {int(line) for line in (first + printed).split() if line.isdigit()}
+    assert values | set(member.values) == set(range(expected))
+
+
+def committed_sum(servers: str) -> int:
+    """How many records of the topic `work` its group has committed, over all partitions."""
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "work"})
+    partitions = [TopicPartition("work", each) for each in range(PARTITIONS)]
+    found = consumer.committed(partitions, timeout=10)
+    consumer.close()
+    return sum(max(0, each.offset) for each in found)
