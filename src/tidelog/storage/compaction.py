@@ -184,11 +184,14 @@ class Clean:
     def read_keys(self) -> None:
         """Fill the map from the dirty stretch, as far as its memory goes. Blocks."""
         offset_map, first_dirty = self._map, self._first_dirty
-        transactions = CleanedTransactions(self._aborted)
+        dirty = [segment for segment in self._sources if segment.next_offset > first_dirty]
+        # Transactions that ended before are left out: their markers are not read here.
+        start = dirty[0].base_offset if dirty else first_dirty
+        transactions = CleanedTransactions(
+            [entry for entry in self._aborted if entry.last_offset >= start]
+        )
         offset_map.next_offset = first_dirty
-        for segment in self._sources:
-            if segment.next_offset <= first_dirty:
-                continue
+        for segment in dirty:
             for batch, header in self._batches(segment):
                 if header.is_control:
                     transactions.end(batch, header)

@@ -174,7 +174,7 @@ def _open_segment(opening: Opening, base_offset: int) -> Segment:
 def _resume(segment: Segment) -> bool:
     """Find the end of a segment from its last index entry; False where an index must be wrong."""
     entry, time = segment.offsets.last(), segment.times.last()
-    if segment.size_bytes and time is None:
+    if segment.size_bytes and time is None and entry is not None:
         return False
     start, relative = (0, 0) if entry is None else (entry[1], entry[0])
     if not 0 <= start <= segment.size_bytes or relative < 0:
@@ -191,7 +191,7 @@ def _resume(segment: Segment) -> bool:
             segment.largest_timestamp_offset = header.last_offset
         segment.next_offset = header.last_offset + 1
         end = position + header.size_bytes
-    if end != segment.size_bytes:
+    if end != segment.size_bytes or (time is None and segment.largest_timestamp >= 0):
         return False
     if time is not None:
         if not segment.times_fit(time):
