@@ -493,14 +493,22 @@ def test_a_fetch_goes_on_reading_what_was_replaced() -> None:
     here = world()
     log = two_segments(here)
     before = stored_batches(log)
-    slices = log.read(0, 10**6, log.end_position)
-    clean(log)
-    put(log, ("a", "z"))
-    seal(log)
+    old = [log.read(0, 10**6, log.end_position)]
+    expected = [b"".join(before)]
+    for value in "xyz":
+        clean(log)
+        put(log, ("a", value))
+        seal(log)
+        expected.append(b"".join(stored_batches(log)))
+        old.append(log.read(0, 10**6, log.end_position))
     clean(log)
     here.run_deferred()
-    assert slices.read_all() == b"".join(before)
-    slices.release()
+    # Readers find their files by name where the descriptors had to go to others.
+    for file in list(here.context.files.opened):
+        file.evict()
+    assert [slices.read_all() for slices in old] == expected
+    for slices in old:
+        slices.release()
     here.run_deferred()
     assert not [name for name in here.disk.list_dir(DIRECTORY) if "deleted" in name]
 
