@@ -304,6 +304,28 @@ _STORAGE: Final = (
         minimum=1,
     ),
     Setting(
+        "log.cleaner.enable",
+        Kind.BOOLEAN,
+        True,
+        "Whether logs with `cleanup.policy=compact` are compacted.",
+    ),
+    Setting(
+        "log.cleaner.backoff.ms",
+        Kind.LONG,
+        15_000,
+        "How long the cleaner rests when no log needs it.",
+        minimum=0,
+    ),
+    Setting(
+        "log.cleaner.dedupe.buffer.size",
+        Kind.LONG,
+        128 * MIB,
+        "The memory for the keys of one clean, which is taken as it is needed. A log with more "
+        "keys than fit (some 700,000 in the default) is cleaned in several goes.",
+        minimum=MIB,
+        update=Update.CLUSTER_WIDE,
+    ),
+    Setting(
         "log.flush.scheduler.interval.ms",
         Kind.LONG,
         LONG_MAX,

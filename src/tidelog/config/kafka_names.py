@@ -53,9 +53,9 @@ group.streams.min.assignment.interval.ms group.streams.min.heartbeat.interval.ms
 group.streams.min.session.timeout.ms group.streams.num.standby.replicas
 group.streams.session.timeout.ms initial.broker.registration.timeout.ms
 kafka.metrics.polling.interval.secs kafka.metrics.reporters
-leader.imbalance.check.interval.seconds leader.replication.throttled.rate log.cleaner.backoff.ms
-log.cleaner.dedupe.buffer.size log.cleaner.enable log.cleaner.io.buffer.load.factor
-log.cleaner.io.buffer.size log.cleaner.io.max.bytes.per.second log.cleaner.threads
+leader.imbalance.check.interval.seconds leader.replication.throttled.rate
+log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size
+log.cleaner.io.max.bytes.per.second log.cleaner.threads
 log.dir.failure.timeout.ms max.connection.creation.rate max.request.partition.size.limit
 metadata.log.dir metadata.log.max.record.bytes.between.snapshots
 metadata.log.max.snapshot.interval.ms metadata.log.segment.bytes metadata.log.segment.ms

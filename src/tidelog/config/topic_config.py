@@ -38,6 +38,10 @@ class TopicConfig:
     retention_ms: int
     retention_bytes: int
     file_delete_delay_ms: int
+    delete_retention_ms: int
+    min_cleanable_dirty_ratio: float
+    min_compaction_lag_ms: int
+    max_compaction_lag_ms: int
     segment_bytes: int
     segment_ms: int
     segment_jitter_ms: int
@@ -122,6 +126,10 @@ def _build(
         retention_ms=max(-1, integer("retention.ms")),
         retention_bytes=max(-1, integer("retention.bytes")),
         file_delete_delay_ms=integer("file.delete.delay.ms"),
+        delete_retention_ms=integer("delete.retention.ms"),
+        min_cleanable_dirty_ratio=float(str(values["min.cleanable.dirty.ratio"])),
+        min_compaction_lag_ms=integer("min.compaction.lag.ms"),
+        max_compaction_lag_ms=integer("max.compaction.lag.ms"),
         segment_bytes=segment_bytes,
         segment_ms=integer("segment.ms"),
         segment_jitter_ms=integer("segment.jitter.ms"),

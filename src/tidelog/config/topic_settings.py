@@ -239,44 +239,44 @@ _RECORDS: Final = (
     ),
 )
 
-_UNUSED: Final = (
+_COMPACTION: Final = (
     Setting(
         "delete.retention.ms",
         Kind.LONG,
         DAY_MS,
-        "How long the cleaner keeps the marker of a deleted key.",
+        "How long a record without a value, which deletes its key, is kept after the clean that "
+        "first met it, so that slow readers see it.",
         minimum=0,
         broker_name="log.cleaner.delete.retention.ms",
-        unused=True,
     ),
     Setting(
         "min.cleanable.dirty.ratio",
         Kind.DOUBLE,
         0.5,
-        "The share of uncleaned bytes from which a compacted log is cleaned.",
+        "The share of a compacted log's bytes that must be uncleaned before it is cleaned.",
         minimum=0,
         maximum=1,
         broker_name="log.cleaner.min.cleanable.ratio",
-        unused=True,
     ),
     Setting(
         "min.compaction.lag.ms",
         Kind.LONG,
         0,
-        "How long a record stays uncompacted at least.",
+        "How long a record stays uncompacted at least, by its timestamp.",
         minimum=0,
         broker_name="log.cleaner.min.compaction.lag.ms",
-        unused=True,
     ),
     Setting(
         "max.compaction.lag.ms",
         Kind.LONG,
         LONG_MAX,
-        "How long a record stays uncompacted at most.",
+        "How long a record stays uncompacted at most, whatever the share of uncleaned bytes.",
         minimum=1,
         broker_name="log.cleaner.max.compaction.lag.ms",
-        unused=True,
     ),
+)
+
+_UNUSED: Final = (
     Setting(
         "leader.replication.throttled.replicas",
         Kind.LIST,
@@ -347,6 +347,7 @@ TOPIC_SECTIONS: Final = tuple(
     (heading, tuple(_topic(setting) for setting in settings))
     for heading, settings in (
         ("Retention", _RETENTION),
+        ("Compaction", _COMPACTION),
         ("Segments and indexes", _SEGMENTS),
         ("Durability", _DURABILITY),
         ("Records", _RECORDS),

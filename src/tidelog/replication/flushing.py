@@ -56,6 +56,11 @@ class Flushing:
             return self._log.position_after(self._log.flushed_offset)
         return self._committed_end
 
+    def segments_replaced(self) -> None:
+        """The place of the committed end may be another now, its offset is not."""
+        if self._committed_end is not None:
+            self._committed_end = self._log.position_after(self._committed_end.offset)
+
     def appended(self) -> None:
         """The log grew: write it out now, later, or leave it to the background flusher."""
         if self._every_append or self._log.unflushed_messages >= self._flush_messages:

@@ -252,6 +252,12 @@ class Partition:
             self.watchers.notify()
         return removed
 
+    def segments_replaced(self) -> None:
+        """The cleaner changed the log below the watermark: places in it are looked up again."""
+        self._high_watermark = self.log.position_after(self._high_watermark.offset)
+        self._flushing.segments_replaced()
+        self.watchers.notify()
+
     # -- how the watermark moves ------------------------------------------------------------------
 
     def _advance(self) -> None:

@@ -18,6 +18,7 @@ from tidelog.config.topic_config import TopicConfig, topic_config
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.host.host import Host
 from tidelog.model import TopicPartition
+from tidelog.replication.cleaner import LogCleaner
 from tidelog.replication.partition import Partition
 from tidelog.replication.settings import admission_rules, log_config
 from tidelog.storage.data_dir import DataDir
@@ -43,6 +44,7 @@ class Replicas:
         self._next_checkpoint: asyncio.Future[None] | None = None
         # Set while the disk is below its low-water mark: what producers are told.
         self.refusing_writes: KafkaError | None = None
+        self.cleaner = LogCleaner(self.__iter__, data_dir, host)
 
     def __iter__(self) -> Iterator[Partition]:
         for partitions in tuple(self._by_name.values()):
@@ -197,6 +199,7 @@ class Replicas:
 
     async def close(self) -> None:
         """Stop serving, flush and close every log, leave the marker of a clean stop."""
+        await self.cleaner.stop()
         for partition in self:
             partition.stop(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the broker is shutting down")
         for partition in self:

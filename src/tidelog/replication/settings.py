@@ -19,7 +19,12 @@ def log_config(config: TopicConfig) -> LogConfig:
         retention_bytes=config.retention_bytes,
         file_delete_delay_ms=config.file_delete_delay_ms,
         message_timestamp_type=config.message_timestamp_type,
+        cleanup_compact=config.cleanup_compact,
         cleanup_delete=config.cleanup_delete,
+        delete_retention_ms=config.delete_retention_ms,
+        min_cleanable_dirty_ratio=config.min_cleanable_dirty_ratio,
+        min_compaction_lag_ms=config.min_compaction_lag_ms,
+        max_compaction_lag_ms=config.max_compaction_lag_ms,
         producer_id_expiration_ms=config.producer_id_expiration_ms,
     )
 

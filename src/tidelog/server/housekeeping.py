@@ -1,4 +1,4 @@
-"""What a broker does by itself, now and then: retention, flushing, checkpoints, sweeps, the disk.
+"""What a broker does by itself, now and then: retention, cleaning, flushing, checkpoints, the disk.
 
 Each duty is a small function run at its own interval by one task. Work that blocks is handed to
 threads; a duty that fails is logged and tried again at its next turn.
@@ -35,6 +35,8 @@ _WARM_APIS = (18, 3, 0, 1)
 _HEARTBEAT_SECONDS = 0.05
 _SWEEP_SECONDS = 1.0
 _DISK_CHECK_SECONDS = 1.0
+# A cleaner that may not rest at all would keep the loop busy with looking.
+_REST_SECONDS_MIN = 0.01
 # How many partitions are looked at before others get their turn on the loop.
 _RETENTION_SLICE = 256
 
@@ -73,6 +75,9 @@ class Housekeeping:
             Duty("flush", seconds("flusher.interval.ms"), self._flush),
             Duty("checkpoint", min(map(seconds, _CHECKPOINT_INTERVALS)), self._checkpoint),
         ]
+        if config.get_bool("log.cleaner.enable"):
+            rest = max(seconds("log.cleaner.backoff.ms"), _REST_SECONDS_MIN)
+            duties.append(Duty("cleaner", rest, self._clean))
         for duty in duties:
             self._tasks.append(asyncio.create_task(self._repeat(duty), name=duty.name))
         self._tasks.append(asyncio.create_task(self._measure_stalls(), name="heartbeat"))
@@ -142,6 +147,10 @@ class Housekeeping:
                 )  # fmt: skip
             if index % _RETENTION_SLICE == _RETENTION_SLICE - 1:
                 await asyncio.sleep(0)
+
+    async def _clean(self) -> None:
+        replicas = self._services.replicas
+        await replicas.cleaner.run(replicas.config.get_int("log.cleaner.dedupe.buffer.size"))
 
     async def _flush(self) -> None:
         """Bring what is dirty to the disk, the oldest first, one partition at a time."""

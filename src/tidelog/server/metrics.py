@@ -106,13 +106,18 @@ class BrokerMetrics:
             ("produced_bytes", self.produced_bytes, "Bytes of batches appended by producers."),
             ("fetched_bytes", self.fetched_bytes, "Bytes of batches handed to readers."),
         ):
-            yield from _family(f"tidelog_{name}_total", "counter", text)
-            yield f"tidelog_{name}_total {value}"
+            yield from counter(f"tidelog_{name}_total", text, value)
         yield from gauge(
             "tidelog_loop_stall_max_seconds",
             "The longest stall of the event loop since start.",
             round(self.loop_stall_max_seconds, 6),
         )
+
+
+def counter(name: str, text: str, value: float) -> Iterator[str]:
+    """One counter without labels."""
+    yield from _family(name, "counter", text)
+    yield f"{name} {value}"
 
 
 def gauge(name: str, text: str, value: float) -> Iterator[str]:

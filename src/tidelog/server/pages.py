@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from tidelog.server.context import Services
 from tidelog.server.http import Page
-from tidelog.server.metrics import gauge, labelled_gauge
+from tidelog.server.metrics import counter, gauge, labelled_gauge
 
 
 class StatusPages:
@@ -62,11 +62,38 @@ class StatusPages:
             "1 while the disk is too full for writes.",
             int(services.replicas.refusing_writes is not None),
         )
+        yield from self._cleaner()
         usage = resource.getrusage(resource.RUSAGE_SELF)
         yield from gauge(
             "process_cpu_seconds_total",
             "User and system CPU seconds.",
             round(usage.ru_utime + usage.ru_stime, 3),
+        )
+
+    def _cleaner(self) -> Iterator[str]:
+        cleaner = self._services.replicas.cleaner
+        stats = cleaner.stats
+        name = "tidelog_log_cleaner"
+        yield from counter(f"{name}_cleans_total", "Cleans of compacted logs.", stats.cleans)
+        yield from counter(f"{name}_failures_total", "Cleans that failed.", stats.failures)
+        yield from counter(f"{name}_read_bytes_total", "Bytes cleaned.", stats.bytes_read)
+        yield from counter(
+            f"{name}_written_bytes_total", "Bytes left of what was cleaned.", stats.bytes_written
+        )
+        yield from gauge(
+            f"{name}_max_dirty_ratio",
+            "The largest uncleaned share of a compacted log at the last look.",
+            round(stats.max_dirty_ratio, 4),
+        )
+        yield from gauge(
+            f"{name}_uncleanable_partitions",
+            "Compacted logs left alone because of damage.",
+            cleaner.uncleanable,
+        )
+        yield from gauge(
+            f"{name}_last_run_timestamp_seconds",
+            "When the cleaner last found nothing left to clean.",
+            stats.last_run_ms / 1000,
         )
 
     def _logs(self, attribute: str) -> Iterator[tuple[str, float]]:

@@ -3,7 +3,8 @@
 Files, all Kafka's: `.lock` (held while the broker runs; the holder's process id is in it),
 `meta.properties` (cluster.id, node.id, directory.id, version=1), `.kafka_cleanshutdown`, and the
 offset checkpoints `recovery-point-offset-checkpoint`, `replication-offset-checkpoint` (high
-watermarks) and `log-start-offset-checkpoint`; one directory per partition, `<topic>-<partition>`.
+watermarks), `log-start-offset-checkpoint` and `cleaner-offset-checkpoint` (what is compacted); one
+directory per partition, `<topic>-<partition>`.
 
 Promises: a second process is refused; a directory of another cluster or node is refused; the clean-
 shutdown marker is taken away before anything is written and put back only when every log was
@@ -49,6 +50,7 @@ CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
+CLEANED_OFFSETS = "cleaner-offset-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 _PARTITION_NAME = re.compile(r"(.+)-(\d+)")
 _DELETED_NAME = re.compile(r".+-\d+\.[0-9a-f]{32}-delete")
@@ -91,6 +93,7 @@ class DataDir:
         self.was_clean = False
         self._log_starts: dict[TopicPartition, int] = {}
         self._recovery_points: dict[TopicPartition, int] = {}
+        self._cleaned_offsets: dict[TopicPartition, int] = {}
         self._failed = False
         self._lock_fd = -1
 
@@ -107,6 +110,7 @@ class DataDir:
             data_dir._log_starts = data_dir._read_checkpoint(LOG_STARTS)
             data_dir._recovery_points = data_dir._read_checkpoint(RECOVERY_POINTS)
             data_dir.high_watermarks = data_dir._read_checkpoint(HIGH_WATERMARKS)
+            data_dir._cleaned_offsets = data_dir._read_checkpoint(CLEANED_OFFSETS)
         except BaseException:
             data_dir._unlock()
             raise
@@ -161,7 +165,7 @@ class DataDir:
         elif not self.was_clean:
             # What was read may be in memory only, written by a process that was killed.
             sync_file(self.context.disk, path)
-        self.logs[partition] = Log.open(
+        log = self.logs[partition] = Log.open(
             directory,
             partition,
             known[0],
@@ -171,6 +175,7 @@ class DataDir:
             recovery_point=self._recovery_points.get(partition, 0),
             log_start_offset=self._log_starts.get(partition, 0),
         )
+        log.first_dirty_offset = self._cleaned_offsets.get(partition, 0)
 
     def _topic_id_of(self, directory: str) -> UUID | None:
         path = f"{directory}/{PARTITION_METADATA}"
@@ -225,6 +230,14 @@ class DataDir:
             self.high_watermarks = dict(high_watermarks)
             files[f"{self.path}/{HIGH_WATERMARKS}"] = encode_offsets(high_watermarks)
         return CheckpointPlan(self.context.disk, files)
+
+    def cleaner_checkpoint(self) -> CheckpointPlan:
+        """How far each log is compacted, to be written down; run it off the loop."""
+        offsets = {
+            key: log.first_dirty_offset for key, log in self.logs.items() if log.first_dirty_offset
+        }
+        path = f"{self.path}/{CLEANED_OFFSETS}"
+        return CheckpointPlan(self.context.disk, {path: encode_offsets(offsets)})
 
     def truncate(self, partition: TopicPartition, offset: int) -> None:
         """Cut a log and make that durable before anything is appended to it. Blocks.

@@ -11,7 +11,7 @@ Everything is synchronous and belongs to one owner; only syncing and unlinking a
 - `flushed_offset` moves only when all below it, the directory entries of its files, and the leader
   epochs are synced; it is the recovery point.
 
-Reading is `log_read`, keeping is `log_upkeep`. Left out: compaction.
+Reading is `log_read`, keeping is `log_upkeep`, cleaning is `compaction`.
 """
 
 from __future__ import annotations
@@ -236,6 +236,8 @@ class Log(LogUpkeep):
                         Offset(header.base_offset), Offset(segment.base_offset), position
                     )
                 self.producers.update(header, place)
+            else:
+                self.producers.take_epoch(header)
         except OSError as error:
             self._fail(error)
 

@@ -26,4 +26,8 @@ class LogConfig:
     max_message_bytes: int = 1_048_588
     cleanup_compact: bool = False
     cleanup_delete: bool = True
+    delete_retention_ms: int = 86_400_000
+    min_cleanable_dirty_ratio: float = 0.5
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = 2**63 - 1
     producer_id_expiration_ms: int = 86_400_000

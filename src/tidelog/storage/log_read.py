@@ -129,7 +129,9 @@ class LogReader:
         between = sum(segment.size_bytes for segment in self.segments[first:last])
         # Where retention took the segment that `start` was in, all that is left lies behind it.
         gone = self.bases[first : first + 1] != [start.segment_base_offset]
-        return max(between - (0 if gone else start.position) + end.position, 0)
+        # And where compaction made that segment smaller, the start is its new end at most.
+        before = 0 if gone else min(start.position, self.segments[first].size_bytes)
+        return max(between - before + end.position, 0)
 
     def offset_for_timestamp(self, timestamp: int) -> FoundRecord | None:
         """Offset, timestamp and leader epoch of the first record that is at least so new."""

@@ -9,6 +9,7 @@ renamed at once and unlinked off the loop, after a delay and when no reader hold
 from __future__ import annotations
 
 import logging
+from bisect import bisect_left
 from collections.abc import Callable
 from typing import NoReturn
 from uuid import UUID
@@ -37,8 +38,16 @@ from tidelog.storage.retention import (
     count_expired,
     count_oversize,
 )
-from tidelog.storage.segment import LARGEST_RELATIVE_OFFSET, Segment, unlink_quietly
+from tidelog.storage.segment import (
+    CLEANED_SUFFIX,
+    LARGEST_RELATIVE_OFFSET,
+    SWAP_SUFFIX,
+    LogContext,
+    Segment,
+    unlink_quietly,
+)
 from tidelog.storage.snapshots import encode_snapshot, snapshot_path
+from tidelog.storage.transaction_index import AbortedTransaction
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +68,7 @@ class LogUpkeep(LogReader):
         "closed",
         "config",
         "directory",
+        "first_dirty_offset",
         "last_flush_ms",
         "producers",
         "topic_id",
@@ -79,6 +89,8 @@ class LogUpkeep(LogReader):
         self.truncated_bytes = opened.truncated_bytes
         self.last_flush_ms = context.clock.wall_ms()
         self.closed = False
+        # What lies below was compacted; nothing is lost where this is too low.
+        self.first_dirty_offset = 0
         self._context = context
         self._offline: OSError | None = None
         self._pace = RetentionPace()
@@ -133,8 +145,12 @@ class LogUpkeep(LogReader):
         return True
 
     def _draw_roll_ms(self) -> int:
-        jitter = self.config.segment_jitter_ms
-        return self.config.segment_ms - (self._context.random.below(jitter) if jitter > 0 else 0)
+        config = self.config
+        longest_ms = config.segment_ms
+        if config.cleanup_compact:
+            longest_ms = min(longest_ms, config.max_compaction_lag_ms)
+        jitter = config.segment_jitter_ms
+        return longest_ms - (self._context.random.below(jitter) if jitter > 0 else 0)
 
     def _roll(self, base_offset: int) -> None:
         """Seal the active segment and go on in a new one."""
@@ -246,13 +262,18 @@ class LogUpkeep(LogReader):
 
     def aborted_transactions(self, start: int, end: int) -> list[tuple[int, int]]:
         """Producer id and first offset of the aborted transactions that touch [start, end)."""
+        entries = self.aborted_entries(start, end)
+        return [(entry.producer_id, entry.first_offset) for entry in entries]
+
+    def aborted_entries(self, start: int, end: int) -> list[AbortedTransaction]:
+        """The aborted transactions that touch [start, end), in the order of their markers."""
         found = []
         for segment in self.segments:
             if segment.next_offset <= start:
                 continue
             for entry in segment.aborted.entries:
                 if entry.last_offset >= start and entry.first_offset < end:
-                    found.append((entry.producer_id, entry.first_offset))
+                    found.append(entry)
                 if entry.last_stable_offset >= end:
                     return found
         return found
@@ -375,12 +396,53 @@ class LogUpkeep(LogReader):
 
     def _after_truncation(self, end: int) -> None:
         self._flush.truncated(end)
+        self.first_dirty_offset = min(self.first_dirty_offset, end)
         self.epochs.truncate_from_end(end)
         try:
             self._drop_snapshots(lambda offset: offset > end)
             reload_producers(self._context.disk, self.directory, self.segments, self.producers)
         except OSError as error:
             self._fail(error)
+
+    # Compaction
+
+    @property
+    def context(self) -> LogContext:
+        return self._context
+
+    def replace_segments(self, old: list[Segment], new: Segment) -> bool:
+        """Put what the cleaner made into the place of what it was made from; see `swap`.
+
+        False, and nothing changed, where the log is no longer as it was when that was begun.
+        """
+        place = bisect_left(self.bases, old[0].base_offset)
+        if self.closed or self.offline or self.segments[place : place + len(old)] != old:
+            return False
+        try:
+            new.change_suffix(CLEANED_SUFFIX, SWAP_SUFFIX)
+        except OSError as error:
+            # The log's own file is the last to be renamed: nothing is decided yet.
+            self._refuse_or_fail(error)
+        delay_s = self.config.file_delete_delay_ms / 1000
+        try:
+            for segment in old:
+                segment.retire(lambda unlink: self._context.run_later(delay_s, unlink))
+            new.change_suffix(SWAP_SUFFIX, "")
+        except OSError as error:
+            # Decided, but not done: the next start goes on from here.
+            self._fail(error)
+        for segment in old:
+            self._flush.forget(segment)
+        self._flush.directory_changed(self.directory)
+        self.segments[place : place + len(old)] = [new]
+        self.bases[place : place + len(old)] = [new.base_offset]
+        gone = [snapshot_path(self.directory, segment.base_offset) for segment in old[1:]]
+        self._context.run_later(delay_s, lambda: self._unlink_all(gone))
+        return True
+
+    def _unlink_all(self, paths: list[str]) -> None:
+        for path in paths:
+            unlink_quietly(self._context.disk, path)
 
     # The end
 

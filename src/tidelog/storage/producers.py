@@ -231,6 +231,18 @@ class ProducerStates:
             producer_id, first_offset, header.base_offset, not marker.committed
         )
 
+    def take_epoch(self, header: BatchHeader) -> None:
+        """Learn the epoch from a marker that compaction emptied, kept for that alone."""
+        if header.record_count:
+            return
+        state = self.states.get(header.producer_id)
+        if state is None:
+            state = self.states[header.producer_id] = ProducerState(header.producer_id)
+        if header.producer_epoch > state.epoch:
+            state.epoch = header.producer_epoch
+            state.batches = []
+            state.last_timestamp = header.max_timestamp
+
     def high_watermark_moved(self, high_watermark: int) -> None:
         """Ended transactions whose marker is below the watermark no longer hold readers back."""
         if not self._undecided:

@@ -6,8 +6,9 @@ its checksums; the log ends before the first batch that is bad or missing, whate
 so that what is kept is the longest valid prefix. Indexes, aborted transactions, producer states and
 leader epochs of what was walked are made anew. Doing it twice gives the same as doing it once.
 
-Left-overs of deletions and of unfinished replacements (`.deleted`, `.tmp`, `.cleaned`, `.swap`) are
-unlinked. Everything here blocks: it runs before the log is served.
+A replacement by the cleaner that was decided is finished first (`swap`). Left-overs of deletions
+and of replacements that were not (`.deleted`, `.tmp`, `.cleaned`, `.swap`) are unlinked.
+Everything here blocks: it runs before the log is served.
 """
 
 from __future__ import annotations
@@ -31,8 +32,14 @@ from tidelog.storage.file_cache import OpenFile
 from tidelog.storage.log_read import read_batch
 from tidelog.storage.producers import EndMarker, ProducerStates
 from tidelog.storage.scan import Extent, walk
-from tidelog.storage.segment import LARGEST_RELATIVE_OFFSET, LogContext, Segment
+from tidelog.storage.segment import (
+    LARGEST_RELATIVE_OFFSET,
+    LogContext,
+    Segment,
+    newest_timestamp,
+)
 from tidelog.storage.snapshots import SUFFIX, decode_snapshot, snapshot_path
+from tidelog.storage.swap import finish_swaps
 from tidelog.storage.transaction_index import aborted_transaction
 
 logger = logging.getLogger(__name__)
@@ -74,7 +81,7 @@ class Opened:
 def load(opening: Opening) -> Opened:
     """Read and, where the last stop was not clean, repair a log."""
     disk, directory = opening.context.disk, opening.directory
-    names = disk.list_dir(directory)
+    names = finish_swaps(disk, directory, disk.list_dir(directory))
     _remove_left_overs(disk, directory, names)
     bases = sorted(int(match[1]) for name in names if (match := _SEGMENT_NAME.fullmatch(name)))
     opened = Opened([_open_segment(opening, base) for base in bases])
@@ -128,9 +135,11 @@ def _start_again(opening: Opening, opened: Opened) -> None:
     opened.producers.clear(start)
 
 
-def create_segment(context: LogContext, directory: str, base_offset: int) -> Segment:
+def create_segment(
+    context: LogContext, directory: str, base_offset: int, suffix: str = ""
+) -> Segment:
     """A new, empty segment with its log file; what lies under its names from before is emptied."""
-    segment = Segment(context, directory, base_offset)
+    segment = Segment(context, directory, base_offset, suffix)
     file = segment.log_file
     fd = file.pin()
     try:
@@ -165,7 +174,7 @@ def _open_segment(opening: Opening, base_offset: int) -> Segment:
 def _resume(segment: Segment) -> bool:
     """Find the end of a segment from its last index entry; False where an index must be wrong."""
     entry, time = segment.offsets.last(), segment.times.last()
-    if segment.size_bytes and time is None:
+    if segment.size_bytes and time is None and entry is not None:
         return False
     start, relative = (0, 0) if entry is None else (entry[1], entry[0])
     if not 0 <= start <= segment.size_bytes or relative < 0:
@@ -174,15 +183,15 @@ def _resume(segment: Segment) -> bool:
     first_timestamp = -1
     for position, header in segment.batches_from(start):
         if not position:
-            first_timestamp = header.max_timestamp
+            first_timestamp = newest_timestamp(header)
         if position == start and start and header.last_offset - segment.base_offset != relative:
             return False
-        if header.max_timestamp > segment.largest_timestamp:
+        if newest_timestamp(header) > segment.largest_timestamp:
             segment.largest_timestamp = header.max_timestamp
             segment.largest_timestamp_offset = header.last_offset
         segment.next_offset = header.last_offset + 1
         end = position + header.size_bytes
-    if end != segment.size_bytes:
+    if end != segment.size_bytes or (time is None and segment.largest_timestamp >= 0):
         return False
     if time is not None:
         if not segment.times_fit(time):
@@ -204,9 +213,10 @@ def _recover(opening: Opening, opened: Opened, first: int) -> None:
     leader_epoch = -1
     for place in range(first, len(segments)):
         segment = segments[place]
-        # Segments that were not synced follow each other without a gap: the cleaner, which makes
-        # gaps, keeps below the recovery point.
-        if place > first and not _follows(segments[place - 1], segment):
+        # Segments follow each other without a gap, since the cleaner keeps the last batch of each;
+        # other cleaners do not, but then what lies below the recovery point was synced.
+        synced = segment.base_offset <= opening.recovery_point
+        if place > first and not synced and not _follows(segments[place - 1], segment):
             opened.truncated_bytes += _drop_from(segments, place, "it lies behind a hole")
             break
         size_bytes = segment.size_bytes
@@ -396,6 +406,7 @@ def replay_batch(
         return
     marker = read_marker(read_batch(segment, position, header), header)
     if marker is None:
+        producers.take_epoch(header)
         return
     completed = producers.end_transaction(marker)
     if completed is None or not completed.aborted:

@@ -71,6 +71,11 @@ def newest_record_ms(segment: Segment, now_ms: int) -> int:
     return min(segment.disk.modified_ms(segment.log_file.path), now_ms)
 
 
+def _is_empty_end(segment: Segment, segments: Sequence[Segment]) -> bool:
+    """True for an active segment without a batch: there is nothing in it to delete."""
+    return not segment.size_bytes and segment is segments[-1]
+
+
 def count_expired(
     segments: Sequence[Segment], rules: RetentionRules, moment: Moment, allowed: int | None
 ) -> int:
@@ -79,7 +84,7 @@ def count_expired(
         return 0
     count = 0
     for segment in segments:
-        if (allowed is not None and count >= allowed) or not segment.size_bytes:
+        if (allowed is not None and count >= allowed) or _is_empty_end(segment, segments):
             break
         if segment.next_offset > moment.high_watermark:
             break
@@ -97,7 +102,7 @@ def count_oversize(segments: Sequence[Segment], rules: RetentionRules, high_wate
     excess = sum(segment.size_bytes for segment in segments) - rules.retention_bytes
     count = 0
     for segment in segments:
-        if segment.size_bytes > excess or not segment.size_bytes:
+        if segment.size_bytes > excess or _is_empty_end(segment, segments):
             break
         if segment.next_offset > high_watermark:
             break

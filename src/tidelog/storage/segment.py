@@ -6,7 +6,8 @@ looking at the batch it names, and rebuild both indexes from the log when one is
 is written at known positions, never in append mode.
 
 Files are named by the segment's base offset in twenty digits, as Kafka's. Times are milliseconds.
-Left out: preallocation and compaction.
+What the cleaner writes is a segment too, whose files carry a suffix until they take the place of
+others. Left out: preallocation.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import errno
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 from tidelog.errors import StorageError
@@ -30,6 +32,8 @@ logger = logging.getLogger(__name__)
 
 LARGEST_RELATIVE_OFFSET = 2**31 - 1
 DELETED_SUFFIX = ".deleted"
+CLEANED_SUFFIX = ".cleaned"
+SWAP_SUFFIX = ".swap"
 _HINTS_MAX = 16
 
 
@@ -54,6 +58,11 @@ class LogContext:
 def segment_path(directory: str, base_offset: int, suffix: str) -> str:
     """The name of a segment's file, e.g. `.../00000000000000000042.log`."""
     return f"{directory}/{base_offset:020d}.{suffix}"
+
+
+def newest_timestamp(header: BatchHeader) -> int:
+    """The time of a batch's newest record; -1 where compaction has left it without records."""
+    return header.max_timestamp if header.record_count else -1
 
 
 class Segment:
@@ -81,17 +90,22 @@ class Segment:
         "truncations",
     )
 
-    def __init__(self, context: LogContext, directory: str, base_offset: int) -> None:
+    def __init__(
+        self, context: LogContext, directory: str, base_offset: int, suffix: str = ""
+    ) -> None:
+        def path(kind: str) -> str:
+            return segment_path(directory, base_offset, kind) + suffix
+
         files = context.files
         self.disk = context.disk
         self.directory = directory
         self.base_offset = base_offset
         self.next_offset = base_offset
         self.size_bytes = 0
-        self.log_file = files.file(segment_path(directory, base_offset, "log"), create=True)
-        self.offsets = offset_index(files, segment_path(directory, base_offset, "index"))
-        self.times = time_index(files, segment_path(directory, base_offset, "timeindex"))
-        self.aborted = TransactionIndex(files, segment_path(directory, base_offset, "txnindex"))
+        self.log_file = files.file(path("log"), create=True)
+        self.offsets = offset_index(files, path("index"))
+        self.times = time_index(files, path("timeindex"))
+        self.aborted = TransactionIndex(files, path("txnindex"))
         self.largest_timestamp = -1
         self.largest_timestamp_offset = -1
         self.first_timestamp = -1
@@ -127,7 +141,7 @@ class Segment:
         """Take a batch that was written at the end into account, and index it where due."""
         position = self.size_bytes
         last_offset = header.base_offset + header.last_offset_delta
-        timestamp = header.max_timestamp
+        timestamp = newest_timestamp(header)
         if timestamp > self.largest_timestamp:
             self.largest_timestamp = timestamp
             self.largest_timestamp_offset = last_offset
@@ -160,7 +174,7 @@ class Segment:
         self.first_timestamp = first_timestamp
         if first_timestamp < 0:
             for _, header in self.batches_from(0):
-                self.first_timestamp = header.max_timestamp
+                self.first_timestamp = newest_timestamp(header)
                 break
 
     def truncate_to(self, position: int, next_offset: int) -> None:
@@ -188,7 +202,7 @@ class Segment:
         indexed = self.offsets.last()
         start = 0 if indexed is None else indexed[1]
         for _, header in self.batches_from(start):
-            if header.max_timestamp > self.largest_timestamp:
+            if newest_timestamp(header) > self.largest_timestamp:
                 self.largest_timestamp = header.max_timestamp
                 self.largest_timestamp_offset = header.last_offset
         self._unindexed_bytes = position - start
@@ -341,18 +355,29 @@ class Segment:
 
         The log's own file is the last: until then the segment is whole, and can be tried again.
         """
-        for file in (self.aborted, self.times, self.offsets, self.log_file):
-            if file.path.endswith(DELETED_SUFFIX):
-                continue
-            target = file.path + DELETED_SUFFIX
-            try:
-                self.disk.rename(file.path, target)
-            except FileNotFoundError:
-                continue
-            file.moved_to(target)
+        suffix, tries = DELETED_SUFFIX, 0
+        while self.disk.exists(self.log_file.path + suffix):
+            # An earlier segment of this name waits for its readers: they open it by its name.
+            tries += 1
+            suffix = f".{tries}{DELETED_SUFFIX}"
+        self._rename(lambda path: path if path.endswith(DELETED_SUFFIX) else path + suffix)
         self._delete_later = lambda: schedule(self._unlink)
         if not self.readers:
             self._last_reader_left()
+
+    def change_suffix(self, old: str, new: str) -> None:
+        """Rename all files, the log's own last, from one suffix to another."""
+        self._rename(lambda path: path.removesuffix(old) + new)
+
+    def _rename(self, name: Callable[[str], str]) -> None:
+        """Give each file that exists its new name, the log's own last."""
+        for file in (self.aborted, self.times, self.offsets, self.log_file):
+            target = name(file.path)
+            if target == file.path:
+                continue
+            with suppress(FileNotFoundError):
+                self.disk.rename(file.path, target)
+            file.moved_to(target)
 
     def _last_reader_left(self) -> None:
         if self._delete_later is not None:
@@ -364,6 +389,12 @@ class Segment:
         for path in self.paths():
             if path.endswith(DELETED_SUFFIX):
                 unlink_quietly(self.disk, path)
+
+    def discard(self) -> None:
+        """Unlink files that nobody else knows of, as those of a clean that was broken off."""
+        self.close()
+        for path in self.paths():
+            unlink_quietly(self.disk, path)
 
     def close(self) -> None:
         """Let go of the descriptors."""

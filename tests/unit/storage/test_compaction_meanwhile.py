@@ -1,0 +1,204 @@
+"""Log compaction while other things happen: reads, retention, truncation, stops, faults."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from dataclasses import replace
+
+import pytest
+
+from tests.unit.storage.compaction_helpers import COMPACT, clean, keyed, pairs, put, seal, stored
+from tests.unit.storage.helpers import DIRECTORY, NOW_MS, World, flush, stored_batches
+from tidelog.protocol.batches import read_header
+from tidelog.storage.compaction import Clean, CleanAbandonedError, UncleanableError, measure
+from tidelog.storage.log import Log
+from tidelog.storage.segment import DiskFullError
+
+
+def world() -> World:
+    return World(config=replace(COMPACT))
+
+
+def begin(log: Log) -> tuple[Clean, threading.Event]:
+    stop = threading.Event()
+    work = Clean(log, measure(log, log.flushed_offset, NOW_MS), 1 << 20, stop)
+    work.read_keys()
+    return work, stop
+
+
+def two_segments(here: World) -> Log:
+    log = here.open()
+    for number in range(12):
+        put(log, ("a", f"{number}" * 100))
+    seal(log)
+    assert len(log.segments) >= 4
+    return log
+
+
+def test_a_fetch_goes_on_reading_what_was_replaced() -> None:
+    here = world()
+    log = two_segments(here)
+    before = stored_batches(log)
+    old = [log.read(0, 10**6, log.end_position)]
+    expected = [b"".join(before)]
+    for value in "xyz":
+        clean(log)
+        put(log, ("a", value))
+        seal(log)
+        expected.append(b"".join(stored_batches(log)))
+        old.append(log.read(0, 10**6, log.end_position))
+    clean(log)
+    here.run_deferred()
+    # Readers find their files by name where the descriptors had to go to others.
+    for file in list(here.context.files.opened):
+        file.evict()
+    assert [slices.read_all() for slices in old] == expected
+    for slices in old:
+        slices.release()
+    here.run_deferred()
+    assert not [name for name in here.disk.list_dir(DIRECTORY) if "deleted" in name]
+
+
+def test_retention_in_the_middle_of_a_clean_wins() -> None:
+    here = world()
+    log = two_segments(here)
+    work, _ = begin(log)
+    (group, *_) = work.groups()
+    cleaned = work.rewrite(group)
+    log.advance_log_start(log.bases[1])
+    assert log.apply_retention(NOW_MS, log.log_end_offset) == 1
+    expected = stored_batches(log)
+    with pytest.raises(CleanAbandonedError):
+        work.swap(group, cleaned)
+    work.release()
+    here.run_deferred()
+    assert stored_batches(log) == expected
+    assert not [
+        name for name in here.disk.list_dir(DIRECTORY) if name.endswith((".cleaned", ".deleted"))
+    ]
+
+
+def test_a_truncation_in_the_middle_of_a_clean_wins() -> None:
+    here = world()
+    log = two_segments(here)
+    work, _ = begin(log)
+    (group, *_) = work.groups()
+    cleaned = work.rewrite(group)
+    log.truncate_to(log.bases[1] - 1)
+    for number in range(6):
+        put(log, ("new", f"{number}" * 100))
+    seal(log)
+    assert work.is_stale
+    expected = stored_batches(log)
+    with pytest.raises(CleanAbandonedError):
+        work.swap(group, cleaned)
+    work.release()
+    assert stored_batches(log) == expected
+
+
+@pytest.mark.parametrize("end", ["delete", "close", "delete-policy"])
+def test_a_log_that_is_deleted_closed_or_reconfigured_is_not_touched(end: str) -> None:
+    here = world()
+    log = two_segments(here)
+    work, _ = begin(log)
+    (group, *_) = work.groups()
+    cleaned = work.rewrite(group)
+    if end == "delete":
+        log.delete()
+        here.run_deferred()
+    elif end == "close":
+        log.close()
+    else:
+        log.reconfigure(replace(here.config, cleanup_compact=False))
+    with pytest.raises(CleanAbandonedError):
+        work.swap(group, cleaned)
+    work.release()
+    if end == "close":
+        assert len(stored(here.open(clean=True))) == 12
+
+
+def test_a_clean_stops_when_it_is_told_to() -> None:
+    here = world()
+    log = two_segments(here)
+    work, stop = begin(log)
+    stop.set()
+    with pytest.raises(CleanAbandonedError):
+        work.rewrite(work.groups()[0])
+    work.release()
+    assert not [name for name in here.disk.list_dir(DIRECTORY) if name.endswith(".cleaned")]
+    assert len(stored(log)) == 12
+    clean(log)
+    assert len(stored(log)) == 1
+
+
+@pytest.mark.parametrize("call", ["pwritev", "fdatasync", "rename"])
+def test_a_full_disk_breaks_a_clean_off_and_leaves_the_log_in_use(call: str) -> None:
+    here = world()
+    log = two_segments(here)
+    work, _ = begin(log)
+    group = work.groups()[0]
+    here.disk.fail_next(call, errno.ENOSPC)
+    with pytest.raises(Exception, match=r"space"):
+        work.swap(group, work.rewrite(group))
+    work.release()
+    assert not log.offline
+    assert not [
+        name for name in here.disk.list_dir(DIRECTORY) if name.endswith((".cleaned", ".swap"))
+    ]
+    assert len(stored(log)) == 12
+    clean(log)
+    assert len(stored(log)) == 1
+
+
+def test_a_clean_is_not_begun_without_room_for_it() -> None:
+    here = world()
+    log = two_segments(here)
+    here.disk.capacity_bytes = here.disk.used_bytes() + 100
+    with pytest.raises(DiskFullError):
+        clean(log)
+    assert len(stored(log)) == 12
+
+
+def test_a_damaged_batch_is_never_written_again_as_a_good_one() -> None:
+    here = world()
+    log = two_segments(here)
+    before = stored_batches(log)
+    here.disk.corrupt(f"{DIRECTORY}/00000000000000000000.log", 80)
+    with pytest.raises(UncleanableError, match="checksum"):
+        clean(log)
+    assert not log.offline
+    assert stored_batches(log)[1:] == before[1:]
+    assert log.first_dirty_offset == 0
+
+
+def test_both_policies_let_old_segments_go_and_clean_the_rest() -> None:
+    here = world()
+    here.config.cleanup_delete = True
+    here.config.retention_ms = 1000
+    log = two_segments(here)
+    clean(log)
+    here.clock.advance(2000)
+    log.append(keyed([("new", "v")], timestamp=here.clock.now_ms), 0, here.clock.now_ms)
+    removed = log.apply_retention(here.clock.now_ms, log.log_end_offset)
+    assert removed == 4
+    assert pairs(stored(log)) == [(12, "new", "v")]
+    assert log.log_start_offset == 12
+
+
+def test_a_replaced_segment_keeps_the_log_without_a_hole_for_recovery() -> None:
+    """With every segment's end kept, a log without any recovery point is still recovered whole."""
+    here = world()
+    log = two_segments(here)
+    put(log, ("b", "1"))
+    seal(log)
+    here.config.segment_bytes = 300
+    log.reconfigure(here.config)
+    clean(log)
+    assert len(log.segments) > 3
+    expected = stored_batches(log)
+    assert sum(read_header(data).record_count == 0 for data in expected) >= 2
+    flush(log)
+    again = here.reopen_after(here.disk.crash(), recovery_point=0)
+    assert stored_batches(again) == expected
+    assert again.truncated_bytes == 0
