@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tidelog.errors import KafkaError, ProtocolError, StorageError
@@ -161,8 +162,6 @@ class Clean:
             segment for segment in log.segments[:-1] if segment.next_offset <= dirt.end_offset
         ]
         self._truncations = [segment.truncations for segment in self._sources]
-        for segment in self._sources:
-            segment.readers += 1
         self._first_dirty = dirt.first_dirty_offset
         self._aborted = log.aborted_entries(log.bases[0], dirt.end_offset)
         self._map = OffsetMap(buffer_bytes, self._breathe)
@@ -174,6 +173,8 @@ class Clean:
         )
         self._filter = BatchFilter(rules, self._aborted)
         self.result = CleanResult(dirt.first_dirty_offset)
+        for segment in self._sources:
+            segment.readers += 1
 
     @property
     def counts(self) -> FilterCounts:
@@ -191,15 +192,13 @@ class Clean:
             [entry for entry in self._aborted if entry.last_offset >= start]
         )
         offset_map.next_offset = first_dirty
-        for segment in dirty:
-            for batch, header in self._batches(segment):
+        with _naming_damage(self._directory):
+            for batch, header in self._batches(dirty):
                 if header.is_control:
                     transactions.end(batch, header)
                 elif not transactions.is_aborted(header) and header.last_offset >= first_dirty:
-                    if (
-                        len(offset_map) + header.record_count > offset_map.entries_max
-                        and offset_map.next_offset > first_dirty
-                    ):
+                    full = len(offset_map) + header.record_count > offset_map.entries_max
+                    if full and offset_map.next_offset > first_dirty:
                         return
                     payload = bytes(inflate(batch, 0, header))
                     rows, _ = index_records(payload, header.record_count, header.first_timestamp)
@@ -214,7 +213,8 @@ class Clean:
             raise DiskFullError(f"no space to clean {size_bytes} bytes in {self._directory}")
         cleaned = create_segment(context, self._directory, group[0].base_offset, CLEANED_SUFFIX)
         try:
-            changed = self._write_kept(group, cleaned)
+            with _naming_damage(self._directory):
+                changed = self._write_kept(group, cleaned)
             if changed:
                 cleaned.created_ms = group[-1].created_ms
                 sync(context.disk, cleaned.log_file)
@@ -231,19 +231,19 @@ class Clean:
         changed = len(group) > 1
         pending: list[Kept] = []
         pending_bytes = 0
-        for segment in group:
-            for batch, header in self._batches(segment):
-                ends = segment is group[-1] and header.last_offset + 1 == segment.next_offset
-                kept, aborted = self._filter.apply(batch, header, ends_segment=ends)
-                if aborted is not None:
-                    cleaned.aborted.append(aborted)
-                changed = changed or kept is None or kept.data is not batch
-                if kept is not None:
-                    pending.append(kept)
-                    pending_bytes += len(kept.data)
-                if pending_bytes >= _WRITE_BYTES:
-                    self._write(cleaned, pending)
-                    pending_bytes = 0
+        next_offset = group[-1].next_offset
+        for batch, header in self._batches(group):
+            ends = header.last_offset + 1 == next_offset
+            kept, aborted = self._filter.apply(batch, header, ends_segment=ends)
+            if aborted is not None:
+                cleaned.aborted.append(aborted)
+            changed = changed or kept is None or kept.data is not batch
+            if kept is not None:
+                pending.append(kept)
+                pending_bytes += len(kept.data)
+            if pending_bytes >= _WRITE_BYTES:
+                self._write(cleaned, pending)
+                pending_bytes = 0
         self._write(cleaned, pending)
         return changed
 
@@ -258,16 +258,14 @@ class Clean:
             cleaned.note(kept.header, len(kept.data), self._config.index_interval_bytes)
         pending.clear()
 
-    def _batches(self, segment: Segment) -> Iterator[tuple[memoryview, BatchHeader]]:
-        """Every batch of a sealed segment; UncleanableError where one is damaged."""
-        try:
+    def _batches(self, segments: list[Segment]) -> Iterator[tuple[memoryview, BatchHeader]]:
+        """Every batch of sealed segments; ProtocolError where one is damaged."""
+        for segment in segments:
             for batch, header in _stored_batches(segment):
                 self._breathe()
                 if not check_crc(batch, 0, header.size_bytes):
                     raise ProtocolError(f"wrong checksum at offset {header.base_offset}")
                 yield batch, header
-        except (ProtocolError, KafkaError) as error:
-            raise UncleanableError(f"{segment.log_file.path} is damaged: {error}") from error
 
     # On the loop
 
@@ -337,6 +335,21 @@ class Clean:
         for segment in self._sources:
             segment.reader_left()
         self._sources = []
+
+
+@contextmanager
+def _naming_damage(directory: str) -> Iterator[None]:
+    """Whatever is wrong with what was read makes the log uncleanable, and nothing worse.
+
+    That need not be a fault of the disk: compressed records are not looked into when they arrive on
+    a topic that is compacted only later.
+    """
+    try:
+        yield
+    except UncleanableError:
+        raise
+    except (ProtocolError, KafkaError, StorageError) as error:
+        raise UncleanableError(f"{directory} is damaged: {error}") from error
 
 
 def _stored_batches(segment: Segment) -> Iterator[tuple[memoryview, BatchHeader]]:

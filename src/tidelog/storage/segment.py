@@ -141,7 +141,7 @@ class Segment:
         """Take a batch that was written at the end into account, and index it where due."""
         position = self.size_bytes
         last_offset = header.base_offset + header.last_offset_delta
-        timestamp = newest_timestamp(header)
+        timestamp = header.max_timestamp if header.record_count else -1
         if timestamp > self.largest_timestamp:
             self.largest_timestamp = timestamp
             self.largest_timestamp_offset = last_offset

@@ -9,8 +9,10 @@ from dataclasses import replace
 import pytest
 
 from tests.unit.storage.compaction_helpers import COMPACT, clean, keyed, pairs, put, seal, stored
-from tests.unit.storage.helpers import DIRECTORY, NOW_MS, World, flush, stored_batches
-from tidelog.protocol.batches import read_header
+from tests.unit.storage.helpers import DIRECTORY, NOW_MS, World, admitted, flush, stored_batches
+from tidelog.model import Codec
+from tidelog.protocol.batches import BatchHeader, build_batch, read_header
+from tidelog.protocol.batches import seal as seal_batch
 from tidelog.storage.compaction import Clean, CleanAbandonedError, UncleanableError, measure
 from tidelog.storage.log import Log
 from tidelog.storage.segment import DiskFullError
@@ -170,6 +172,37 @@ def test_a_damaged_batch_is_never_written_again_as_a_good_one() -> None:
     assert not log.offline
     assert stored_batches(log)[1:] == before[1:]
     assert log.first_dirty_offset == 0
+
+
+def test_compressed_nonsense_of_other_days_leaves_the_log_as_it_is() -> None:
+    """Not looked into when it came, since the topic was not compacted then."""
+    here = world()
+    log = two_segments(here)
+    nonsense = build_batch(BatchHeader(record_count=3, last_offset_delta=2), b"no records at all")
+    header = read_header(nonsense)
+    header.attributes = Codec.GZIP
+    seal_batch(nonsense, 0, header)
+    log.append(admitted(nonsense), 0, NOW_MS)
+    seal(log)
+    before = stored_batches(log)
+    with pytest.raises(UncleanableError, match="gzip"):
+        clean(log)
+    assert stored_batches(log) == before
+
+
+def test_batches_larger_than_what_is_read_at_once_are_cleaned() -> None:
+    here = world()
+    here.config.segment_bytes = 20 << 20
+    log = here.open()
+    for number in range(3):
+        put(log, ("small", str(number)))
+        put(log, ("large", f"{number}" * (3 << 20)))
+    seal(log)
+    clean(log)
+    assert [(offset, key, value[:1]) for offset, key, value in pairs(stored(log)) if value] == [
+        (4, "small", "2"),
+        (5, "large", "2"),
+    ]
 
 
 def test_both_policies_let_old_segments_go_and_clean_the_rest() -> None:
