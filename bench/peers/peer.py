@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -16,7 +17,7 @@ from bench.peers.process import free_port, spawn, stop, wait_until_serving
 from bench.topics import fresh_topic
 
 
-class Peer:
+class Peer(ABC):
     """One broker process on a free port of loopback, as a context manager.
 
     Without `data_dir` it lives in a temporary directory that goes with it; with one, the data stays
@@ -41,13 +42,13 @@ class Peer:
         self.settings = dict(settings or {})
         self.port = 0
 
+    @abstractmethod
     def version(self) -> str:
         """The version of the broker, for reports."""
-        raise NotImplementedError
 
+    @abstractmethod
     def command(self) -> list[str]:
         """The command line of the process; `prepare` came before."""
-        raise NotImplementedError
 
     def environment(self) -> dict[str, str]:
         return dict(os.environ)
