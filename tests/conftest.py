@@ -273,7 +273,11 @@ class Resources:
         ]
         # One descriptor exchanged for another is a reconnect of a wider fixture, not a leak.
         if len(self.descriptors) > len(before.descriptors):
-            leaked += [(DESCRIPTOR, name) for name in self.descriptors - before.descriptors]
+            opened = self.descriptors - before.descriptors
+            if any(thread.name == "tidelog-broker" for thread in before.threads):
+                # It flushes its files in its own time, whatever test is running.
+                opened = {name for name in opened if "/tidelog-" not in name}
+            leaked += [(DESCRIPTOR, name) for name in opened]
         return sorted(leaked)
 
 
