@@ -1,0 +1,109 @@
+"""Examples as the processes that a reader would start, and what their docstrings say they print."""
+
+from __future__ import annotations
+
+import ast
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+
+ROOT = Path(__file__).parents[2]
+WAIT_SECONDS = 60.0
+
+
+def command(name: str, *arguments: str) -> list[str]:
+    return [sys.executable, "-m", f"examples.{name}", *arguments]
+
+
+class ExampleProcess:
+    """One example, running; a thread collects the lines that it prints, with its errors."""
+
+    def __init__(self, servers: str, name: str, *arguments: str) -> None:
+        self.lines: list[str] = []
+        self._changed = threading.Condition()
+        self._ended = False
+        self.process = subprocess.Popen(
+            command(name, *arguments),
+            cwd=ROOT,
+            env={**os.environ, "TIDELOG_BOOTSTRAP_SERVERS": servers},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            with self._changed:
+                self.lines.append(line.rstrip("\n"))
+                self._changed.notify_all()
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+    def wait_for(self, condition: Callable[[list[str]], bool]) -> None:
+        """Return once the lines printed so far satisfy the condition."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: condition(self.lines) or self._ended, timeout=WAIT_SECONDS
+            )
+            assert condition(self.lines), self.lines
+
+    def wait_for_line(self, text: str) -> str:
+        """The first line that contains the text, once it was printed."""
+        self.wait_for(lambda lines: any(text in line for line in lines))
+        return next(line for line in self.lines if text in line)
+
+    def ends(self) -> list[str]:
+        """Wait until it ended by itself, without a fault; all its lines."""
+        code = self.process.wait(WAIT_SECONDS)
+        self._reader.join()
+        assert code == 0, (code, self.lines)
+        return self.lines
+
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> list[str]:
+        """A signal upon which it must end in order."""
+        self.process.send_signal(how)
+        return self.ends()
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until it is gone and its last line was read."""
+        self.process.kill()
+        self.process.wait()
+        self._reader.join()
+
+    def __enter__(self) -> ExampleProcess:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.kill()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+def documented(name: str) -> dict[tuple[str, ...], list[str]]:
+    """Of each command that an example's docstring shows, by its arguments: the lines below it."""
+    text = ast.get_docstring(ast.parse((ROOT / "examples" / f"{name}.py").read_text())) or ""
+    prompt = f"    $ python -m examples.{name}"
+    shown: dict[tuple[str, ...], list[str]] = {}
+    lines: list[str] = []
+    for line in text.splitlines():
+        if line.startswith(prompt):
+            lines = shown.setdefault(tuple(shlex.split(line.removeprefix(prompt))), [])
+        elif line.startswith("    "):
+            lines.append(line.removeprefix("    "))
+    assert shown, f"{name} shows no command"
+    return shown
