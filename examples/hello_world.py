@@ -53,8 +53,6 @@ def receive(servers: str) -> None:
             "group.id": "hello-world",
             # Where a group begins that has no place yet: with the oldest message.
             "auto.offset.reset": "earliest",
-            # Whoever comes first makes the topic.
-            "allow.auto.create.topics": True,
         }
     )
     consumer.subscribe([TOPIC])
@@ -69,7 +67,8 @@ def receive(servers: str) -> None:
                 text = (message.value() or b"").decode()
                 place = f"partition {message.partition()}, offset {message.offset()}"
                 print(f"received {text!r} ({place})", flush=True)
-            elif error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:  # it is being made
+            elif error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                # A topic that is not there yet is made by the first message sent to it.
                 raise KafkaException(error)
     finally:
         # Leaves the group at once and commits how far it came.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -94,16 +95,39 @@ class ExampleProcess:
         self.process.stdout.close()
 
 
-def documented(name: str) -> dict[tuple[str, ...], list[str]]:
-    """Of each command that an example's docstring shows, by its arguments: the lines below it."""
+def documented(name: str) -> dict[str, list[str]]:
+    """Of each command that an example's docstring shows: the lines below it.
+
+    The example's own commands are named by their arguments alone.
+    """
     text = ast.get_docstring(ast.parse((ROOT / "examples" / f"{name}.py").read_text())) or ""
-    prompt = f"    $ python -m examples.{name}"
-    shown: dict[tuple[str, ...], list[str]] = {}
+    shown: dict[str, list[str]] = {}
     lines: list[str] = []
     for line in text.splitlines():
-        if line.startswith(prompt):
-            lines = shown.setdefault(tuple(shlex.split(line.removeprefix(prompt))), [])
+        if line.startswith("    $ "):
+            called = line.removeprefix("    $ ").removeprefix(f"python -m examples.{name}")
+            lines = shown.setdefault(called.strip(), [])
         elif line.startswith("    "):
             lines.append(line.removeprefix("    "))
     assert shown, f"{name} shows no command"
     return shown
+
+
+def prepare(servers: str, name: str) -> None:
+    """Run the commands of Tidelog that an example's docstring begins with."""
+    commands = {each: lines for each, lines in documented(name).items() if "tidelog" in each}
+    assert commands, f"{name} shows no command of Tidelog"
+    for each, lines in commands.items():
+        done = subprocess.run(
+            [sys.executable, "-m", *shlex.split(each), "-b", servers],
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=WAIT_SECONDS,
+        )
+        assert (done.stdout + done.stderr).splitlines() == lines
+
+
+def shapes(lines: list[str]) -> set[str]:
+    """Lines without their numbers, to compare runs that differ in nothing else."""
+    return {re.sub(r"((\w+-)?\d+ ?)+", "N", line) for line in lines}
