@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -124,3 +126,76 @@ def test_every_subscriber_gets_every_message_from_when_it_came(servers: str) -> 
             assert dora.stop() == ["dora: subscribed", "dora: got 'snow at six'"]
             assert carol.stop()[-1] == "carol: got 'snow at six'"
         assert anna.stop() == [*shown["subscribe anna"], "anna: got 'snow at six'"]
+
+
+SITE_EVENTS = 200
+# Of five events that the site repeats, those that an application acts upon.
+ACTS_UPON = {
+    "warehouse": (1, 2, 3, 4, 5),
+    "recommendations": (1, 2, 3),
+    "security": (5,),
+    "sales": (4,),
+}
+
+
+def numbers(lines: list[str]) -> list[int]:
+    """The numbers of the events that lines tell of."""
+    return [int(found[0]) for line in lines if (found := re.search(r"\d+", line))]
+
+
+def expected(application: str) -> list[int]:
+    every = range(1, SITE_EVENTS + 1)
+    return [each for each in every if (each - 1) % 5 + 1 in ACTS_UPON[application]]
+
+
+def test_one_site_feeds_applications_that_join_and_stop_as_they_like(servers: str) -> None:
+    shown = documented("site_and_applications")
+    prepare(servers, "site_and_applications")
+
+    def start(*arguments: str) -> ExampleProcess:
+        return ExampleProcess(servers, "site_and_applications", *arguments)
+
+    def complete(application: str) -> Callable[[list[str]], bool]:
+        return lambda lines: sorted(set(numbers(lines))) == expected(application)
+
+    with ExitStack() as running:
+        applications = {
+            name: running.enter_context(start("application", name))
+            for name in ("warehouse", "recommendations", "security")
+        }
+        for each in applications.values():
+            each.wait_for_line("is up")
+        pace = ["--events", str(SITE_EVENTS), "--per-second", "100"]
+        site = running.enter_context(start("site", *pace))
+
+        # In the midst of it one is suspended, one is stopped, and a fourth one joins.
+        applications["security"].wait_for_line("(event 10)")
+        applications["security"].process.send_signal(signal.SIGSTOP)
+        applications["recommendations"].wait_for_line("(event 13)")
+        before = applications["recommendations"].stop()
+        applications["sales"] = running.enter_context(start("application", "sales"))
+
+        # The site is the same process, and it, the first and the fourth one finish all the same.
+        sent = site.ends()
+        assert sorted(numbers(sent)) == list(range(1, SITE_EVENTS + 1))
+        for name in ("warehouse", "sales"):
+            applications[name].wait_for(complete(name))
+        assert not complete("security")(applications["security"].lines)
+        assert not complete("recommendations")(before)
+
+        # Those that were not there miss nothing, and one that was stopped in order repeats nothing.
+        applications["security"].process.send_signal(signal.SIGCONT)
+        applications["security"].wait_for(complete("security"))
+        again = running.enter_context(start("application", "recommendations"))
+        again.wait_for(lambda lines: complete("recommendations")(before + lines))
+        said = {name: each.lines for name, each in applications.items()}
+        said["recommendations"] = before + again.lines
+        for name, lines in said.items():
+            assert sorted(numbers(lines)) == expected(name)
+            assert set(shown[f"application {name}"]) <= set(lines)
+        assert set(shown["site --events 50 --per-second 10"]) <= set(sent)
+        for each in (applications["warehouse"], applications["security"], again):
+            each.stop()
+        # Events of one visitor came in their order.
+        anns = numbers([line for line in said["warehouse"] if "(ann " in line])
+        assert anns == sorted(anns) and len(anns) == 2 * SITE_EVENTS // 5
