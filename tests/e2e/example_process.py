@@ -22,30 +22,26 @@ def command(name: str, *arguments: str) -> list[str]:
     return [sys.executable, "-m", f"examples.{name}", *arguments]
 
 
-class ExampleProcess:
-    """One example, running; a thread collects the lines that it prints, with its errors."""
+class Lines:
+    """What processes print, errors included, line by line; several may share one, in their order.
 
-    def __init__(self, servers: str, name: str, *arguments: str) -> None:
+    Their ends of the pipe are open until they end. A line in one write is never broken by others.
+    """
+
+    def __init__(self) -> None:
         self.lines: list[str] = []
         self._changed = threading.Condition()
         self._ended = False
-        self.process = subprocess.Popen(
-            command(name, *arguments),
-            cwd=ROOT,
-            env={**os.environ, "TIDELOG_BOOTSTRAP_SERVERS": servers},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        self._read_end, self.write_end = os.pipe()
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
 
     def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            with self._changed:
-                self.lines.append(line.rstrip("\n"))
-                self._changed.notify_all()
+        with open(self._read_end, encoding="utf-8") as stream:
+            for line in stream:
+                with self._changed:
+                    self.lines.append(line.rstrip("\n"))
+                    self._changed.notify_all()
         with self._changed:
             self._ended = True
             self._changed.notify_all()
@@ -56,17 +52,61 @@ class ExampleProcess:
             self._changed.wait_for(
                 lambda: condition(self.lines) or self._ended, timeout=WAIT_SECONDS
             )
-            assert condition(self.lines), self.lines
+            assert condition(self.lines), self.lines[-100:]
 
-    def wait_for_line(self, text: str) -> str:
-        """The first line that contains the text, once it was printed."""
+    def close_own_end(self) -> None:
+        """No other process will be started that prints into this."""
+        os.close(self.write_end)
+
+    def join(self) -> None:
+        """Wait for the last line of the last process."""
+        self._reader.join()
+
+    def __enter__(self) -> Lines:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close_own_end()
+        self.join()
+
+
+class ExampleProcess:
+    """One example, running; its lines are its own unless others are given that it shares."""
+
+    def __init__(
+        self, servers: str, name: str, *arguments: str, shared: Lines | None = None
+    ) -> None:
+        self._output = Lines() if shared is None else shared
+        self._shared = shared is not None
+        self.process = subprocess.Popen(
+            command(name, *arguments),
+            cwd=ROOT,
+            env={**os.environ, "TIDELOG_BOOTSTRAP_SERVERS": servers},
+            stdout=self._output.write_end,
+            stderr=subprocess.STDOUT,
+        )
+        if not self._shared:
+            self._output.close_own_end()
+
+    @property
+    def lines(self) -> list[str]:
+        return self._output.lines
+
+    def wait_for(self, condition: Callable[[list[str]], bool]) -> None:
+        self._output.wait_for(condition)
+
+    def wait_for_line(self, text: str) -> None:
         self.wait_for(lambda lines: any(text in line for line in lines))
-        return next(line for line in self.lines if text in line)
 
     def ends(self) -> list[str]:
         """Wait until it ended by itself, without a fault; all its lines."""
         code = self.process.wait(WAIT_SECONDS)
-        self._reader.join()
+        self._join()
         assert code == 0, (code, self.lines)
         return self.lines
 
@@ -79,7 +119,11 @@ class ExampleProcess:
         """SIGKILL, and wait until it is gone and its last line was read."""
         self.process.kill()
         self.process.wait()
-        self._reader.join()
+        self._join()
+
+    def _join(self) -> None:
+        if not self._shared:
+            self._output.join()
 
     def __enter__(self) -> ExampleProcess:
         return self
@@ -91,8 +135,6 @@ class ExampleProcess:
         trace: TracebackType | None,
     ) -> None:
         self.kill()
-        assert self.process.stdout is not None
-        self.process.stdout.close()
 
 
 def documented(name: str) -> dict[str, list[str]]:

@@ -6,12 +6,13 @@ import re
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.broker_process import BrokerProcess
-from tests.e2e.example_process import ExampleProcess, documented, prepare, shapes
+from tests.e2e.example_process import ExampleProcess, Lines, documented, prepare, shapes
 
 # As `tidelog up` has them.
 SETTINGS = {"auto.create.topics.enable": "true", "group.initial.rebalance.delay.ms": "0"}
@@ -199,3 +200,60 @@ def test_one_site_feeds_applications_that_join_and_stop_as_they_like(servers: st
         # Events of one visitor came in their order.
         anns = numbers([line for line in said["warehouse"] if "(ann " in line])
         assert anns == sorted(anns) and len(anns) == 2 * SITE_EVENTS // 5
+
+
+NAMES = ("anna", "bob")
+DID = re.compile(
+    r"(\w+): (sensor-\d+) reading (\d+) \(partition (\d+), offset (\d+), thread (\d+)\)"
+)
+
+
+def count_by(name: str, lines: list[str]) -> int:
+    return sum(line.startswith(f"{name}: sensor") for line in lines)
+
+
+def test_worker_threads_keep_the_order_of_each_partition_through_rebalances(servers: str) -> None:
+    shown = documented("worker_threads")
+    prepare(servers, "worker_threads")
+
+    def start(name: str) -> ExampleProcess:
+        return ExampleProcess(servers, "worker_threads", "consume", name, shared=output)
+
+    with (
+        Lines() as output,
+        ExampleProcess(servers, "worker_threads", "send", "--per-second", "250") as sender,
+        start("anna") as anna,
+    ):
+        output.wait_for(lambda lines: count_by("anna", lines) >= 100)
+        with start("bob") as bob:
+            # Two rebalances with both at work: one joins, the other leaves.
+            output.wait_for(lambda lines: count_by("bob", lines) >= 100)
+            had = count_by("anna", output.lines)
+            output.wait_for(lambda lines: count_by("anna", lines) >= had + 100)
+            anna.stop()
+            output.wait_for(lambda lines: "bob: has partitions 0 1 2 3 4 5" in lines)
+            had = count_by("bob", output.lines)
+            output.wait_for(lambda lines: count_by("bob", lines) >= had + 100)
+            (total,) = sender.stop()
+            sent = int(total.split()[1])
+            output.wait_for(lambda lines: sum(count_by(name, lines) for name in NAMES) >= sent)
+            bob.stop()
+    assert shapes([total]) == shapes(shown["send --per-second 200"])
+    assert shapes(shown["consume anna --threads 4"]) <= shapes(output.lines)
+
+    did = [DID.fullmatch(line) for line in output.lines]
+    done = [found.groups() for found in did if found is not None]
+    assert len(done) == sent, "something was done twice"
+    handed_over = 0
+    for partition in range(6):
+        here = [each for each in done if int(each[3]) == partition]
+        assert [int(each[4]) for each in here] == list(range(len(here))), partition
+        takers = [each[0] for each in here]
+        handed_over += sum(one != other for one, other in pairwise(takers))
+    # Every partition of anna's went over to bob, some with the first rebalance, and not back.
+    assert handed_over == 6
+    for name in NAMES:
+        assert len({each[5] for each in done if each[0] == name}) == 4, "threads stood idle"
+    for sensor in {each[1] for each in done}:
+        readings = [int(each[2]) for each in done if each[1] == sensor]
+        assert readings == list(range(1, len(readings) + 1))
