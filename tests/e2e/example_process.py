@@ -103,17 +103,17 @@ class ExampleProcess:
     def wait_for_line(self, text: str) -> None:
         self.wait_for(lambda lines: any(text in line for line in lines))
 
-    def ends(self) -> list[str]:
-        """Wait until it ended by itself, without a fault; all its lines."""
-        code = self.process.wait(WAIT_SECONDS)
+    def ends(self, code: int = 0) -> list[str]:
+        """Wait until it ended by itself, with that exit code; all its lines."""
+        ended_with = self.process.wait(WAIT_SECONDS)
         self._join()
-        assert code == 0, (code, self.lines)
+        assert ended_with == code, (ended_with, self.lines[-100:])
         return self.lines
 
-    def stop(self, how: signal.Signals = signal.SIGTERM) -> list[str]:
+    def stop(self, how: signal.Signals = signal.SIGTERM, code: int = 0) -> list[str]:
         """A signal upon which it must end in order."""
         self.process.send_signal(how)
-        return self.ends()
+        return self.ends(code)
 
     def kill(self) -> None:
         """SIGKILL, and wait until it is gone and its last line was read."""
