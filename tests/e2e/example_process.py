@@ -23,7 +23,7 @@ def command(name: str, *arguments: str) -> list[str]:
 
 
 class Lines:
-    """What processes print, errors included, line by line; several may share one, in their order.
+    """What processes print, line by line; several may share one, in their order.
 
     Their ends of the pipe are open until they end. A line in one write is never broken by others.
     """
@@ -46,13 +46,13 @@ class Lines:
             self._ended = True
             self._changed.notify_all()
 
-    def wait_for(self, condition: Callable[[list[str]], bool]) -> None:
-        """Return once the lines printed so far satisfy the condition."""
+    def wait_for(self, condition: Callable[[list[str]], bool]) -> bool:
+        """Return once the lines satisfy the condition; False if they cannot or do not in time."""
         with self._changed:
             self._changed.wait_for(
                 lambda: condition(self.lines) or self._ended, timeout=WAIT_SECONDS
             )
-            assert condition(self.lines), self.lines[-100:]
+            return condition(self.lines)
 
     def close_own_end(self) -> None:
         """No other process will be started that prints into this."""
@@ -76,20 +76,25 @@ class Lines:
 
 
 class ExampleProcess:
-    """One example, running; its lines are its own unless others are given that it shares."""
+    """One example, running; its lines are its own unless others are given that it shares.
+
+    Its errors, where librdkafka logs, are kept apart and shown when something fails.
+    """
 
     def __init__(
         self, servers: str, name: str, *arguments: str, shared: Lines | None = None
     ) -> None:
         self._output = Lines() if shared is None else shared
+        self._errors = Lines()
         self._shared = shared is not None
         self.process = subprocess.Popen(
             command(name, *arguments),
             cwd=ROOT,
             env={**os.environ, "TIDELOG_BOOTSTRAP_SERVERS": servers},
             stdout=self._output.write_end,
-            stderr=subprocess.STDOUT,
+            stderr=self._errors.write_end,
         )
+        self._errors.close_own_end()
         if not self._shared:
             self._output.close_own_end()
 
@@ -98,7 +103,8 @@ class ExampleProcess:
         return self._output.lines
 
     def wait_for(self, condition: Callable[[list[str]], bool]) -> None:
-        self._output.wait_for(condition)
+        """Return once the lines printed so far satisfy the condition."""
+        assert self._output.wait_for(condition), (self.lines[-100:], self._errors.lines[-100:])
 
     def wait_for_line(self, text: str) -> None:
         self.wait_for(lambda lines: any(text in line for line in lines))
@@ -107,7 +113,7 @@ class ExampleProcess:
         """Wait until it ended by itself, with that exit code; all its lines."""
         ended_with = self.process.wait(WAIT_SECONDS)
         self._join()
-        assert ended_with == code, (ended_with, self.lines[-100:])
+        assert ended_with == code, (ended_with, self.lines[-100:], self._errors.lines[-100:])
         return self.lines
 
     def stop(self, how: signal.Signals = signal.SIGTERM, code: int = 0) -> list[str]:
@@ -122,6 +128,7 @@ class ExampleProcess:
         self._join()
 
     def _join(self) -> None:
+        self._errors.join()
         if not self._shared:
             self._output.join()
 

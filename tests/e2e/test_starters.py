@@ -208,6 +208,10 @@ DID = re.compile(
 )
 
 
+def until(output: Lines, condition: Callable[[list[str]], bool]) -> None:
+    assert output.wait_for(condition), output.lines[-100:]
+
+
 def count_by(name: str, lines: list[str]) -> int:
     return sum(line.startswith(f"{name}: sensor") for line in lines)
 
@@ -224,19 +228,19 @@ def test_worker_threads_keep_the_order_of_each_partition_through_rebalances(serv
         ExampleProcess(servers, "worker_threads", "send", "--per-second", "250") as sender,
         start("anna") as anna,
     ):
-        output.wait_for(lambda lines: count_by("anna", lines) >= 100)
+        until(output, lambda lines: count_by("anna", lines) >= 100)
         with start("bob") as bob:
             # Two rebalances with both at work: one joins, the other leaves.
-            output.wait_for(lambda lines: count_by("bob", lines) >= 100)
+            until(output, lambda lines: count_by("bob", lines) >= 100)
             had = count_by("anna", output.lines)
-            output.wait_for(lambda lines: count_by("anna", lines) >= had + 100)
+            until(output, lambda lines: count_by("anna", lines) >= had + 100)
             anna.stop()
-            output.wait_for(lambda lines: "bob: has partitions 0 1 2 3 4 5" in lines)
+            until(output, lambda lines: "bob: has partitions 0 1 2 3 4 5" in lines)
             had = count_by("bob", output.lines)
-            output.wait_for(lambda lines: count_by("bob", lines) >= had + 100)
+            until(output, lambda lines: count_by("bob", lines) >= had + 100)
             (total,) = sender.stop()
             sent = int(total.split()[1])
-            output.wait_for(lambda lines: sum(count_by(name, lines) for name in NAMES) >= sent)
+            until(output, lambda lines: sum(count_by(name, lines) for name in NAMES) >= sent)
             bob.stop()
     assert shapes([total]) == shapes(shown["send --per-second 200"])
     assert shapes(shown["consume anna --threads 4"]) <= shapes(output.lines)
