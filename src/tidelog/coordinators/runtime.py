@@ -348,7 +348,7 @@ class GroupCoordinator:
             slot.loading = asyncio.create_task(self._load(slot), name=f"load-groups-{index}")
 
     def _new_shard(self) -> GroupShard:
-        return GroupShard(group_settings(self.config), self._host.random)
+        return GroupShard(group_settings(self.config), self._host.random, self._image)
 
     async def _load(self, slot: _Slot) -> None:
         started = self._host.clock.monotonic()
@@ -370,7 +370,7 @@ class GroupCoordinator:
         self._apply_quietly(slot, slot.shard.forget_missing_topics(ids), "forget topics")
         _log.info(
             "shard loaded partition=%s groups=%d offsets=%d ms=%d",
-            slot.partition.topic_partition, len(slot.shard.groups), len(slot.shard.offsets),
+            slot.partition.topic_partition, len(slot.shard.table), len(slot.shard.offsets),
             (self._host.clock.monotonic() - started) * 1000,
         )  # fmt: skip
 
@@ -392,6 +392,10 @@ def group_settings(config: BrokerConfig) -> GroupSettings:
         group_size_max=config.get_int("group.max.size"),
         offset_metadata_bytes_max=config.get_int("offset.metadata.max.bytes"),
         offsets_retention_ms=config.get_int("offsets.retention.minutes") * 60_000,
+        consumer_session_timeout_ms=config.get_int("group.consumer.session.timeout.ms"),
+        consumer_heartbeat_interval_ms=config.get_int("group.consumer.heartbeat.interval.ms"),
+        consumer_group_size_max=config.get_int("group.consumer.max.size"),
+        consumer_assignors=tuple(config.get_list("group.consumer.assignors")),
     )
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from tidelog.coordinators.group_offsets import Commit, Committer
 from tidelog.coordinators.group_records import CoordinatorRecord, decode_record, encode_record
+from tidelog.coordinators.offset_commits import Commit, Committer
 from tidelog.coordinators.outcome import Outcome, Reply
 from tidelog.coordinators.settings import Caller, GroupSettings, Now
 from tidelog.coordinators.shard import GroupShard
