@@ -33,6 +33,7 @@ from tidelog.coordinators.group_records import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
+from tidelog.coordinators.group_stats import CLASSIC, CONSUMER, GroupStats
 from tidelog.coordinators.group_table import GroupTable
 from tidelog.coordinators.offset_commits import Commit, Committer
 from tidelog.coordinators.outcome import Outcome
@@ -52,9 +53,6 @@ from tidelog.protocol.messages.leave_group import LeaveGroupRequest
 from tidelog.protocol.messages.list_groups import ListedGroup
 from tidelog.protocol.messages.sync_group import SyncGroupRequest
 
-CLASSIC = "classic"
-CONSUMER = "consumer"
-
 
 class GroupShard:
     """The coordinator of some groups."""
@@ -64,6 +62,7 @@ class GroupShard:
         settings: GroupSettings,
         random: Random,
         image: Callable[[], MetadataImage] = MetadataImage,
+        stats: GroupStats | None = None,
     ) -> None:
         self._settings = settings
         self._image = image
@@ -71,7 +70,7 @@ class GroupShard:
         self.table = GroupTable()
         self.groups = self.table.classic
         self.consumer_groups = self.table.consumer
-        rebalances = Rebalances(settings, self.timers)
+        rebalances = Rebalances(settings, self.timers, stats or GroupStats())
         self._joins = Joins(self.groups, settings, rebalances, random)
         self._members = Members(self.groups, rebalances)
         self.offsets = Offsets(self.table, settings, rebalances)
