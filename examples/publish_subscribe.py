@@ -38,15 +38,7 @@ import sys
 import threading
 import uuid
 
-from confluent_kafka import (
-    OFFSET_BEGINNING,
-    Consumer,
-    KafkaError,
-    KafkaException,
-    Message,
-    Producer,
-    TopicPartition,
-)
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 TOPIC = "forecasts"
 
@@ -80,12 +72,16 @@ def subscribe(servers: str, name: str, from_start: bool) -> None:
         }
     )
 
+    next_offsets: dict[int, int] = {}
+
     def assigned(_: Consumer, partitions: list[TopicPartition]) -> None:
         for each in partitions:
-            # The end as it is now. "auto.offset.reset": "latest" would look for it a moment later,
-            # after we said that we are there.
-            end = consumer.get_watermark_offsets(each)[1]
-            each.offset = OFFSET_BEGINNING if from_start else end
+            # Bounds as they are now: "auto.offset.reset": "latest" would look for the end a moment
+            # later, after we said that we are there. One who was cut off for long is assigned
+            # anew, and goes on where it was.
+            start, end = consumer.get_watermark_offsets(each)
+            first = start if from_start else end
+            each.offset = next_offsets.setdefault(each.partition, first)
         consumer.assign(partitions)
         print(f"{name}: subscribed", flush=True)
 
@@ -97,6 +93,7 @@ def subscribe(servers: str, name: str, from_start: bool) -> None:
                 continue
             if (error := message.error()) is not None:
                 raise KafkaException(error)
+            next_offsets[message.partition() or 0] = (message.offset() or 0) + 1
             print(f"{name}: got {(message.value() or b'').decode()!r}", flush=True)
     finally:
         consumer.close()
