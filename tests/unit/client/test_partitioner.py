@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from tidelog.client.partitioner import StickyPartitioner, murmur2, partition_for_key
+from tidelog._kernels.records import murmur2
+from tidelog.client.partitioner import StickyPartitioner, partition_for_key
 
 # The vectors of Kafka's own UtilsTest, as signed 32-bit integers.
 JAVA_VECTORS = {
