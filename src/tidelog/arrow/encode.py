@@ -111,11 +111,11 @@ def _integer_column(column: pa.Array) -> IntegerColumn:
 
 
 def _timestamps(column: pa.Array, now_ms: int) -> Int64Buffer:
-    milliseconds = column.cast(pa.timestamp("ms", column.type.tz), safe=False).cast(pa.int64())
-    filled = _aligned(pc.fill_null(milliseconds, now_ms))
-    lowest = pc.min(filled).as_py()
+    lowest = pc.min(column.cast(pa.int64())).as_py()
     if lowest is not None and lowest < 0:
         raise RowError("column 'timestamp' holds a time before 1970, which a record cannot have")
+    milliseconds = column.cast(pa.timestamp("ms", column.type.tz), safe=False).cast(pa.int64())
+    filled = _aligned(pc.fill_null(milliseconds, now_ms))
     return _view(filled.buffers()[1], "q")[: len(filled)]
 
 
@@ -229,8 +229,9 @@ class TopicEncoder:
             batch = self._open[number] = _OpenBatch(bytearray(self.batch_bytes))
         start += batch.take(rows, order, start, end - start)
         if start < end:
+            del self._open[number]
             if batch.record_count:
-                yield number, self._open.pop(number).close()
+                yield number, batch.close()
             else:
                 yield number, _alone(rows, order, start)
                 start += 1
