@@ -120,7 +120,7 @@ def test_a_row_that_the_broker_refuses_is_told_with_its_size_and_the_settings(
     limited = settings(tidelog_broker, "arrow-limit", batch_bytes=1000)
     limited.record_bytes_max = 4000
     with ArrowWriter(limited) as writer:
-        with pytest.raises(RecordTooLargeError, match="larger than max.request.size=4000"):
+        with pytest.raises(RecordTooLargeError, match=r"larger than max\.request\.size=4000"):
             writer.write(batch)
 
 
