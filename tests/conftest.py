@@ -199,6 +199,12 @@ LEAK_EXCEPTIONS = (
         " then lives for the client's other cases",
         fixture="compat_driver",
     ),
+    LeakException(
+        kinds=frozenset({THREAD, CHILD, DESCRIPTOR}),
+        reason="one Spark session serves all of Spark's tests: its gateway opens connections and"
+        " callback threads for those who use it, and keeps them",
+        fixture="spark",
+    ),
 )
 
 # Helpers that the standard library starts once per process and keeps until it ends.

@@ -15,6 +15,8 @@ cdef int _KEY_MISSING
 cdef int _TIMESTAMP_RANGE
 cdef long long _INT64_MAX
 cdef long long _INT64_MIN
+cdef unsigned long long _UINT32_MAX
+cdef unsigned long long _MURMUR2_SEED
 
 @cython.locals(value=cython.ulonglong, byte=cython.ulonglong, shift=cython.int)
 cdef (long long, Py_ssize_t) _varint(

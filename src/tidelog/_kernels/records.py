@@ -60,6 +60,9 @@ _KEY_MISSING = 9
 _TIMESTAMP_RANGE = 10
 _INT64_MAX = 9223372036854775807
 _INT64_MIN = -_INT64_MAX - 1
+# Literals beyond 31 bits would be Python's integers in compiled code, and slow.
+_UINT32_MAX = 0xFFFFFFFF
+_MURMUR2_SEED = 0x9747B28C
 
 KEY_MISSING: Final = 9
 TIMESTAMP_RANGE: Final = 10
@@ -697,16 +700,16 @@ def fill(
 
 def _murmur2(data: Buffer, position: int, length: int) -> int:
     """The hash of a range that the caller has checked."""
-    state = (0x9747B28C ^ length) & 0xFFFFFFFF
+    state = (_MURMUR2_SEED ^ length) & _UINT32_MAX
     end = position + (length & ~3)
     while position < end:
         word = data[position + 3]
         word = word << 8 | data[position + 2]
         word = word << 8 | data[position + 1]
         word = word << 8 | data[position]
-        word = (word * 0x5BD1E995) & 0xFFFFFFFF
+        word = (word * 0x5BD1E995) & _UINT32_MAX
         word ^= word >> 24
-        state = ((state * 0x5BD1E995) ^ (word * 0x5BD1E995)) & 0xFFFFFFFF
+        state = ((state * 0x5BD1E995) ^ (word * 0x5BD1E995)) & _UINT32_MAX
         position += 4
     word = 0
     end += length & 3
@@ -714,8 +717,8 @@ def _murmur2(data: Buffer, position: int, length: int) -> int:
         end -= 1
         word = word << 8 | data[end]
     if length & 3:
-        state = ((state ^ word) * 0x5BD1E995) & 0xFFFFFFFF
-    state = ((state ^ (state >> 13)) * 0x5BD1E995) & 0xFFFFFFFF
+        state = ((state ^ word) * 0x5BD1E995) & _UINT32_MAX
+    state = ((state ^ (state >> 13)) * 0x5BD1E995) & _UINT32_MAX
     return state ^ (state >> 15)
 
 

@@ -1,0 +1,54 @@
+"""Streams of text files into the sink; as a program, one that goes on until it is killed.
+
+python -m tests.spark.text_streams BOOTSTRAP_SERVERS TOPIC INPUT CHECKPOINT
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+
+from tests.spark.sinks import FORMAT, register
+
+
+def feed(directory: Path, name: str, lines: list[str]) -> None:
+    """A file that a stream sees whole or not at all."""
+    directory.mkdir(exist_ok=True)
+    hidden = directory / f".{name}"
+    hidden.write_text("\n".join(lines) + "\n")
+    hidden.rename(directory / name)
+
+
+def text_stream(spark: SparkSession, directory: Path) -> DataFrame:
+    """The lines of the files in a directory, a file in each micro-batch."""
+    directory.mkdir(exist_ok=True)
+    return spark.readStream.option("maxFilesPerTrigger", 1).text(str(directory))
+
+
+def run_stream(
+    frame: DataFrame, bootstrap_servers: str, topic: str, checkpoint: Path, *, stop: bool = True
+) -> None:
+    """Write to a topic what there is, and then stop or wait for more."""
+    writer = (
+        frame.writeStream.format(FORMAT)
+        .option("kafka.bootstrap.servers", bootstrap_servers)
+        .option("topic", topic)
+        .option("checkpointLocation", str(checkpoint))
+    )
+    if stop:
+        writer = writer.trigger(availableNow=True)
+    writer.start().awaitTermination()
+
+
+def main(bootstrap_servers: str, topic: str, directory: str, checkpoint: str) -> None:
+    spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    session = spark.getOrCreate()
+    register(session)
+    lines = text_stream(session, Path(directory))
+    run_stream(lines, bootstrap_servers, topic, Path(checkpoint), stop=False)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
