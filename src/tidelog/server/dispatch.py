@@ -63,6 +63,9 @@ _HANDLER_MODULES = {
     44: "configs",
     47: "offsets",
     60: "describe_cluster",
+    68: "consumer_groups",
+    69: "consumer_groups",
+    20000: "offsets_within_bytes",
 }
 
 
