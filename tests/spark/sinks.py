@@ -1,4 +1,4 @@
-"""The sink as a data source of these tests' own, and one whose worker is killed in mid-write."""
+"""The sink with a worker that is killed in mid-write."""
 
 from __future__ import annotations
 
@@ -9,34 +9,13 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from tidelog.spark.sink import (
-    BatchWriter,
-    StreamWriter,
-    Written,
-    batch_writer,
-    stream_writer,
-    write_rows,
-)
+from tidelog.spark.sink import BatchWriter, Written, batch_writer, write_rows
 
-FORMAT = "tidelog_sink"
-KILLED_FORMAT = "tidelog_sink_killed"
+KILLED_FORMAT = "tidelog_killed"
 BATCHES_BEFORE_KILL = 5
-
-
-class Sink(DataSource):
-    @classmethod
-    def name(cls) -> str:
-        return FORMAT
-
-    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
-        return batch_writer(schema, self.options, overwrite)
-
-    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
-        return stream_writer(schema, self.options, overwrite)
 
 
 class KilledWriter(BatchWriter):
@@ -53,15 +32,10 @@ class KilledWriter(BatchWriter):
             yield batch
 
 
-class KilledSink(Sink):
+class KilledSink(DataSource):
     @classmethod
     def name(cls) -> str:
         return KILLED_FORMAT
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         return KilledWriter(batch_writer(schema, self.options, overwrite)._settings)
-
-
-def register(spark: SparkSession) -> None:
-    spark.dataSource.register(Sink)
-    spark.dataSource.register(KilledSink)

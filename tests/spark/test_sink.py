@@ -12,7 +12,6 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.spark.reading import read_topic
-from tests.spark.sinks import FORMAT, register
 from tests.spark.text_streams import feed, run_stream, text_stream
 from tidelog.client.admin import NewTopic, create_topic
 from tidelog.client.blocking import Client
@@ -36,13 +35,8 @@ def topic(broker: Broker) -> str:
     return name
 
 
-@pytest.fixture(autouse=True)
-def _registered(spark: SparkSession) -> None:
-    register(spark)
-
-
 def write(frame: DataFrame, broker: Broker, **options: str) -> None:
-    writer = frame.write.format(FORMAT).mode("append")
+    writer = frame.write.format("tidelog").mode("append")
     writer = writer.option("kafka.bootstrap.servers", broker.bootstrap_servers)
     writer.options(**{name.replace("_", "."): value for name, value in options.items()}).save()
 
@@ -183,7 +177,7 @@ def test_a_row_that_cannot_be_written_fails_the_query_and_says_why(
 
 
 def test_modes_other_than_append_are_refused(spark: SparkSession, broker: Broker) -> None:
-    writer = spark.sql("SELECT 'x' AS value").write.format(FORMAT)
+    writer = spark.sql("SELECT 'x' AS value").write.format("tidelog")
     writer = writer.option("kafka.bootstrap.servers", broker.bootstrap_servers)
     for mode, complaint in (("overwrite", "mode('append')"), ("errorifexists", "Append")):
         with pytest.raises(AnalysisException) as refused:
@@ -216,7 +210,7 @@ def test_a_stream_that_changes_its_results_is_refused_with_the_remedy(
     feed(tmp_path / "in", "0", ["x"])
     counts = text_stream(spark, tmp_path / "in").groupBy("value").count()
     with pytest.raises(PySparkException) as refused:
-        writer = counts.select("value").writeStream.format(FORMAT).outputMode(mode)
+        writer = counts.select("value").writeStream.format("tidelog").outputMode(mode)
         writer = writer.option("kafka.bootstrap.servers", broker.bootstrap_servers)
         writer = writer.option("checkpointLocation", str(tmp_path / "c")).option("topic", "t")
         writer.trigger(availableNow=True).start().awaitTermination()

@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tests.e2e.broker_process import BrokerProcess
 from tests.spark.reading import duplicates, read_topic
-from tests.spark.sinks import BATCHES_BEFORE_KILL, FORMAT, KILLED_FORMAT, register
+from tests.spark.sinks import BATCHES_BEFORE_KILL, KILLED_FORMAT, KilledSink
 from tests.spark.text_streams import feed, run_stream, text_stream
 from tidelog.client.admin import NewTopic, create_topic
 from tidelog.client.blocking import Client
@@ -45,7 +45,7 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
 
 @pytest.fixture(autouse=True)
 def _small_batches(spark: SparkSession) -> Iterator[None]:
-    register(spark)
+    spark.dataSource.register(KilledSink)
     setting = "spark.sql.execution.arrow.maxRecordsPerBatch"
     spark.conf.set(setting, str(ARROW_ROWS))
     yield
@@ -103,11 +103,10 @@ def test_a_broker_killed_in_mid_write_costs_neither_rows_nor_duplicates(
         broker.start()
         return stored
 
-    # Spark finds a registered source in the thread that registered it.
     with ThreadPoolExecutor(1) as pool:
         killing = pool.submit(kill_and_start)
         try:
-            write(numbers(spark), broker, FORMAT)
+            write(numbers(spark), broker, "tidelog")
         finally:
             written.set()
         before = killing.result()

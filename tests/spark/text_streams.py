@@ -10,8 +10,6 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from tests.spark.sinks import FORMAT, register
-
 
 def feed(directory: Path, name: str, lines: list[str]) -> None:
     """A file that a stream sees whole or not at all."""
@@ -32,7 +30,7 @@ def run_stream(
 ) -> None:
     """Write to a topic what there is, and then stop or wait for more."""
     writer = (
-        frame.writeStream.format(FORMAT)
+        frame.writeStream.format("tidelog")
         .option("kafka.bootstrap.servers", bootstrap_servers)
         .option("topic", topic)
         .option("checkpointLocation", str(checkpoint))
@@ -45,7 +43,6 @@ def run_stream(
 def main(bootstrap_servers: str, topic: str, directory: str, checkpoint: str) -> None:
     spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     session = spark.getOrCreate()
-    register(session)
     lines = text_stream(session, Path(directory))
     run_stream(lines, bootstrap_servers, topic, Path(checkpoint), stop=False)
 

@@ -12,12 +12,11 @@ from typing import Final
 from tidelog.arrow.writer import WriterSettings
 from tidelog.client.settings import ClientSettings, ProducerSettings
 from tidelog.model import Codec
-from tidelog.spark.option_row import OptionRow
+from tidelog.spark.option_row import UNSECURED, OptionRow
 from tidelog.spark.option_values import OptionError, Options
 
-BATCH_BYTES: Final = 256 << 10
+BATCH_BYTES: Final = 512 << 10
 _NO_EFFECT: Final = "accepted, without effect here: "
-_UNSECURED: Final = "the broker has no TLS and no SASL yet, so a connection cannot have them"
 
 WRITE_OPTIONS: Final = (
     OptionRow("kafka.bootstrap.servers", "same", "brokers to ask first, host:port with commas"),
@@ -40,7 +39,7 @@ WRITE_OPTIONS: Final = (
     ),
     OptionRow("kafka.compression.type", "same", "none (the default), gzip, snappy, lz4 or zstd"),
     OptionRow("kafka.compression.gzip.level", "same", "1 to 9, or -1 for the codec's own"),
-    OptionRow("kafka.compression.lz4.level", "same", "1 to 17"),
+    OptionRow("kafka.compression.lz4.level", "same", "1 to 17; 9 is the fast mode, as in Java"),
     OptionRow("kafka.compression.zstd.level", "same", "-131072 to 22"),
     OptionRow(
         "kafka.batch.size",
@@ -78,7 +77,7 @@ WRITE_OPTIONS: Final = (
         "differs",
         "any number but 0 means: until kafka.delivery.timeout.ms is over; 0 is refused",
     ),
-    OptionRow("kafka.security.protocol", "differs", f"PLAINTEXT only: {_UNSECURED}"),
+    OptionRow("kafka.security.protocol", "differs", f"PLAINTEXT only: {UNSECURED}"),
     *(
         OptionRow(f"kafka.{name}", "differs", _NO_EFFECT + reason)
         for name, reason in (
@@ -115,8 +114,8 @@ WRITE_OPTIONS: Final = (
             ("transaction.timeout.ms", "there are no transactions"),
             ("transaction.two.phase.commit.enable", "there are no transactions"),
             ("security.providers", "Java's, for TLS and SASL"),
-            ("sasl.*", _UNSECURED),
-            ("ssl.*", _UNSECURED),
+            ("sasl.*", UNSECURED),
+            ("ssl.*", UNSECURED),
         )
     ),
 )
@@ -137,9 +136,7 @@ def parse_write_options(given: Mapping[str, str]) -> WriterSettings:
     servers = options.text("kafka.bootstrap.servers")
     if not servers:
         raise OptionError("option 'kafka.bootstrap.servers' is missing; give HOST:PORT")
-    protocol = options.text("kafka.security.protocol", "PLAINTEXT")
-    if protocol.upper() != "PLAINTEXT":
-        raise OptionError(f"option 'kafka.security.protocol' is '{protocol}': {_UNSECURED}")
+    options.refuse_security()
     if options.has("topic") and not options.text("topic"):
         raise OptionError("option 'topic' is empty")
     record_bytes_max = options.integer("kafka.max.request.size", least=1)
@@ -187,7 +184,9 @@ def _compression(options: Options) -> tuple[Codec, int | None]:
     level = options.integer(name, least=levels.start)
     if level is not None and level not in levels:
         raise OptionError(f"option '{name}' is {level}; give at most {levels.stop - 1}")
-    return codec, None if level == -1 and codec is Codec.GZIP else level
+    # These two are the defaults of Java's client, which mean the codec's own there as well.
+    usual = {Codec.GZIP: -1, Codec.LZ4: 9}
+    return codec, None if level == usual.get(codec) else level
 
 
 def _client(options: Options) -> ClientSettings:
