@@ -29,7 +29,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
-    """`local[2]` with a retry of each task, no UI, and Spark's Kafka connector if there is Maven."""
+    """`local[2]`, a task tried twice, no UI; Spark's own Kafka connector where Maven is there."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = os.pathsep.join((str(ROOT / "src"), str(ROOT)))
     from pyspark.sql import SparkSession

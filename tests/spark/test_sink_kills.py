@@ -138,7 +138,7 @@ def test_a_micro_batch_whose_commit_was_lost_is_written_again(
 def test_a_stream_goes_on_after_its_driver_was_killed(
     spark: SparkSession, broker: BrokerProcess, tmp_path: Path
 ) -> None:
-    files, lines_each = 60, 2000
+    files, lines_each = 100, 2000
     for number in range(files):
         feed(tmp_path / "in", f"{number:03}", [f"{number}-{n}" for n in range(lines_each)])
     arguments = (broker.bootstrap_servers, TOPIC, tmp_path / "in", tmp_path / "checkpoint")
@@ -154,7 +154,7 @@ def test_a_stream_goes_on_after_its_driver_was_killed(
             os.killpg(driver.pid, signal.SIGKILL)
             driver.wait()
     assert before < files * lines_each, "the stream was over before its driver was killed"
-    lines = text_stream(spark, tmp_path / "in")
+    lines = text_stream(spark, tmp_path / "in", files)
     run_stream(lines, broker.bootstrap_servers, TOPIC, tmp_path / "checkpoint")
     values = [record.value for record in read_topic(broker.bootstrap_servers, TOPIC)]
     expected = {f"{number}-{n}".encode() for number in range(files) for n in range(lines_each)}

@@ -19,10 +19,10 @@ def feed(directory: Path, name: str, lines: list[str]) -> None:
     hidden.rename(directory / name)
 
 
-def text_stream(spark: SparkSession, directory: Path) -> DataFrame:
-    """The lines of the files in a directory, a file in each micro-batch."""
+def text_stream(spark: SparkSession, directory: Path, batch_files: int = 1) -> DataFrame:
+    """The lines of the files in a directory, so many files in each micro-batch."""
     directory.mkdir(exist_ok=True)
-    return spark.readStream.option("maxFilesPerTrigger", 1).text(str(directory))
+    return spark.readStream.option("maxFilesPerTrigger", batch_files).text(str(directory))
 
 
 def run_stream(
