@@ -90,9 +90,9 @@ def _aligned(column: pa.Array) -> pa.Array:
 
 
 def _bytes_column(column: pa.Array) -> BytesColumn:
+    column = _aligned(column)
     if pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type):
         column = column.cast(pa.binary())
-    column = _aligned(column)
     validity, offsets, data = column.buffers()
     return (
         _view(offsets, "i")[: len(column) + 1],
@@ -196,6 +196,11 @@ class TopicEncoder:
             if ends[number] < ends[number + 1]:
                 yield from self._put(number, rows, order, ends[number], ends[number + 1])
         yield from self._put_anywhere(rows, order, ends[0], available)
+
+    @property
+    def open_bytes(self) -> int:
+        """The memory of the batches that are not full."""
+        return len(self._open) * self.batch_bytes
 
     def finish(self) -> Iterator[tuple[int, EncodedRecords]]:
         """The batches that no row has filled."""

@@ -26,6 +26,7 @@ from tidelog.model import TopicPartition
 
 # Rows whose bytes would overflow 32-bit offsets are written in parts.
 _COLUMN_BYTES_MAX = 1 << 30
+_BATCH_BYTES_MIN = 16 << 10
 
 
 @dataclass(slots=True)
@@ -68,12 +69,13 @@ class ArrowWriter:
             return
         for topic, rows in self._by_topic(batch):
             self._write_topic(topic, rows)
+        open_bytes = sum(encoder.open_bytes for encoder in self._encoders.values())
+        if open_bytes > self._producer.settings.buffer_bytes:
+            self._send_open()
 
     def finish(self) -> dict[TopicPartition, int]:
         """Send what is left and wait for every acknowledgement; the records of each partition."""
-        for topic, encoder in self._encoders.items():
-            for number, payload in encoder.finish():
-                self._send(TopicPartition(topic, number), payload)
+        self._send_open()
         self._producer.flush()
         self._raise()
         return dict(self._written)
@@ -115,7 +117,7 @@ class ArrowWriter:
         producer = self._producer
         known = self._topic(topic)
         encoder = self._encoders.get(topic)
-        batch_bytes = self._batch_bytes(topic)
+        batch_bytes = self._batch_bytes(topic, len(known))
         if encoder is None:
             encoder = TopicEncoder(len(known), batch_bytes, self._random)
             self._encoders[topic] = encoder
@@ -134,11 +136,19 @@ class ArrowWriter:
         partitions = producer.cluster.topics[topic].partitions
         return {number: state.leader for number, state in partitions.items()}
 
-    def _batch_bytes(self, topic: str) -> int:
-        """Half of what the topic has refused, so that the next batches need no splitting."""
-        batch_bytes = self._producer.settings.batch_bytes
+    def _batch_bytes(self, topic: str, partition_count: int) -> int:
+        """Smaller where a batch for each partition would not fit in the buffer."""
+        settings = self._producer.settings
+        share = max(settings.buffer_bytes // partition_count, _BATCH_BYTES_MIN)
+        batch_bytes = min(settings.batch_bytes, share)
         refused = self._producer.core.refused_bytes.get(topic)
+        # Half of what the topic has refused, so that the next batches need no splitting.
         return batch_bytes if refused is None else min(batch_bytes, refused // 2)
+
+    def _send_open(self) -> None:
+        for topic, encoder in self._encoders.items():
+            for number, payload in encoder.finish():
+                self._send(TopicPartition(topic, number), payload)
 
     def _send(self, partition: TopicPartition, payload: EncodedRecords) -> None:
         limit = self._settings.record_bytes_max

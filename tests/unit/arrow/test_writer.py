@@ -136,6 +136,25 @@ def test_columns_of_more_than_32_bits_are_written_in_parts(
     assert [r.value for r in stored(tidelog_broker, "arrow-parts", 1, 300)[0]] == values
 
 
+def test_open_batches_of_many_topics_and_partitions_stay_within_the_buffer(
+    tidelog_broker: Broker,
+) -> None:
+    create(tidelog_broker, "arrow-wide", 60)
+    topics = [f"arrow-many-{number}" for number in range(20)]
+    keys = pa.array([b"%d" % number for number in range(400)])
+    limited = settings(tidelog_broker, None, batch_bytes=64 << 10, buffer_bytes=1 << 20)
+    with ArrowWriter(limited) as writer:
+        for columns in (
+            {"topic": pa.array(["arrow-wide"] * 400), "key": keys, "value": keys},
+            {"topic": pa.array(topics * 20), "value": keys},
+        ):
+            writer.write(pa.record_batch(columns))
+            assert sum(each.open_bytes for each in writer._encoders.values()) <= 1 << 20
+        written = writer.finish()
+    assert sum(written.values()) == 800
+    assert len({partition for partition in written if partition.topic == "arrow-wide"}) > 50
+
+
 def test_a_topic_that_is_not_there_and_not_created_fails_the_write() -> None:
     quick = ClientSettings(operation_timeout_ms=300)
     with Broker(settings={"auto.create.topics.enable": "false"}) as broker:
