@@ -62,10 +62,13 @@ def test_kafkas_tool_lists_describes_resets_and_deletes_groups(tmp_path: Path) -
         assert "Successful" in deleted
         groups(servers, "--delete", "--group", "idle")
         assert "idle" not in groups(servers, "--list").split()
-    dump_offsets(tmp_path / "data")
+    text = dump_offsets(tmp_path / "data")
+    assert '"group":"live"' in text and '"topic":"t"' in text and '"offset":10' in text
+    assert '"protocolType":"consumer"' in text and '"generation":1' in text
+    assert "<DELETE>" in text
 
 
-def dump_offsets(data: Path) -> None:
+def dump_offsets(data: Path) -> str:
     """The log of the offsets topic, read by Kafka's own decoder."""
     logs = [path for path in data.glob("__consumer_offsets-*/*.log") if path.stat().st_size]
     assert logs
@@ -74,11 +77,9 @@ def dump_offsets(data: Path) -> None:
         "--offsets-decoder", "--files", ",".join(map(str, logs)),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    text = done.stdout
-    assert '"group":"live"' in text and '"topic":"t"' in text and '"offset":10' in text
-    assert '"protocolType":"consumer"' in text and '"generation":1' in text
-    assert "<DELETE>" in text
+    text: str = done.stdout
     assert "Could not" not in text and "isvalid: false" not in text
+    return text
 
 
 def test_a_java_consumer_of_the_console_joins_and_resumes() -> None:
@@ -93,3 +94,37 @@ def test_a_java_consumer_of_the_console_joins_and_resumes() -> None:
                 "--from-beginning", "--max-messages", "5", "--timeout-ms", "20000",
             )  # fmt: skip
             assert list(map(int, console.stdout.split())) == list(range(first, first + 5))
+
+
+def test_kafkas_tools_work_on_groups_of_the_newer_protocol(tmp_path: Path) -> None:
+    with Broker(data_dir=str(tmp_path / "data")) as broker:
+        servers = broker.bootstrap_servers
+        create_topic(servers, "t", 2)
+        produce(servers, "t", range(10), 2)
+        taken: list[int] = []
+        for _ in range(2):
+            console = run_tool(
+                "org.apache.kafka.tools.consumer.ConsoleConsumer",
+                "--bootstrap-server", servers, "--topic", "t", "--group", "console",
+                "--command-property", "group.protocol=consumer",
+                "--from-beginning", "--max-messages", "5", "--timeout-ms", "20000",
+            )  # fmt: skip
+            taken += map(int, console.stdout.split())
+        assert sorted(taken) == list(range(10)), console.stderr
+        member = Member(servers, "live", "t", **{"group.protocol": "consumer"})
+        try:
+            eventually(lambda: len(member.values) == 10)
+            listed = rows(groups(servers, "--list", "--type", "consumer"))
+            assert {row[0] for row in listed} >= {"live", "console"}
+            described = rows(
+                groups(servers, "--describe", "--group", "live", "--members", "--verbose")
+            )
+            head, found = described[0], described[1]
+            shown = dict(zip(head, found, strict=False))
+            assert shown["GROUP"] == "live" and shown["#PARTITIONS"] == "2"
+            assert shown["CURRENT-EPOCH"] == shown["TARGET-EPOCH"] == "1"
+            assert shown["CURRENT-ASSIGNMENT"] == shown["TARGET-ASSIGNMENT"] == "t:0,1"
+        finally:
+            member.close()
+    text = dump_offsets(tmp_path / "data")
+    assert '"subscribedTopicNames":["t"]' in text and '"assignmentEpochs":[1,1]' in text
