@@ -5,11 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from tests.e2e.broker_process import BrokerProcess
@@ -23,6 +24,7 @@ from tests.e2e.test_groups import (
     produce,
     shared_by,
 )
+from tidelog.protocol.messages.api_versions import ApiVersionsRequest
 from tidelog.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from tidelog.testing import Broker
 
@@ -49,6 +51,20 @@ def describe(servers: str, group: str) -> Any:
         found = client.call("ConsumerGroupDescribe", 1, request).groups[0]
     assert found.error_code == 0, found
     return found
+
+
+@pytest.mark.parametrize("version", [3, 4])
+def test_the_newer_protocol_is_a_finalized_feature(broker: Broker, version: int) -> None:
+    with RawClient(broker.bootstrap_servers) as client:
+        request = ApiVersionsRequest("test", "1")
+        answer = client.call("ApiVersions", version, request)
+    assert {68, 69} <= {each.api_key for each in answer.api_keys}
+    assert [(each.name, each.max_version) for each in answer.supported_features] == [
+        ("group.version", 1)
+    ]
+    assert [(each.name, each.max_version_level) for each in answer.finalized_features] == [
+        ("group.version", 1)
+    ]
 
 
 def values_of(members: list[Member]) -> set[int]:
@@ -182,15 +198,13 @@ def test_members_and_epochs_live_through_a_kill_of_the_broker(tmp_path: Path) ->
 def test_a_regular_expression_is_refused_in_words(broker: Broker) -> None:
     servers = broker.bootstrap_servers
     create_topic(servers, "t")
-    consumer = Consumer({"bootstrap.servers": servers, "group.id": "g", **NEWER})
-    consumer.subscribe(["^t.*"])
-    try:
+    settings: dict[str, Any] = {"bootstrap.servers": servers, "group.id": "g", **NEWER}
+    with closing(Consumer(settings)) as consumer:
+        consumer.subscribe(["^t.*"])
         message = consumer.poll(WAIT_SECONDS)
         assert message is not None
         error = message.error()
         assert error is not None and "egular expression" in error.str()
-    finally:
-        consumer.close()
 
 
 def test_a_live_group_keeps_its_protocol(broker: Broker) -> None:
@@ -199,13 +213,12 @@ def test_a_live_group_keeps_its_protocol(broker: Broker) -> None:
     newer = Member(servers, "g", "t", **NEWER)
     try:
         eventually(lambda: len(newer.owned) == PARTITIONS)
-        classic = Consumer({"bootstrap.servers": servers, "group.id": "g"})
-        classic.subscribe(["t"])
-        message = classic.poll(WAIT_SECONDS)
-        assert message is not None
-        error = message.error()
-        assert error is not None and error.code() == KafkaError.INCONSISTENT_GROUP_PROTOCOL
-        classic.close()
+        with closing(Consumer({"bootstrap.servers": servers, "group.id": "g"})) as classic:
+            classic.subscribe(["t"])
+            message = classic.poll(WAIT_SECONDS)
+            assert message is not None
+            error = message.error()
+            assert error is not None and error.code() == KafkaError.INCONSISTENT_GROUP_PROTOCOL
     finally:
         newer.close()
     # Empty, it may change.
@@ -225,22 +238,19 @@ def test_g9_a_committed_offset_out_of_range_is_never_passed_over_in_silence(
     produce(servers, "t", range(10), 1)
     settings: dict[str, Any] = {"group.protocol": protocol, "bootstrap.servers": servers}
     for group, committed in (("below", 2), ("beyond", 99)):
-        seeder = Consumer({"bootstrap.servers": servers, "group.id": group})
-        seeder.commit(offsets=[TopicPartition("t", 0, committed)], asynchronous=False)
-        seeder.close()
+        with closing(Consumer({"bootstrap.servers": servers, "group.id": group})) as seeder:
+            seeder.commit(offsets=[TopicPartition("t", 0, committed)], asynchronous=False)
     admin = AdminClient({"bootstrap.servers": servers})
     admin.delete_records([TopicPartition("t", 0, 5)])[TopicPartition("t", 0)].result(timeout=10)
     for group in ("below", "beyond"):
-        strict = Consumer({**settings, "group.id": group, "auto.offset.reset": "error"})
-        strict.subscribe(["t"])
-        with pytest.raises(KafkaException) as raised:
-            message = strict.poll(WAIT_SECONDS)
+        strict = {**settings, "group.id": group, "auto.offset.reset": "error"}
+        with closing(Consumer(strict)) as consumer:
+            consumer.subscribe(["t"])
+            message = consumer.poll(WAIT_SECONDS)
             assert message is not None
             error = message.error()
             assert error is not None, message.value()
-            raise KafkaException(error)
-        assert raised.value.args[0].code() == KafkaError._AUTO_OFFSET_RESET
-        strict.close()
+            assert error.code() == KafkaError._AUTO_OFFSET_RESET
         lenient = Member(
             servers, group, "t", **{"group.protocol": protocol, "auto.offset.reset": "earliest"}
         )

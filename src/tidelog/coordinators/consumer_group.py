@@ -182,7 +182,10 @@ class ConsumerGroup:
             return
         if member.instance_id is not None and self.instances.get(member.instance_id) == member_id:
             del self.instances[member.instance_id]
-        self.subscribers.subtract(member.topics)
+        for name in member.topics:
+            self.subscribers[name] -= 1
+            if not self.subscribers[name]:
+                del self.subscribers[name]
         for owned in (member.assigned, member.revoking):
             for topic_id, partitions in owned.items():
                 owners = self.owners.get(topic_id, {})
