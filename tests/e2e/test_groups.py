@@ -148,7 +148,7 @@ def test_members_share_the_partitions_as_they_come_and_go(broker: Broker, strate
         assert len(taken) - len(expected) <= 4 * PARTITIONS
         assert not [error for each in members for error in each.errors]
     finally:
-        for each in (members[0], members[2]):
+        for each in members:
             each.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from tests.e2e.test_groups import (
     PARTITIONS,
     WAIT_SECONDS,
     Member,
+    committed_sum,
     create_topic,
     eventually,
     produce,
@@ -120,7 +122,10 @@ def test_members_beyond_the_partitions_idle_and_get_new_ones(broker: Broker) -> 
             each.close()
 
 
-def test_the_work_of_a_killed_worker_is_taken_over(broker: Broker) -> None:
+@pytest.mark.parametrize("fault", [signal.SIGKILL, signal.SIGSTOP])
+def test_work_of_a_dead_or_sleeping_worker_is_taken_over(
+    broker: Broker, fault: signal.Signals
+) -> None:
     servers = broker.bootstrap_servers
     create_topic(servers, "work")
     produce(servers, "work", range(60))
@@ -134,10 +139,18 @@ def test_the_work_of_a_killed_worker_is_taken_over(broker: Broker) -> None:
         first = worker.stdout.readline()
         member = Member(servers, "work", "work", **NEWER)
         eventually(lambda: member is not None and len(member.owned) == PARTITIONS // 2)
-        worker.kill()
+        worker.send_signal(fault)
         eventually(lambda: member is not None and len(member.owned) == PARTITIONS)
         produce(servers, "work", range(60, 120))
         eventually(lambda: member is not None and set(member.values) >= set(range(60, 120)))
+        expected = 120
+        if fault is signal.SIGSTOP:
+            # It wakes up with what others own now, learns that it is no member, and joins again.
+            worker.send_signal(signal.SIGCONT)
+            eventually(lambda: member is not None and len(member.owned) == PARTITIONS // 2)
+            produce(servers, "work", range(120, 180))
+            expected = 180
+        eventually(lambda: committed_sum(servers) == expected)
     finally:
         worker.kill()
         worker.wait()
@@ -146,7 +159,7 @@ def test_the_work_of_a_killed_worker_is_taken_over(broker: Broker) -> None:
         if member is not None:
             member.close()
     taken = {int(line) for line in (first + printed).split() if line.isdigit()}
-    assert taken | set(member.values) == set(range(120))
+    assert taken | set(member.values) == set(range(expected))
 
 
 def test_a_static_member_that_returns_gets_what_it_had(broker: Broker) -> None:
