@@ -93,7 +93,7 @@ def test_members_share_as_they_come_and_go_and_go_on_where_others_were(broker: B
         assert not [error for each in members for error in each.errors]
         found = describe(servers, "g")
         assert (found.group_state, found.assignor_name) == ("Stable", "uniform")
-        assert found.group_epoch == found.assignment_epoch == 4
+        assert found.group_epoch == found.assignment_epoch == 5
     finally:
         for each in members:
             each.close()

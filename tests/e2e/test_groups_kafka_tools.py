@@ -135,4 +135,4 @@ def test_java_and_librdkafka_share_a_group_of_the_newer_protocol(tmp_path: Path)
         finally:
             member.close()
     text = dump_offsets(tmp_path / "data")
-    assert '"subscribedTopicNames":["t"]' in text and '"assignmentEpochs":[1,1]' in text
+    assert '"subscribedTopicNames":["t"]' in text and '"assignmentEpochs":[2,2]' in text

@@ -82,7 +82,8 @@ class ConsumerGroup:
     """One group."""
 
     group_id: str
-    epoch: int = 0
+    # As in Kafka a group begins at 1, so its first member comes into epoch 2.
+    epoch: int = 1
     metadata_hash: int = 0
     target_epoch: int = 0
     # When the target was computed; for an empty group, since when it is empty.
