@@ -238,7 +238,7 @@ class GroupShard:
         else:
             if value is not None:
                 # Made by its offsets, when they came first; or left behind by a change of protocol.
-                self.groups.pop(key.group, None)
+                self._members.forget(key.group)
             self._consumer_replay.replay(key, value)
 
     def loaded(self, now: Now) -> Outcome:

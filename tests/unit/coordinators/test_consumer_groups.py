@@ -345,6 +345,21 @@ def test_an_empty_group_may_change_its_protocol_and_keeps_its_offsets(
     assert other.heartbeat() == ErrorCode.NONE
 
 
+def test_a_change_of_protocol_that_was_refused_does_not_come_up_later(world: World) -> None:
+    one = consumer(world, "one")
+    one.leave()
+    world.is_refusing = True
+    # In this version a member is taken at once, and waits for the rebalance.
+    assert refused(Client(world, version=3).join) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    world.is_refusing = False
+    one.join()
+    for _ in range(20):
+        world.pass_time(REBALANCE_MS // 2)
+        one.step()
+    assert one.partitions == set(range(6)) and not world.shard.groups
+    assert world.shard.timers.next_deadline_ms() is not None and len(world.shard.timers) == 1
+
+
 def test_only_an_empty_group_is_deleted_and_takes_its_offsets_with_it(world: World) -> None:
     one = consumer(world, "one")
     one.step()
