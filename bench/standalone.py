@@ -144,12 +144,16 @@ def wait_for_offsets(port: int, topic: str, groups: int, start: float) -> Result
     """Ask for one offset of every group until none of them is told to wait."""
     connection = _connected(port)
     listening = time.perf_counter()
-    waiting = list(range(groups))
+    waiting, is_loading = list(range(groups)), True
     deadline = time.monotonic() + 60
     while waiting and time.monotonic() < deadline:
-        waiting = [
-            number for number, (error, _) in _fetched(connection, topic, waiting, [0]) if error != 0
-        ]
+        # One group stands for the rest until it is there, so that asking does not delay loading.
+        asked = waiting[:1] if is_loading else waiting
+        late = [number for number, (error, _) in _fetched(connection, topic, asked, [0]) if error]
+        is_loading = bool(late)
+        waiting = late + waiting[len(asked) :]
+        if is_loading:
+            time.sleep(0.001)
     done = time.perf_counter()
     connection.close()
     if waiting:

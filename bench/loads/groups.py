@@ -30,7 +30,7 @@ _RETRY_S = 0.1
 # How many members may be on their way to their first answer: more would overflow the backlog of a
 # listening socket, and then the kernel's patience is measured.
 _STARTING_MAX = 40
-_STABLE_TIMEOUT_S = 240.0
+_STABLE_TIMEOUT_S = 180.0
 
 # What a member does about an error: look again, join anew, or join with the id that it was given.
 _NOT_YET = (14, 15, 16)
@@ -259,7 +259,7 @@ async def _start_all(fleet: Fleet, members: list[GroupMember], port: int) -> Non
     for member in members:
         await fleet.starting.acquire()
         await loop.create_connection(partial(_same, member), "127.0.0.1", port)
-    await asyncio.wait_for(fleet.stable.wait(), _STABLE_TIMEOUT_S)
+    await fleet.stable.wait()
     fleet.check()
 
 
@@ -270,7 +270,7 @@ async def _run(fleet: Fleet, groups: int, port: int, pid: int, hold_s: float) ->
     members = [GroupMember(fleet, group) for group in names]
     stopwatch, start = Stopwatch(pid), time.perf_counter()
     try:
-        await _start_all(fleet, members, port)
+        await asyncio.wait_for(_start_all(fleet, members, port), _STABLE_TIMEOUT_S)
         joining = stopwatch.result()
         fleet.rebalances, fleet.heartbeats_s = 0, []
         fleet.watch_own_lateness()
