@@ -58,7 +58,7 @@ def wait_for_first_record(port: int, timeout_s: float = 60.0) -> None:
         with contextlib.suppress(OSError):
             connection = Connection(port)
             try:
-                _create_topic(connection, topic)
+                create_topic(connection, topic)
                 while produce_error(connection.ask(produce), topic) != 0:
                     time.sleep(0.001)
                 return
@@ -68,7 +68,7 @@ def wait_for_first_record(port: int, timeout_s: float = 60.0) -> None:
     raise TimeoutError(f"no record acknowledged within {timeout_s:.0f} s")
 
 
-def _create_topic(connection: Connection, topic: str) -> None:
+def create_topic(connection: Connection, topic: str) -> None:
     """Have the broker make a topic as it makes one on first use, and wait for its leader."""
     while metadata_error(connection.ask(metadata_frame(topic, create=True))) != 0:
         time.sleep(0.001)
@@ -101,7 +101,7 @@ def run_offsets(row: Row, make: Makers, rounds: int, quick: bool, say: Say) -> R
     def measure(peer: Peer) -> Result:
         topic = "offsets"
         connection = Connection(peer.start().port)
-        _create_topic(connection, topic)
+        create_topic(connection, topic)
         connection.close()
         run_load(row.load, sizes | {"port": peer.port, "pid": peer.pid, "topic": topic})
         peer.kill()
@@ -162,11 +162,12 @@ def wait_for_offsets(port: int, topic: str, groups: int, start: float) -> Result
 
 
 def check_offsets(port: int, topic: str, groups: int, partitions: int) -> None:
-    connection, every = Connection(port), range(partitions)
-    for number, (error, offsets) in _fetched(connection, topic, range(groups), every):
-        if error or offsets != committed_offsets(number, every):
-            raise RuntimeError(f"{group_name(number)}: error {error}, offsets {offsets}")
-    connection.close()
+    """Every group has what was committed for it, or a RuntimeError names the first that has not."""
+    every = range(partitions)
+    with contextlib.closing(Connection(port)) as connection:
+        for number, (error, offsets) in _fetched(connection, topic, range(groups), every):
+            if error or offsets != committed_offsets(number, every):
+                raise RuntimeError(f"{group_name(number)}: error {error}, offsets {offsets}")
 
 
 def _fetched(
