@@ -9,6 +9,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from tests.e2e.group_schedules.task import (
     GROUP,
+    POLL_RECORDS_MAX,
     TOPIC,
     MemberTask,
     Notes,
@@ -17,7 +18,6 @@ from tests.e2e.group_schedules.task import (
 )
 from tests.history.events import Record
 
-BATCH_RECORDS = 50
 _METADATA_MAGIC = b"CGMDv2:"
 
 
@@ -94,7 +94,7 @@ class ConfluentMember:
             elif error.fatal():
                 self._failure = error.name()
                 break
-            if len(self._batch) >= BATCH_RECORDS or self._task.commit == "record":
+            if len(self._batch) >= POLL_RECORDS_MAX or self._task.commit == "record":
                 break
             message = self._consumer.poll(0)
         after = self._generation()

@@ -145,8 +145,10 @@ class Runner:
 
         def settled() -> bool:
             members = self._live_members()
-            return self.view.shared_by(members, len(self.partitions)) and (
-                self.view.consumed_since(since_ns, members, partitions)
+            return (
+                self.view.heard.issuperset(members)
+                and self.view.shared_by(members, len(self.partitions))
+                and self.view.consumed_since(since_ns, members, partitions)
             )
 
         self._wait("the group is whole", settled)
@@ -230,7 +232,9 @@ class Runner:
         return check(read_history(self.histories))
 
     def _create_topic(self) -> None:
-        admin = AdminClient({"bootstrap.servers": self.broker.bootstrap_servers})
+        admin = AdminClient(
+            {"bootstrap.servers": self.broker.bootstrap_servers, "log_level": 0}
+        )
         topic = NewTopic(TOPIC, len(self.partitions))
         admin.create_topics([topic])[TOPIC].result(timeout=WAIT_SECONDS)
 
@@ -243,6 +247,7 @@ class Runner:
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
                 "fetch.wait.max.ms": 20,
+                "log_level": 0,
             }
         )
         numbers = [partition_number(each) for each in self.partitions]

@@ -26,19 +26,25 @@ from tests.history.events import (
     Revoked,
 )
 
-# Answers to a commit after which it is sure that nothing was committed.
+# Answers to a commit after which it is sure that nothing was committed, as librdkafka and as the
+# clients in Python name them.
 REFUSALS: Final = frozenset(
     {
+        "CommitFailedError",
         "FENCED_INSTANCE_ID",
         "FENCED_MEMBER_EPOCH",
         "ILLEGAL_GENERATION",
+        "IllegalGenerationError",
         "REBALANCE_IN_PROGRESS",
+        "RebalanceInProgressError",
         "STALE_MEMBER_EPOCH",
         "UNKNOWN_MEMBER_ID",
+        "UnknownMemberIdError",
     }
 )
 GROUP: Final = "workers"
 TOPIC: Final = "work"
+POLL_RECORDS_MAX: Final = 200
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ class View:
     def __init__(self, directory: Path) -> None:
         self._tail = HistoryTail(directory)
         self.held: dict[str, set[str]] = defaultdict(set)
+        self.heard: set[str] = set()  # members that were told their share, though it be nothing
         self.left: dict[str, str | None] = {}
         self.acknowledged: set[tuple[str, int]] = set()
         self.delivered: set[tuple[str, int]] = set()
@@ -32,6 +33,7 @@ class View:
                 self.acknowledged.add((event.partition, event.offset))
             elif isinstance(event, Assigned):
                 self.held[event.member].update(event.partitions)
+                self.heard.add(event.member)
             elif isinstance(event, Revoked):
                 self.held[event.member].difference_update(event.partitions)
             elif isinstance(event, Left):
