@@ -49,6 +49,7 @@ class ConfluentMember:
             "auto.commit.interval.ms": 200,
             "enable.auto.offset.store": False,
             "on_commit": self._committed,
+            "error_cb": self._failed,
             "reconnect.backoff.ms": 20,
             "reconnect.backoff.max.ms": 200,
             "fetch.wait.max.ms": 50,
@@ -91,14 +92,20 @@ class ConfluentMember:
                 partition, offset = message.partition(), message.offset()
                 self._batch.append(Record(partition_name(partition), offset, int(value)))
                 self._done[partition] = offset + 1
-            elif error.fatal():
-                self._failure = error.name()
+            else:
+                self._failed(error)
+            if self._failure is not None:
                 break
             if len(self._batch) >= POLL_RECORDS_MAX or self._task.commit == "record":
                 break
             message = self._consumer.poll(0)
         after = self._generation()
         self._note_batch(after if after == before else None)
+
+    def _failed(self, error: KafkaError) -> None:
+        """A static member that was replaced is told so once, and then by every poll."""
+        if error.fatal() or error.code() == KafkaError._FATAL:
+            self._failure = error.name()
 
     def _note_batch(self, generation: int | None) -> None:
         if self._batch:

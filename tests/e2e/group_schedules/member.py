@@ -38,8 +38,7 @@ def main(argument: str) -> None:
     writer = open_history(task)
     stop = Stop()
     members = [
-        make_member(task, Notes(writer, task, index), stop)
-        for index in range(len(task.members))
+        make_member(task, Notes(writer, task, index), stop) for index in range(len(task.members))
     ]
     threads = [threading.Thread(target=member.run) for member in members]
     for thread in threads:

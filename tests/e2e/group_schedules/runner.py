@@ -117,6 +117,9 @@ class Runner:
         self._signal(incarnation, number, what)
         incarnation.process.wait(WAIT_SECONDS)
 
+    def _held(self, incarnation: Incarnation) -> set[str]:
+        return set().union(*(self.view.held[each] for each in incarnation.members))
+
     # ---- waiting ----------------------------------------------------------------------------
 
     def _live_members(self) -> list[str]:
@@ -148,7 +151,7 @@ class Runner:
             return (
                 self.view.heard.issuperset(members)
                 and self.view.shared_by(members, len(self.partitions))
-                and self.view.consumed_since(since_ns, members, partitions)
+                and self.view.consumed_since(since_ns, partitions)
             )
 
         self._wait("the group is whole", settled)
@@ -157,11 +160,14 @@ class Runner:
 
     def _take(self, step: Step) -> None:
         began_ns = time.monotonic_ns()
-        target = self.running.get(step.slot)
         self.view.look()
-        held = set().union(*(self.view.held[each] for each in target.members)) if target else set()
-        if step.what is What.KILL:
-            self._end(step.slot, signal.SIGKILL, "kill")
+        target = self.running.get(step.slot)
+        if step.what is What.KILL_OWNER:
+            target = max(self.running.values(), key=lambda each: len(self._held(each)))
+        held = self._held(target) if target is not None else set()
+        if step.what in (What.KILL, What.KILL_OWNER):
+            assert target is not None
+            self._end(target.slot, signal.SIGKILL, "kill")
         elif step.what is What.REMOVE:
             self._end(step.slot, signal.SIGTERM, "remove")
         elif step.what is What.RESTART:
@@ -184,8 +190,8 @@ class Runner:
             self.broker.start()
             self.writer.write(Fault(time.monotonic_ns(), "started", BROKER))
         if not step.hasty:
-            everything = step.what in (What.KILL_BROKER, What.RESUME)
-            self._settle(began_ns, self.partitions if everything else held)
+            # Of a process that went, what it had; else all, for anything may have moved.
+            self._settle(began_ns, held or self.partitions)
 
     def _resume(self, slot: int) -> None:
         zombie = self.zombies.get(slot)
@@ -232,9 +238,7 @@ class Runner:
         return check(read_history(self.histories))
 
     def _create_topic(self) -> None:
-        admin = AdminClient(
-            {"bootstrap.servers": self.broker.bootstrap_servers, "log_level": 0}
-        )
+        admin = AdminClient({"bootstrap.servers": self.broker.bootstrap_servers, "log_level": 0})
         topic = NewTopic(TOPIC, len(self.partitions))
         admin.create_topics([topic])[TOPIC].result(timeout=WAIT_SECONDS)
 

@@ -1,8 +1,9 @@
 """A seed gives a schedule: who is in the group, and what happens to it in which order.
 
 Steps come one after the other; unless a step is hasty the runner waits, before the next, until the
-group is whole again and every partition that changed hands has been consumed by its new owner. So
-every schedule has takeovers, and its length depends on the group and not on a clock.
+group is whole again and every partition that changed hands has been consumed by its new owner. In
+the end an owner is killed, or all were restarted. So every schedule has takeovers, and its length
+depends on the group and not on a clock.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ PROCESS_MEMBERS_MAX = 4
 
 class What(StrEnum):
     KILL = "kill"  # SIGKILL
+    KILL_OWNER = "kill the owner"  # of whatever process owns most partitions
     STOP = "stop"  # SIGSTOP, until the others have taken over
     RESUME = "resume"  # SIGCONT
     ADD = "add"  # a process that was not there before
@@ -199,6 +201,10 @@ def make_schedule(seed: int, protocol: str = "classic") -> Schedule:
     getattr(plan, theme)()
     while len(plan.steps) < STEPS_MIN:
         getattr(plan, chance.choice(FURTHER))()
+    if theme not in STATIC_THEMES:
+        # Members that were idle or had just come owned nothing that could be taken over.
+        plan.victim()
+        plan.step(What.KILL_OWNER)
     if protocol == "consumer":
         assignor = chance.choice(["uniform", "range"])
     else:

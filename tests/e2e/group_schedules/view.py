@@ -52,10 +52,13 @@ class View:
             len(members), partitions
         )
 
-    def consumed_since(self, time_ns: int, members: list[str], partitions: set[str]) -> bool:
-        """Each of these partitions was consumed by one of these members since then."""
-        deliveries = [self.last_delivery.get(each, ("", 0)) for each in partitions]
-        return all(member in members and when > time_ns for member, when in deliveries)
+    def consumed_since(self, time_ns: int, partitions: set[str]) -> bool:
+        """Each of these partitions was last consumed since then, by the member that holds it."""
+        deliveries = {each: self.last_delivery.get(each, ("", 0)) for each in partitions}
+        return all(
+            when > time_ns and partition in self.held.get(member, ())
+            for partition, (member, when) in deliveries.items()
+        )
 
     def drained(self) -> bool:
         return self.acknowledged <= self.delivered
