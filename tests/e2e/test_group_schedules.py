@@ -1,7 +1,7 @@
 """Consumer groups under real faults: seeded schedules of kills, pauses and restarts, each judged.
 
-Members, producer and broker are processes of their own. Each writes down what it did and what it was
-told, and the checker (`tests/history`) judges all of it together. One schedule alone:
+Members, producer and broker are processes of their own. Each writes down what it did and was told,
+and the checker (`tests/history`) judges all of it together. One schedule alone:
 python -m tests.e2e.group_schedules DIRECTORY SEED
 """
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 import threading
-
 from typing import Protocol
 
 from tests.e2e.group_schedules.task import MemberTask, Notes, Stop, open_history

@@ -144,14 +144,14 @@ class Runner:
             time.sleep(LOOK_SECONDS)
 
     def _settle(self, since_ns: int, partitions: set[str]) -> None:
-        """Until the group is whole and these partitions have been consumed by it since then."""
+        """Until the group is whole and these partitions have been worked on since then."""
 
         def settled() -> bool:
             members = self._live_members()
             return (
                 self.view.heard.issuperset(members)
                 and self.view.shared_by(members, len(self.partitions))
-                and self.view.consumed_since(since_ns, partitions)
+                and self.view.worked_on_since(since_ns, partitions)
             )
 
         self._wait("the group is whole", settled)

@@ -1,9 +1,9 @@
 """A seed gives a schedule: who is in the group, and what happens to it in which order.
 
 Steps come one after the other; unless a step is hasty the runner waits, before the next, until the
-group is whole again and every partition that changed hands has been consumed by its new owner. In
-the end an owner is killed, or all were restarted. So every schedule has takeovers, and its length
-depends on the group and not on a clock.
+group is whole again and every partition that changed hands was consumed and committed by its new
+owner. In the end an owner is killed, or all were restarted. So every schedule has takeovers, and
+its length depends on the group and not on a clock.
 """
 
 from __future__ import annotations

@@ -8,9 +8,13 @@ from pathlib import Path
 from tests.history.events import (
     Acknowledged,
     Assigned,
+    CommitEnded,
+    CommitStarted,
+    CommittedByItself,
     HistoryTail,
     Left,
     Polled,
+    Position,
     Revoked,
 )
 
@@ -25,7 +29,10 @@ class View:
         self.left: dict[str, str | None] = {}
         self.acknowledged: set[tuple[str, int]] = set()
         self.delivered: set[tuple[str, int]] = set()
-        self.last_delivery: dict[str, tuple[str, int]] = {}  # partition: member, time
+        # The latest of each partition: by whom, and when.
+        self._deliveries: dict[str, tuple[str, int]] = defaultdict(lambda: ("", 0))
+        self._commits: dict[str, tuple[str, int]] = defaultdict(lambda: ("", 0))
+        self._started: dict[tuple[str, int], tuple[Position, ...]] = {}
 
     def look(self) -> None:
         for event in self._tail.new_events():
@@ -42,7 +49,19 @@ class View:
             elif isinstance(event, Polled):
                 for record in event.records:
                     self.delivered.add((record.partition, record.offset))
-                    self.last_delivery[record.partition] = (event.member, event.time_ns)
+                    self._deliveries[record.partition] = (event.member, event.time_ns)
+            elif isinstance(event, CommitStarted):
+                self._started[event.member, event.number] = event.positions
+            elif isinstance(event, CommitEnded):
+                positions = self._started.pop((event.member, event.number))
+                if event.error is None:
+                    self._committed(event.member, event.time_ns, positions)
+            elif isinstance(event, CommittedByItself):
+                self._committed(event.member, event.time_ns, event.positions)
+
+    def _committed(self, member: str, time_ns: int, positions: tuple[Position, ...]) -> None:
+        for partition, _ in positions:
+            self._commits[partition] = (member, time_ns)
 
     def shared_by(self, members: list[str], partitions: int) -> bool:
         """Each partition is held by one of them, and as many hold any as can."""
@@ -52,12 +71,12 @@ class View:
             len(members), partitions
         )
 
-    def consumed_since(self, time_ns: int, partitions: set[str]) -> bool:
-        """Each of these partitions was last consumed since then, by the member that holds it."""
-        deliveries = {each: self.last_delivery.get(each, ("", 0)) for each in partitions}
+    def worked_on_since(self, time_ns: int, partitions: set[str]) -> bool:
+        """Each of these partitions was consumed and committed since then by whoever holds it."""
         return all(
             when > time_ns and partition in self.held.get(member, ())
-            for partition, (member, when) in deliveries.items()
+            for latest in (self._deliveries, self._commits)
+            for partition, (member, when) in ((each, latest[each]) for each in partitions)
         )
 
     def drained(self) -> bool:
