@@ -19,8 +19,9 @@ def main(directory: str, *seeds: str) -> int:
         began = time.monotonic()
         report = Runner(schedule, Path(directory) / f"seed-{seed}").run()
         print(summary(schedule, report), f"seconds={time.monotonic() - began:.1f}")
-        for violation in report.violations[:20]:
-            print(violation)
+        for rule in report.rules_broken():
+            broken_here = [each for each in report.violations if each.rule is rule]
+            print(f"{len(broken_here)} times {broken_here[0]}")
         broken += bool(report.violations)
     return broken
 

@@ -35,7 +35,7 @@ from tests.history.events import (
     Record,
     read_history,
 )
-from tests.history.report import Report
+from tests.history.report import Report, Rule
 
 ROOT = Path(__file__).resolve().parents[3]
 WAIT_SECONDS = 60.0
@@ -207,6 +207,17 @@ class Runner:
     # ---- the whole --------------------------------------------------------------------------
 
     def run(self) -> Report:
+        """Take all steps and judge; where a step fails, what is wrong may be found all the same."""
+        try:
+            self._run()
+        except AssertionError as failed:
+            found = check(read_history(self.histories)).violations
+            # Records that were not waited for are no surprise then.
+            surprises = [str(each) for each in found if each.rule is not Rule.UNSEEN]
+            raise AssertionError("\n".join([str(failed), *surprises[:10]])) from failed
+        return check(read_history(self.histories))
+
+    def _run(self) -> None:
         producer = None
         try:
             self.broker.start()
@@ -235,7 +246,6 @@ class Runner:
                 producer.wait()
             self.broker.__exit__(None, None, None)
             self.writer.close()
-        return check(read_history(self.histories))
 
     def _create_topic(self) -> None:
         admin = AdminClient({"bootstrap.servers": self.broker.bootstrap_servers, "log_level": 0})

@@ -211,7 +211,7 @@ def make_schedule(seed: int, protocol: str = "classic") -> Schedule:
         assignor = chance.choice(["range", "cooperative-sticky"]) if confluent else "range"
     commit = chance.choice(COMMITS) if confluent else "sync"
     each = commit == "record"  # slow, for every record waits for the disk
-    partitions = chance.choice([1, 2, 5, 12] if each else [1, 5, 12, 24, 40, PARTITIONS_MAX])
+    partitions = chance.choice([1, 2, 5, 12] if each else [1, 4, 10, 20, 36, PARTITIONS_MAX])
     return Schedule(
         seed=seed,
         partitions=partitions,
