@@ -128,10 +128,14 @@ def find_commits(events: Iterable[Event], members: Members) -> list[Commit]:
 
 
 def _commits(
-    start: CommitStarted, outcome: Outcome, end_ns: int, events: tuple[Event, ...]
+    start: CommitStarted,
+    outcome: Outcome,
+    end_ns: int,
+    events: tuple[CommitStarted | CommitEnded, ...],
 ) -> Iterator[Commit]:
-    generations = {getattr(each, "generation", None) for each in events} - {None}
-    generation = max(generations, default=None)
+    # The client may join anew between our asking and its sending: the later generation counts.
+    known = [each.generation for each in events if each.generation is not None]
+    generation = max(known, default=None)
     for partition, offset in start.positions:
         assert offset is not None
         yield Commit(

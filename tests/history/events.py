@@ -172,10 +172,7 @@ Event: TypeAlias = (
     | CommittedByItself | CommittedRead | LogRead | Left | Fault
 )  # fmt: skip
 
-_KINDS: Final[dict[str, type[Event]]] = {
-    kind.__name__: kind
-    for kind in Event.__args__  # type: ignore[attr-defined]
-}
+_KINDS: Final[dict[str, type[Event]]] = {kind.__name__: kind for kind in Event.__args__}
 _NESTED: Final = {"records": Record, "positions": Position}
 
 

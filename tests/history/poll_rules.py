@@ -66,10 +66,8 @@ def broken_runs(runs: Iterable[Run], contents: Contents) -> Iterator[Violation]:
             else:
                 continue
             if event is earlier:
-                rule, events = Rule.WITHIN_ONE_POLL, (event,)
-            else:
-                events = (earlier, event)
-            yield Violation(rule, f"{run.member} got {run.partition}@{what}", events)
+                rule = Rule.WITHIN_ONE_POLL
+            yield Violation(rule, f"{run.member} got {run.partition}@{what}", (earlier, event))
 
 
 def not_given(

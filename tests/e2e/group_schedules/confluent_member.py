@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 import time
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from tests.e2e.group_schedules.task import (
     GROUP,
@@ -15,10 +15,17 @@ from tests.e2e.group_schedules.task import (
     Notes,
     Stop,
     partition_name,
+    partition_number,
 )
 from tests.history.events import Record
 
 _METADATA_MAGIC = b"CGMDv2:"
+
+
+def to_record(message: Message) -> Record:
+    partition, offset, value = message.partition(), message.offset(), message.value()
+    assert partition is not None and offset is not None and value is not None
+    return Record(partition_name(partition), offset, int(value))
 
 
 class ConfluentMember:
@@ -32,6 +39,8 @@ class ConfluentMember:
         self._done: dict[int, int] = {}  # next offsets that are not yet committed
         self._in_flight: dict[tuple[tuple[int, int], ...], int] = {}
         self._failure: str | None = None
+        self._closing = False
+        self._last_generation: int | None = None
         self._consumer = Consumer(self._settings())
         self._consumer.subscribe(
             [TOPIC], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
@@ -71,15 +80,21 @@ class ConfluentMember:
             if self._done:
                 time.sleep(self._task.work_ms / 1000)
                 self._commit_done()
+        self._closing = True
         self._consumer.close()
         self._notes.left(self._failure)
 
     def _generation(self) -> int | None:
-        """The generation that the client would commit with: it tells no other way."""
-        metadata = self._consumer.consumer_group_metadata()
-        assert metadata.startswith(_METADATA_MAGIC)
-        (generation,) = struct.unpack_from("=i", metadata, len(_METADATA_MAGIC))
-        return None if generation < 0 else int(generation)
+        """The generation that the client would commit with: it tells no other way.
+
+        A client that closes tells it no more, but waits for ever; it does not join again either.
+        """
+        if not self._closing:
+            metadata = self._consumer.consumer_group_metadata()
+            assert metadata.startswith(_METADATA_MAGIC)
+            (generation,) = struct.unpack_from("=i", metadata, len(_METADATA_MAGIC))
+            self._last_generation = None if generation < 0 else int(generation)
+        return self._last_generation
 
     def _gather(self) -> None:
         before = self._generation()
@@ -87,11 +102,9 @@ class ConfluentMember:
         while message is not None:
             error = message.error()
             if error is None:
-                value = message.value()
-                assert value is not None
-                partition, offset = message.partition(), message.offset()
-                self._batch.append(Record(partition_name(partition), offset, int(value)))
-                self._done[partition] = offset + 1
+                record = to_record(message)
+                self._batch.append(record)
+                self._done[partition_number(record.partition)] = record.offset + 1
             else:
                 self._failed(error)
             if self._failure is not None:

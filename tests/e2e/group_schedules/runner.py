@@ -11,10 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.e2e.broker_process import BrokerProcess
+from tests.e2e.group_schedules.confluent_member import to_record
 from tests.e2e.group_schedules.schedule import Schedule, Step, What
 from tests.e2e.group_schedules.task import (
     GROUP,
@@ -32,7 +33,6 @@ from tests.history.events import (
     HistoryWriter,
     LogRead,
     Position,
-    Record,
     read_history,
 )
 from tests.history.report import Report, Rule
@@ -210,7 +210,7 @@ class Runner:
         """Take all steps and judge; where a step fails, what is wrong may be found all the same."""
         try:
             self._run()
-        except AssertionError as failed:
+        except (AssertionError, subprocess.TimeoutExpired) as failed:
             found = check(read_history(self.histories)).violations
             # Records that were not waited for are no surprise then.
             surprises = [str(each) for each in found if each.rule is not Rule.UNSEEN]
@@ -274,15 +274,16 @@ class Runner:
         self.writer.write(CommittedRead(time.monotonic_ns(), started_ns, "runner", positions))
         consumer.assign([TopicPartition(TOPIC, each, 0) for each in numbers])
         deadline = time.monotonic() + WAIT_SECONDS
-        at_end = 0
-        while at_end < len(numbers):
-            assert time.monotonic() < deadline
+        ended: set[int | None] = set()
+        while len(ended) < len(numbers):
+            assert time.monotonic() < deadline, f"the log was read to its end in {ended} only"
             messages = consumer.consume(1_000, 0.2)
-            at_end += sum(each.error() is not None for each in messages)
-            records = tuple(
-                Record(partition_name(each.partition()), each.offset(), int(each.value()))
-                for each in messages
-                if each.error() is None
-            )
+            records = tuple(to_record(each) for each in messages if each.error() is None)
+            ended |= {each.partition() for each in messages if _is_end(each)}
             self.writer.write(LogRead(time.monotonic_ns(), "runner", records))
         consumer.close()
+
+
+def _is_end(message: Message) -> bool:
+    error = message.error()
+    return error is not None and error.code() == KafkaError._PARTITION_EOF
