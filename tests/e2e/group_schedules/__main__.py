@@ -1,7 +1,8 @@
-"""Runs schedules alone: python -m tests.e2e.group_schedules DIRECTORY SEED..."""
+"""Runs schedules alone: python -m tests.e2e.group_schedules DIRECTORY SEED... [--protocol NAME]"""
 
 from __future__ import annotations
 
+import argparse
 import sys
 import time
 from pathlib import Path
@@ -11,20 +12,25 @@ from tests.e2e.group_schedules.schedule import make_schedule
 from tests.e2e.group_schedules.summary import summary
 
 
-def main(directory: str, *seeds: str) -> int:
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.e2e.group_schedules")
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("seeds", type=int, nargs="+")
+    parser.add_argument("--protocol", choices=["classic", "consumer"], default="classic")
+    given = parser.parse_args()
     broken = 0
-    for seed in seeds:
-        schedule = make_schedule(int(seed))
+    for seed in given.seeds:
+        schedule = make_schedule(seed, given.protocol)
         print(schedule)
         began = time.monotonic()
-        report = Runner(schedule, Path(directory) / f"seed-{seed}").run()
+        report = Runner(schedule, given.directory / f"seed-{seed}").run()
         print(summary(schedule, report), f"seconds={time.monotonic() - began:.1f}")
         for rule in report.rules_broken():
-            broken_here = [each for each in report.violations if each.rule is rule]
-            print(f"{len(broken_here)} times {broken_here[0]}")
+            found = [each for each in report.violations if each.rule is rule]
+            print(f"{len(found)} times {found[0]}")
         broken += bool(report.violations)
     return broken
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit(main())

@@ -212,6 +212,8 @@ def make_schedule(seed: int, protocol: str = "classic") -> Schedule:
     commit = chance.choice(COMMITS) if confluent else "sync"
     each = commit == "record"  # slow, for every record waits for the disk
     partitions = chance.choice([1, 2, 5, 12] if each else [1, 4, 10, 20, 36, PARTITIONS_MAX])
+    # Who is to wake up with records in hand must have some most of the time.
+    work_ms = [50, 150] if theme in ("stop", "replace") else [5, 50, 150]
     return Schedule(
         seed=seed,
         partitions=partitions,
@@ -223,7 +225,7 @@ def make_schedule(seed: int, protocol: str = "classic") -> Schedule:
         commit=commit,
         commit_when_revoked=chance.random() < 0.5,
         session_timeout_ms=3_000 if static else 1_500,
-        work_ms=1 if each else chance.choice([5, 50, 150]),
+        work_ms=1 if each else chance.choice(work_ms),
         records_per_second=50 if each else max(200, 8 * partitions),
         steps=tuple(plan.steps),
     )
