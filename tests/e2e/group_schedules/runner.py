@@ -40,11 +40,22 @@ from tests.history.report import Report, Rule
 ROOT = Path(__file__).resolve().parents[3]
 WAIT_SECONDS = 60.0
 LOOK_SECONDS = 0.02
-BROKER_SETTINGS = {
-    "group.min.session.timeout.ms": "500",
-    "group.initial.rebalance.delay.ms": "200",
-    "offsets.topic.num.partitions": "5",
-}
+
+
+def _broker_settings(schedule: Schedule) -> dict[str, str]:
+    settings = {
+        "group.min.session.timeout.ms": "500",
+        "group.initial.rebalance.delay.ms": "200",
+        "offsets.topic.num.partitions": "5",
+    }
+    if schedule.protocol == "consumer":  # here the broker says how long a session is
+        settings |= {
+            "group.consumer.min.session.timeout.ms": "500",
+            "group.consumer.session.timeout.ms": str(schedule.session_timeout_ms),
+            "group.consumer.min.heartbeat.interval.ms": "50",
+            "group.consumer.heartbeat.interval.ms": "150",
+        }
+    return settings
 
 
 @dataclass(slots=True)
@@ -73,7 +84,7 @@ class Runner:
         self.histories.mkdir(parents=True)
         self.writer = HistoryWriter(self.histories / "runner.jsonl")
         self.view = View(self.histories)
-        self.broker = BrokerProcess(self.directory / "data", BROKER_SETTINGS)
+        self.broker = BrokerProcess(self.directory / "data", _broker_settings(self.schedule))
         self.partitions = {partition_name(each) for each in range(self.schedule.partitions)}
 
     # ---- processes --------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from tests.history.events import (
     CommitStarted,
     CommittedByItself,
     HistoryTail,
+    Joined,
     Left,
     Polled,
     Position,
@@ -41,6 +42,8 @@ class View:
             elif isinstance(event, Assigned):
                 self.held[event.member].update(event.partitions)
                 self.heard.add(event.member)
+            elif isinstance(event, Joined) and not event.classic:
+                self.heard.add(event.member)  # one without a share is told nothing
             elif isinstance(event, Revoked):
                 self.held[event.member].difference_update(event.partitions)
             elif isinstance(event, Left):
