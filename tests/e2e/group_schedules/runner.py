@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -97,7 +98,7 @@ class Runner:
                 cwd=ROOT, env={**os.environ, "PYTHONPATH": path}, stdout=log, stderr=log,
             )  # fmt: skip
 
-    def _start(self, slot: int) -> Incarnation:
+    def _start(self, slot: int) -> None:
         schedule, size = self.schedule, self.schedule.slots[slot].members
         self.incarnations += 1
         name = f"{slot}.{self.incarnations}"
@@ -115,18 +116,18 @@ class Runner:
             session_timeout_ms=schedule.session_timeout_ms,
             work_ms=schedule.work_ms,
         )
-        incarnation = Incarnation(name, slot, members, self._spawn("member", task.to_argument()))
-        self.running[slot] = incarnation
-        return incarnation
+        process = self._spawn("member", task.to_argument())
+        self.running[slot] = Incarnation(name, slot, members, process)
 
     def _signal(self, incarnation: Incarnation, number: signal.Signals, what: str) -> None:
         self.writer.write(Fault(time.monotonic_ns(), what, incarnation.name))
         incarnation.process.send_signal(number)
 
     def _end(self, slot: int, number: signal.Signals, what: str) -> None:
-        incarnation = self.running.pop(slot)
+        incarnation = self.running[slot]
         self._signal(incarnation, number, what)
         incarnation.process.wait(WAIT_SECONDS)
+        del self.running[slot]
 
     def _held(self, incarnation: Incarnation) -> set[str]:
         return set().union(*(self.view.held[each] for each in incarnation.members))
@@ -229,34 +230,32 @@ class Runner:
         return check(read_history(self.histories))
 
     def _run(self) -> None:
-        producer = None
-        try:
-            self.broker.start()
+        with contextlib.closing(self.writer), self.broker:
             self._create_topic()
             producer = self._spawn(
                 "producer", self.broker.bootstrap_servers, str(len(self.partitions)),
                 str(self.schedule.records_per_second), str(self.histories / "producer.jsonl"),
             )  # fmt: skip
-            for slot in range(self.schedule.started):
-                self._start(slot)
-            self._settle(time.monotonic_ns(), self.partitions)
-            for step in self.schedule.steps:
-                self._take(step)
-            producer.send_signal(signal.SIGTERM)
-            assert producer.wait(WAIT_SECONDS) == 0, "the producer could not send all"
-            self._wait("everything is consumed", self.view.drained)
-            for slot in list(self.running):
-                self._end(slot, signal.SIGTERM, "end")
-            self._read_all()
-        finally:
-            for each in [*self.running.values(), *self.zombies.values()]:
-                each.process.kill()
-                each.process.wait()
-            if producer is not None:
-                producer.kill()
-                producer.wait()
-            self.broker.__exit__(None, None, None)
-            self.writer.close()
+            try:
+                self._take_all(producer)
+                self._read_all()
+            finally:
+                members = [*self.running.values(), *self.zombies.values()]
+                for process in [producer, *(each.process for each in members)]:
+                    process.kill()
+                    process.wait()
+
+    def _take_all(self, producer: subprocess.Popen[bytes]) -> None:
+        for slot in range(self.schedule.started):
+            self._start(slot)
+        self._settle(time.monotonic_ns(), self.partitions)
+        for step in self.schedule.steps:
+            self._take(step)
+        producer.send_signal(signal.SIGTERM)
+        assert producer.wait(WAIT_SECONDS) == 0, "the producer could not send all"
+        self._wait("everything is consumed", self.view.drained)
+        for slot in list(self.running):
+            self._end(slot, signal.SIGTERM, "end")
 
     def _create_topic(self) -> None:
         admin = AdminClient({"bootstrap.servers": self.broker.bootstrap_servers, "log_level": 0})

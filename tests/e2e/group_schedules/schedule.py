@@ -188,11 +188,10 @@ def make_schedule(seed: int, protocol: str = "classic") -> Schedule:
     chance = random.Random(seed)
     theme = THEMES[seed % len(THEMES)]
     static = theme in STATIC_THEMES or chance.random() < 0.15
-    # Each client three times in a row goes through other themes than the last time.
-    client = CLIENTS[seed // 3 % len(CLIENTS)] if protocol == "classic" else "confluent-kafka"
+    client = CLIENTS[seed // 3 % len(CLIENTS)]
+    if static or protocol == "consumer":
+        client = "confluent-kafka"
     confluent = client == "confluent-kafka"
-    if static:
-        client, confluent = "confluent-kafka", True
     plan = _Plan(chance, client)
     members = chance.choice([1, 2, 3, 4, 6] + ([8, 12, MEMBERS_AT_START_MAX] if confluent else []))
     while (left := members - sum(slot.members for slot in plan.slots)) > 0:
