@@ -23,10 +23,10 @@ from tests.e2e.group_schedules.schedule import (
 from tests.e2e.group_schedules.summary import summary
 
 LONG = os.environ.get("TIDELOG_LONG") == "1"
-ALL_SEEDS = range(60)
-# A kill and the broker's, a rolling restart, a storm, a static member replaced, sleepers of two
-# client libraries.
-FEW_SEEDS = (2, 3, 5, 6, 17)
+ALL_SEEDS = range(80)
+# A kill and the broker's, a rolling restart, a static member replaced, sleepers of two client
+# libraries, and all at once with the newer protocol.
+FEW_SEEDS = (2, 3, 6, 17, 65)
 
 
 @pytest.mark.parametrize("seed", ALL_SEEDS if LONG else FEW_SEEDS)
@@ -55,7 +55,12 @@ def test_the_schedules_have_every_fault_and_every_size() -> None:
     clients = {slot.client for each in schedules for slot in each.slots}
     assert clients == {"aiokafka", "confluent-kafka", "kafka-python"}
     assert {each.commit for each in schedules} == {"async", "auto", "record", "sync"}
-    assert {each.assignor for each in schedules} == {"cooperative-sticky", "range"}
+    assert {(each.protocol, each.assignor) for each in schedules} == {
+        ("classic", "cooperative-sticky"),
+        ("classic", "range"),
+        ("consumer", "range"),
+        ("consumer", "uniform"),
+    }
 
 
 def test_a_seed_always_gives_the_same_schedule() -> None:

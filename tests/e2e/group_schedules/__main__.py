@@ -1,4 +1,4 @@
-"""Runs schedules alone: python -m tests.e2e.group_schedules DIRECTORY SEED... [--protocol NAME]"""
+"""Runs schedules alone: python -m tests.e2e.group_schedules DIRECTORY SEED..."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.e2e.group_schedules")
     parser.add_argument("directory", type=Path)
     parser.add_argument("seeds", type=int, nargs="+")
-    parser.add_argument("--protocol", choices=["classic", "consumer"], default="classic")
     given = parser.parse_args()
     broken = 0
     for seed in given.seeds:
-        schedule = make_schedule(seed, given.protocol)
+        schedule = make_schedule(seed)
         print(schedule)
         began = time.monotonic()
         report = Runner(schedule, given.directory / f"seed-{seed}").run()

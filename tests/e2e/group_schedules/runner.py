@@ -136,11 +136,7 @@ class Runner:
 
     def _live_members(self) -> list[str]:
         return [
-            member
-            for each in self.running.values()
-            if not each.stopped
-            for member in each.members
-            if member not in self.view.left
+            member for each in self.running.values() if not each.stopped for member in each.members
         ]
 
     def _wait(self, what: str, condition: Callable[[], bool]) -> None:
@@ -149,8 +145,11 @@ class Runner:
             self.view.look()
             if condition():
                 return
-            for each in [*self.running.values(), *self.zombies.values()]:
-                assert each.process.poll() is None or each.slot in self.zombies, f"{each} ended"
+            for each in self.running.values():
+                ended = {
+                    name: self.view.left[name] for name in each.members if name in self.view.left
+                }
+                assert each.process.poll() is None and not ended, f"{each} ended: {ended}"
             held = {member: sorted(held) for member, held in self.view.held.items() if held}
             assert time.monotonic() < deadline, f"waited in vain until {what}; held: {held}"
             time.sleep(LOOK_SECONDS)

@@ -180,17 +180,21 @@ FURTHER = ("kill", "stop", "kill_broker", "change")
 STATIC_THEMES = ("roll", "replace")
 CLIENTS = ("confluent-kafka",) * 5 + ("mixed", "aiokafka", "kafka-python")
 COMMITS = ("sync", "async", "record", "auto")
+CONSUMER_SEEDS_FROM = 60  # from here on `group.protocol=consumer`
 STEPS_MIN = 3
 MEMBERS_AT_START_MAX = 16
 
 
-def make_schedule(seed: int, protocol: str = "classic") -> Schedule:
+def make_schedule(seed: int) -> Schedule:
     chance = random.Random(seed)
     theme = THEMES[seed % len(THEMES)]
-    static = theme in STATIC_THEMES or chance.random() < 0.15
-    client = CLIENTS[seed // 3 % len(CLIENTS)]
-    if static or protocol == "consumer":
-        client = "confluent-kafka"
+    classic = seed < CONSUMER_SEEDS_FROM
+    if theme == "replace" and not classic:
+        theme = "stop"  # this protocol refuses a static name that is still in use
+    static = theme in STATIC_THEMES or (classic and chance.random() < 0.15)
+    client = "confluent-kafka"
+    if classic and not static:
+        client = CLIENTS[seed // 3 % len(CLIENTS)]
     confluent = client == "confluent-kafka"
     plan = _Plan(chance, client)
     members = chance.choice([1, 2, 3, 4, 6] + ([8, 12, MEMBERS_AT_START_MAX] if confluent else []))
@@ -204,10 +208,10 @@ def make_schedule(seed: int, protocol: str = "classic") -> Schedule:
         # Members that were idle or had just come owned nothing that could be taken over.
         plan.victim()
         plan.step(What.KILL_OWNER)
-    if protocol == "consumer":
-        assignor = chance.choice(["uniform", "range"])
+    if not confluent:
+        assignor = "range"
     else:
-        assignor = chance.choice(["range", "cooperative-sticky"]) if confluent else "range"
+        assignor = chance.choice(["range", "cooperative-sticky" if classic else "uniform"])
     commit = chance.choice(COMMITS) if confluent else "sync"
     each = commit == "record"  # slow, for every record waits for the disk
     partitions = chance.choice([1, 2, 5, 12] if each else [1, 4, 10, 20, 36, PARTITIONS_MAX])
@@ -219,7 +223,7 @@ def make_schedule(seed: int, protocol: str = "classic") -> Schedule:
         slots=tuple(plan.slots),
         started=started,
         static=static,
-        protocol=protocol,
+        protocol="classic" if classic else "consumer",
         assignor=assignor,
         commit=commit,
         commit_when_revoked=chance.random() < 0.5,
