@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,8 +31,17 @@ ALL_SEEDS = range(80)
 FEW_SEEDS = (2, 3, 6, 17, 65)
 
 
+@pytest.fixture(scope="module")
+def totals() -> Iterator[Counter[str]]:
+    counts: Counter[str] = Counter()
+    yield counts
+    print("\nin all: " + ", ".join(f"{count} {what}" for what, count in counts.items()))
+
+
 @pytest.mark.parametrize("seed", ALL_SEEDS if LONG else FEW_SEEDS)
-def test_a_group_keeps_its_promises_through_a_schedule(seed: int, tmp_path: Path) -> None:
+def test_a_group_keeps_its_promises_through_a_schedule(
+    seed: int, tmp_path: Path, totals: Counter[str]
+) -> None:
     schedule = make_schedule(seed)
     directory = tmp_path / "run"
     again = f"again: python -m tests.e2e.group_schedules DIRECTORY {seed}; kept: {directory}"
@@ -40,6 +51,9 @@ def test_a_group_keeps_its_promises_through_a_schedule(seed: int, tmp_path: Path
     assert not report.violations, "\n".join([again, *map(str, report.violations[:10])])
     assert report.takeovers > 0, "a schedule without a takeover does not count"
     assert report.skips == 0
+    totals["schedules"] += 1
+    for what in ("acknowledged", "rebalances", "takeovers", "repeats", "skips"):
+        totals[what] += getattr(report, what)
     shutil.rmtree(directory)
 
 
