@@ -28,6 +28,12 @@ def to_record(message: Message) -> Record:
     return Record(partition_name(partition), offset, int(value))
 
 
+def outcome(partitions: list[TopicPartition]) -> str | None:
+    """The error of a commit, None for success; some of each is what nobody can be sure of."""
+    errors = {None if each.error is None else each.error.name() for each in partitions}
+    return errors.pop() if len(errors) == 1 else "MIXED"
+
+
 class ConfluentMember:
     """Polls up to a batch, works on it, commits it as the task says."""
 
@@ -161,11 +167,8 @@ class ConfluentMember:
             self._in_flight[tuple(sorted(offsets.items()))] = number
             self._consumer.commit(offsets=positions, asynchronous=True)
             return
-        error = None
         try:
-            for each in self._consumer.commit(offsets=positions, asynchronous=False):
-                if each.error is not None:
-                    error = each.error.name()
+            error = outcome(self._consumer.commit(offsets=positions, asynchronous=False))
         except KafkaException as failed:
             error = failed.args[0].name()
         self._notes.commit_ended(self._generation(), number, error)
@@ -179,6 +182,5 @@ class ConfluentMember:
             return
         number = self._in_flight.pop(tuple(sorted(offsets.items())), None)
         if number is not None:
-            faults = [error] if error is not None else [e.error for e in partitions if e.error]
-            name = faults[0].name() if faults else None
+            name = error.name() if error is not None else outcome(partitions)
             self._notes.commit_ended(self._generation(), number, name)
