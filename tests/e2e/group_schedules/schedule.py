@@ -185,6 +185,17 @@ STEPS_MIN = 3
 MEMBERS_AT_START_MAX = 16
 
 
+def _session_timeout_ms(static: bool, steps: list[Step]) -> int:
+    """Longer than a restart takes, of a static member or of the broker under one.
+
+    A static member whose client gives its session up while the broker is away joins anew, and so
+    replaces itself: commits that it still had under way are then fenced, which is fatal to it.
+    """
+    if not static:
+        return 1_500
+    return 8_000 if any(step.what is What.KILL_BROKER for step in steps) else 3_000
+
+
 def make_schedule(seed: int) -> Schedule:
     chance = random.Random(seed)
     theme = THEMES[seed % len(THEMES)]
@@ -227,7 +238,7 @@ def make_schedule(seed: int) -> Schedule:
         assignor=assignor,
         commit=commit,
         commit_when_revoked=chance.random() < 0.5,
-        session_timeout_ms=3_000 if static else 1_500,
+        session_timeout_ms=_session_timeout_ms(static, plan.steps),
         work_ms=1 if each else chance.choice(work_ms),
         records_per_second=50 if each else max(200, 8 * partitions),
         steps=tuple(plan.steps),
