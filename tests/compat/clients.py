@@ -28,6 +28,8 @@ class Client:
     lacks: Mapping[str, str] = field(default_factory=dict)
     # Its full AlterConfigs sends what was set before along, so that nothing is ever reset by it.
     keeps_other_configs: bool = False
+    # What it calls an assignor on the wire, where that is not the name that Kafka's clients use.
+    protocol_names: Mapping[str, str] = field(default_factory=dict)
 
 
 def _all(reason: str, *cases: str) -> dict[str, str]:
@@ -73,8 +75,27 @@ _ADMIN_BEYOND_METADATA = (
     "incremental_alter_configs",
 )
 
+_CHANGING_GROUPS = (
+    "alter_group_offsets",
+    "alter_live_group_offsets",
+    "delete_group",
+    "delete_live_group",
+    "delete_unknown_group",
+    "delete_group_offsets",
+    "delete_subscribed_group_offsets",
+)
+_ONE_GROUP_A_CALL = "asks for the offsets of one group a call"
+
 CLIENTS = (
-    Client("confluent-kafka", _python("confluent")),
+    Client(
+        "confluent-kafka",
+        _python("confluent"),
+        lacks={
+            "group_sticky": "no such assignor",
+            "list_offsets_of_several_groups": _ONE_GROUP_A_CALL,
+            **_all("no such call", "delete_group_offsets", "delete_subscribed_group_offsets"),
+        },
+    ),
     Client(
         "kafka-python",
         builds.kafka_python_driver,
@@ -88,9 +109,12 @@ CLIENTS = (
         "aiokafka",
         _python("aiokafka_driver"),
         lacks={
-            "incremental_alter_configs": "no such call",
-            "offset_of_max_timestamp": "no such call",
+            **_all("no such call", "incremental_alter_configs", "offset_of_max_timestamp"),
+            **_all("no such call", *_CHANGING_GROUPS),
             "produce_null_key_and_value": "refuses it by itself",
+            "group_cooperative": "no such assignor",
+            "describe_static_group": "does not show the instance id",
+            "list_offsets_of_several_groups": _ONE_GROUP_A_CALL,
         },
     ),
     Client(
