@@ -161,6 +161,15 @@ def until_shared(members: Sequence[Member], places: set[Place]) -> None:
     )
 
 
+def until_quiet(members: Sequence[Member]) -> None:
+    """Poll until no rebalance came for a few heartbeats: a client may ask for one too many."""
+    before: list[int] = []
+    while before != (before := [member.rebalances for member in members]):
+        for _ in range(5):
+            for member in members:
+                member.poll()
+
+
 def owners_are_unique(members: Sequence[Member], places: set[Place]) -> bool:
     owned = [place for member in members for place in member.assignment]
     return len(owned) == len(places) and set(owned) == places

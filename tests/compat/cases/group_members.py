@@ -10,6 +10,7 @@ from tests.compat.members import (
     Place,
     owners_are_unique,
     until,
+    until_quiet,
     until_shared,
 )
 from tests.compat.wire import Record
@@ -170,6 +171,7 @@ def group_static_return(trial: Trial) -> None:
     group = trial.unused_group()
     members = [trial.join(group, [topic], instance_id=name) for name in ("one", "two")]
     until_shared(members, places_of(topic, 2))
+    until_quiet(members)
     first, second = members
     rebalances = second.rebalances
     first.close()

@@ -117,7 +117,10 @@ class GroupOperations:
 
     def member_committed(self, member: str, topic: str, partition: int) -> JsonObject | None:
         consumer = self.members[member].consumer
-        found = consumer.committed(TopicPartition(topic, partition), metadata=True)
+        place = TopicPartition(topic, partition)
+        # A request that `poll` has left behind would be answered first, with what was then.
+        consumer.committed(place)
+        found = consumer.committed(place, metadata=True)
         return None if found is None else {"offset": found.offset, "metadata": found.metadata}
 
     def member_seek(self, member: str, topic: str, partition: int, offset: int) -> None:
