@@ -75,6 +75,7 @@ _ADMIN_BEYOND_METADATA = (
     "incremental_alter_configs",
 )
 
+_STATIC = ("group_static_return", "group_static_fenced", "describe_static_group")
 _CHANGING_GROUPS = (
     "alter_group_offsets",
     "alter_live_group_offsets",
@@ -149,6 +150,13 @@ CLIENTS = (
             "offset_of_max_timestamp": "no such call",
             "offset_after_last_time": "answers the end by itself",
             "produce_bad_partition": "drops such a record without a word",
+            **_all("no such assignor", "group_range", "group_sticky", "group_cooperative"),
+            **_all("no static members", *_STATIC),
+            **_all("no such setting", "group_reset_none", "group_reset_none_committed"),
+            "group_pattern": "looks for topics once, when it subscribes",
+            "list_offsets_of_several_groups": _ONE_GROUP_A_CALL,
+            **_all("no such call", "delete_group_offsets", "delete_subscribed_group_offsets"),
         },
+        protocol_names={"roundrobin": "RoundRobinAssigner"},
     ),
 )

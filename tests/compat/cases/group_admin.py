@@ -113,7 +113,7 @@ def alter_group_offsets(trial: Trial) -> None:
 def alter_live_group_offsets(trial: Trial) -> None:
     topic = trial.topic()
     group, _ = _live_group(trial, topic)
-    with refused(UNKNOWN_MEMBER_ID, {"unnamed"}):
+    with refused(UNKNOWN_MEMBER_ID, {"has_members"}):
         trial.driver.alter_group_offsets(group, {(topic, 0): 6})
     assert trial.group_wire.committed(group) == {}
 

@@ -67,9 +67,10 @@ def group_auto_commit(trial: Trial) -> None:
     seed(trial, topic, 1)
     first = trial.join(group, [topic], auto_commit=True)
     until_read([first], expected(1))
-    until([first], lambda: trial.group_wire.committed(group).get((topic, 0)) == (10, ""))
     seed(trial, topic, 1, range(10, 15))
     until_read([first], expected(1, range(15)))
+    # A client may hold back what its last poll gave until the next one.
+    until([first], lambda: trial.group_wire.committed(group).get((topic, 0), (0, ""))[0] >= 10)
     first.close()
     eventually(lambda: trial.group_wire.committed(group)[topic, 0][0] == 15)
     seed(trial, topic, 1, range(15, 18))
