@@ -85,6 +85,25 @@ _CHANGING_GROUPS = (
     "delete_group_offsets",
     "delete_subscribed_group_offsets",
 )
+_GROUP_ADMIN = (
+    *_CHANGING_GROUPS,
+    "list_groups",
+    "describe_group",
+    "describe_static_group",
+    "describe_empty_group",
+    "describe_unknown_group",
+    "list_group_offsets",
+    "list_offsets_of_several_groups",
+    "group_lag",
+)
+_COMMITTING = (
+    "group_commit_metadata",
+    "group_commit_async",
+    "group_committed_none",
+    "group_resume",
+    "group_static_fenced",
+    "group_removed_member",
+)
 _ONE_GROUP_A_CALL = "asks for the offsets of one group a call"
 
 CLIENTS = (
@@ -130,6 +149,10 @@ CLIENTS = (
             "produce_bad_timestamp": "cannot set a record's timestamp",
             "produce_key_missing_in_batch": "keys are there or not for a whole run of it",
             "consume_rewind": "cannot seek",
+            **_all("cannot seek or pause", "group_seek", "group_pause"),
+            "group_sticky": "no such assignor",
+            **_all("commits by itself alone", *_COMMITTING),
+            **_all("no admin calls beyond metadata", *_GROUP_ADMIN),
         },
     ),
     Client("franz-go", builds.go_driver, marker="go"),

@@ -18,7 +18,7 @@ STEP_MS = 40
 # For a lone member that rejoins by itself: kafka-python loses an assignment that comes between two
 # polls then. Records end the poll early.
 LONG_STEP_MS = 3_000
-SETTLE_TIMEOUT_S = 5.0
+SETTLE_TIMEOUT_S = 20.0
 
 
 @dataclass(frozen=True)
