@@ -104,6 +104,15 @@ _COMMITTING = (
     "group_static_fenced",
     "group_removed_member",
 )
+_CONSUMER_PROTOCOL = (
+    "consumer_protocol_join",
+    "consumer_protocol_share",
+    "consumer_protocol_take_over",
+    "consumer_protocol_resume",
+    "consumer_protocol_static_return",
+    "consumer_protocol_describe",
+)
+_NO_CONSUMER_PROTOCOL = _all("no such protocol", *_CONSUMER_PROTOCOL)
 _ONE_GROUP_A_CALL = "asks for the offsets of one group a call"
 
 CLIENTS = (
@@ -122,6 +131,7 @@ CLIENTS = (
         lacks={
             "produce_null_key_and_value": "refuses it by itself",
             "describe_unknown_topic_configs": "does not report the error",
+            **_NO_CONSUMER_PROTOCOL,
         },
         keeps_other_configs=True,
     ),
@@ -134,6 +144,7 @@ CLIENTS = (
             "produce_null_key_and_value": "refuses it by itself",
             "group_cooperative": "no such assignor",
             "describe_static_group": "does not show the instance id",
+            **_NO_CONSUMER_PROTOCOL,
             "list_offsets_of_several_groups": _ONE_GROUP_A_CALL,
         },
     ),
@@ -153,10 +164,21 @@ CLIENTS = (
             "group_sticky": "no such assignor",
             **_all("commits by itself alone", *_COMMITTING),
             **_all("no admin calls beyond metadata", *_GROUP_ADMIN),
+            **_NO_CONSUMER_PROTOCOL,
         },
     ),
-    Client("franz-go", builds.go_driver, marker="go"),
-    Client("java-3.9", lambda: builds.java_driver(JAVA_OLD), marker="java"),
+    Client(
+        "franz-go",
+        builds.go_driver,
+        marker="go",
+        lacks=_all("has it as an experiment only", *_CONSUMER_PROTOCOL),
+    ),
+    Client(
+        "java-3.9",
+        lambda: builds.java_driver(JAVA_OLD),
+        marker="java",
+        lacks=_all("has it as a preview only", *_CONSUMER_PROTOCOL),
+    ),
     Client(
         "java-4.3",
         lambda: builds.java_driver(JAVA_NEW),
@@ -177,6 +199,7 @@ CLIENTS = (
             **_all("no static members", *_STATIC),
             **_all("no such setting", "group_reset_none", "group_reset_none_committed"),
             "group_pattern": "looks for topics once, when it subscribes",
+            **_NO_CONSUMER_PROTOCOL,
             "list_offsets_of_several_groups": _ONE_GROUP_A_CALL,
             **_all("no such call", "delete_group_offsets", "delete_subscribed_group_offsets"),
         },

@@ -116,6 +116,12 @@ class Driver:
         self._stop(grace_s=10.0)
         self._words.close()
 
+    def kill(self) -> None:
+        """SIGKILL: the client has no chance to say goodbye."""
+        assert self._process is not None
+        self._process.kill()
+        self._stop(grace_s=10.0)
+
     def _stop(self, grace_s: float) -> None:
         if self._process is None:
             return

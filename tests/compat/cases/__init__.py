@@ -4,6 +4,7 @@ from tests.compat.cases import (
     configs,
     consume,
     group_admin,
+    group_consumer_protocol,
     group_members,
     group_offsets,
     produce,
@@ -19,6 +20,7 @@ SECTIONS = (
     group_members.SECTION,
     group_offsets.SECTION,
     group_admin.SECTION,
+    group_consumer_protocol.SECTION,
 )
 
 __all__ = ["CASES", "SECTIONS", "Case", "Trial"]
