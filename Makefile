@@ -59,7 +59,9 @@ wheel: $(STAMP)  ## build wheel and sdist, and try both in clean environments
 
 lock: $(STAMP)  ## resolve requirements/dev.txt anew (needs uv on PATH)
 	uv pip compile --universal --generate-hashes --no-annotate --no-header --no-emit-index-url \
-		-p 3.11 pyproject.toml requirements/dev.in --extra arrow -o requirements/dev.txt
+		-p 3.11 pyproject.toml requirements/dev.in --extra spark --extra tables -o requirements/dev.txt
+	uv pip compile --universal --generate-hashes --no-annotate --no-header --no-emit-index-url \
+		-p 3.11 requirements/java.in -o requirements/java.txt
 
 clean:  ## remove what the commands made
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis tidelog-data

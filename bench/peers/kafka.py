@@ -1,8 +1,6 @@
 """Apache Kafka from Maven Central: one KRaft node as a context manager, and its own tools.
 
-The jars are fetched once into a cache outside the tree (``$XDG_CACHE_HOME/tidelog/peers``); the
-download goes to a temporary name under a lock and is renamed when whole, so any number of processes
-may ask for it at once.
+The jars are fetched once into a cache outside the tree (``$XDG_CACHE_HOME/tidelog/peers``).
 
     with ApacheKafka(settings={"num.partitions": "4"}) as kafka:
         run_tool("org.apache.kafka.tools.TopicCommand",
@@ -11,16 +9,14 @@ may ask for it at once.
 
 from __future__ import annotations
 
-import fcntl
-import os
 import shutil
 import subprocess
-import tempfile
 import uuid
 from base64 import urlsafe_b64encode
 from pathlib import Path
 from xml.etree import ElementTree
 
+from bench.peers.cache import fetched, maven, peer_directory
 from bench.peers.peer import Peer
 from bench.peers.process import free_port
 
@@ -49,44 +45,23 @@ def _version() -> str:
 
 
 KAFKA_VERSION = _version()
+_NAME = f"kafka-{KAFKA_VERSION}"
 
 
 def available() -> bool:
     """Whether this machine can run Apache Kafka at all."""
     if shutil.which("java") is None:
         return False
-    return _home().is_dir() or shutil.which("mvn") is not None
-
-
-def _home() -> Path:
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return cache / "tidelog" / "peers" / f"kafka-{KAFKA_VERSION}"
+    return peer_directory(_NAME).is_dir() or shutil.which("mvn") is not None
 
 
 def libs() -> Path:
     """The directory of Kafka's jars, fetched when it is not there yet."""
-    home = _home()
-    if home.is_dir():
-        return home
-    home.parent.mkdir(parents=True, exist_ok=True)
-    with open(home.with_suffix(home.suffix + ".lock"), "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not home.is_dir():
-            _download(home)
-    return home
+    return fetched(_NAME, _fetch)
 
 
-def _download(home: Path) -> None:
-    partial = Path(tempfile.mkdtemp(prefix=home.name + ".", dir=home.parent))
-    try:
-        goal = ["dependency:copy-dependencies", f"-DoutputDirectory={partial}"]
-        command = ["mvn", "-q", "-B", "-f", str(POM), *goal]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise RuntimeError(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
-        partial.rename(home)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+def _fetch(directory: Path) -> None:
+    maven("-f", str(POM), "dependency:copy-dependencies", f"-DoutputDirectory={directory}")
 
 
 def jar(name: str) -> Path:

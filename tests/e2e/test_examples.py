@@ -6,21 +6,16 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.e2e.example_process import ROOT, command
 
 
 def environment(tmp_path: Path) -> dict[str, str]:
     return {**os.environ, "TMPDIR": str(tmp_path)}
-
-
-def command(name: str, *arguments: str) -> list[str]:
-    return [sys.executable, "-m", f"examples.{name}", *arguments]
 
 
 def run(tmp_path: Path, name: str, *arguments: str) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import threading
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import pytest
 from tests.e2e.produce_requests import create_topic
 from tests.e2e.raw_client import RawClient
 from tidelog.errors import ErrorCode
+from tidelog.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tidelog.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsTopic,
@@ -150,6 +153,83 @@ def test_a_full_disk_refuses_commits_and_changes_nothing(
         answer = client.call("OffsetCommit", 8, commit("g", 6))
         assert answer.topics[0].partitions[0].error_code == 0
         assert fetched(client, "g").topics[0].partitions[0].committed_offset == 6
+
+
+def test_a_commit_whose_flush_hangs_is_answered_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"offsets.topic.num.partitions": "1", "offsets.commit.timeout.ms": "300"}
+    with (
+        Broker(data_dir=str(tmp_path / "data"), settings=settings) as broker,
+        RawClient(broker.bootstrap_servers) as client,
+    ):
+        create_topic(client, "t")
+        find_coordinator(client, "g")
+        answer = client.call("OffsetCommit", 8, commit("g", 5))
+        assert answer.topics[0].partitions[0].error_code == 0
+        assert broker._broker is not None
+        partition = broker._broker.services.replicas.find("__consumer_offsets", 0)
+        disk = type(partition.log.segments[-1].disk)
+        released, flush = threading.Event(), disk.fdatasync
+
+        def hang(self: Any, fd: int) -> None:
+            assert released.wait(30)
+            flush(self, fd)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(disk, "fdatasync", hang)
+            try:
+                answer = client.call("OffsetCommit", 8, commit("g", 6))
+                late = answer.topics[0].partitions[0].error_code
+                # It may yet become durable, so nobody is told what the offset is.
+                unknown = fetched(client, "g").error_code
+            finally:
+                released.set()
+        assert late == unknown == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        answer = client.call("OffsetCommit", 8, commit("g", 7))
+        assert answer.topics[0].partitions[0].error_code == 0
+        assert fetched(client, "g").topics[0].partitions[0].committed_offset == 7
+        assert broker._broker.services.groups.stats.timeouts == 2
+
+
+def test_groups_are_counted_on_the_metrics_page(tmp_path: Path) -> None:
+    settings = {"metrics.listener": "127.0.0.1:0", "offsets.topic.num.partitions": "1"}
+    with Broker(data_dir=str(tmp_path / "data"), settings=settings) as broker:
+        with RawClient(broker.bootstrap_servers) as client:
+            create_topic(client, "t")
+            find_coordinator(client, "g")
+            join(client, "g", 60_000)
+            client.call("OffsetCommit", 8, commit("alone", 5))
+            beat = ConsumerGroupHeartbeatRequest(
+                "new", "m", rebalance_timeout_ms=60_000, subscribed_topic_names=["t"],
+                topic_partitions=[],
+            )  # fmt: skip
+            assert client.call("ConsumerGroupHeartbeat", 1, beat).member_epoch == 1
+        lines = metrics_of(broker)
+    assert {
+        'tidelog_groups{type="classic",state="Stable"} 1',
+        'tidelog_groups{type="classic",state="Empty"} 1',
+        'tidelog_groups{type="consumer",state="Stable"} 1',
+        'tidelog_group_members{type="classic"} 1',
+        'tidelog_group_members{type="consumer"} 1',
+        'tidelog_group_rebalances_total{type="classic"} 1',
+        'tidelog_group_rebalances_total{type="consumer"} 1',
+        "tidelog_group_offsets 1",
+        "tidelog_group_commits_total 1",
+        "tidelog_group_expired_offsets_total 0",
+    } <= lines
+    with Broker(data_dir=str(tmp_path / "data"), settings=settings) as broker:
+        with RawClient(broker.bootstrap_servers) as client:
+            while fetched(client, "alone").error_code:
+                pass
+        lines = metrics_of(broker)
+    assert {"tidelog_group_loads_total 1", "tidelog_group_commits_total 0"} <= lines
+    assert "tidelog_group_offsets 1" in lines
+
+
+def metrics_of(broker: Broker) -> set[str]:
+    with urllib.request.urlopen(f"http://127.0.0.1:{broker.metrics_port}/metrics") as page:
+        return set(page.read().decode().splitlines())
 
 
 def test_a_broker_that_stops_does_not_wait_for_members_that_wait(broker: Broker) -> None:

@@ -16,6 +16,8 @@ _DEFAULTS = {
     "log.dirs": "tidelog-data",
     "auto.create.topics.enable": "true",
     "group.initial.rebalance.delay.ms": "0",
+    "group.consumer.heartbeat.interval.ms": "500",
+    "group.consumer.min.heartbeat.interval.ms": "500",
 }
 
 

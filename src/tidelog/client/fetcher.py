@@ -13,7 +13,7 @@ followers.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,7 @@ from tidelog.client.settings import ConsumerSettings
 from tidelog.errors import ErrorCode, KafkaError, TidelogError
 from tidelog.model import NO_TOPIC_ID, Isolation, TopicPartition
 from tidelog.protocol.batches import (
+    BatchHeader,
     Record,
     check_crc,
     control_record_type,
@@ -41,6 +42,7 @@ _CHUNKS_MAX = 2
 _SEARCHES_MAX = 5
 _ABORT_MARKER = 0
 _FINAL_EPOCH = -1
+_OFFSET_MAX = (1 << 63) - 1
 _NEVER = float("inf")
 
 
@@ -62,7 +64,10 @@ class Position:
     partition: TopicPartition
     fetch_offset: int
     position: int
+    # Nothing is fetched from this offset on.
+    stop_offset: int = _OFFSET_MAX
     high_watermark: int = -1
+    last_stable_offset: int = -1
     log_start_offset: int = -1
     chunks: deque[Chunk] = field(default_factory=deque)
     retry_at: float = 0.0
@@ -78,6 +83,26 @@ class FetchCall:
     offsets: dict[TopicPartition, int]
 
 
+def visible_batches(
+    records: memoryview, aborted: Iterable[tuple[int, int]], max_bytes: int
+) -> Iterator[tuple[int, BatchHeader]]:
+    """The batches that are shown: no control batches, and none of an aborted transaction.
+
+    `aborted` holds first offset and producer id, by offset; `max_bytes` bounds inflating.
+    """
+    pending = deque(aborted)
+    hidden: set[int] = set()
+    for position, header in iterate_batches(records):
+        while pending and pending[0][0] <= header.last_offset:
+            hidden.add(pending.popleft()[1])
+        if header.is_control:
+            marker = decode_records(records, position, max_bytes=max_bytes)
+            if marker and control_record_type(marker[0]) == _ABORT_MARKER:
+                hidden.discard(header.producer_id)
+        elif not (header.is_transactional and header.producer_id in hidden):
+            yield position, header
+
+
 class FetcherCore:
     """Everything of a consumer but its sockets; see the module's docstring."""
 
@@ -91,9 +116,18 @@ class FetcherCore:
         self._stale: set[str] = set()
         self._out_of_range: list[TopicPartition] = []
 
-    def assign(self, offsets: dict[TopicPartition, int]) -> None:
-        """Read these partitions from these offsets, and no others."""
-        self.positions = {tp: Position(tp, offset, offset) for tp, offset in offsets.items()}
+    def assign(
+        self, offsets: dict[TopicPartition, int], stops: dict[TopicPartition, int] | None = None
+    ) -> None:
+        """Read these partitions from these offsets, and no others; a `stop` bounds the fetching.
+
+        The last chunk of a partition may hold records behind its stop.
+        """
+        ends = stops or {}
+        self.positions = {
+            tp: Position(tp, offset, offset, ends.get(tp, _OFFSET_MAX))
+            for tp, offset in offsets.items()
+        }
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Go on from another offset; what was fetched ahead is dropped."""
@@ -104,6 +138,8 @@ class FetcherCore:
         by_leader: dict[int, list[Position]] = {}
         for state in self.positions.values():
             if len(state.chunks) >= _CHUNKS_MAX or state.retry_at > now or state.error:
+                continue
+            if state.fetch_offset >= state.stop_offset:
                 continue
             node = self.cluster.leader(*state.partition)
             if node < 0:
@@ -204,6 +240,7 @@ class FetcherCore:
             return
         state.attempts = 0
         state.high_watermark = data.high_watermark
+        state.last_stable_offset = data.last_stable_offset
         state.log_start_offset = data.log_start_offset
         records = data.records
         if not records:
@@ -219,9 +256,9 @@ class FetcherCore:
                 return
         if next_offset <= state.fetch_offset:
             return
-        aborted = sorted(
-            (entry.first_offset, entry.producer_id) for entry in data.aborted_transactions or ()
-        )
+        committed_only = self.settings.isolation is Isolation.READ_COMMITTED
+        named = data.aborted_transactions if committed_only else None
+        aborted = sorted((entry.first_offset, entry.producer_id) for entry in named or ())
         state.chunks.append(Chunk(state.partition, state.fetch_offset, next_offset, view, aborted))
         state.fetch_offset = next_offset
 
@@ -273,20 +310,8 @@ class FetcherCore:
         return chunk.partition, list(self._records(chunk))
 
     def _records(self, chunk: Chunk) -> Iterable[Record]:
-        committed_only = self.settings.isolation is Isolation.READ_COMMITTED
-        pending = deque(chunk.aborted) if committed_only else deque()
-        aborted: set[int] = set()
         limit = self.settings.max_decompressed_bytes
-        for position, header in iterate_batches(chunk.records):
-            while pending and pending[0][0] <= header.last_offset:
-                aborted.add(pending.popleft()[1])
-            if header.is_control:
-                marker = decode_records(chunk.records, position, max_bytes=limit)
-                if marker and control_record_type(marker[0]) == _ABORT_MARKER:
-                    aborted.discard(header.producer_id)
-                continue
-            if header.is_transactional and header.producer_id in aborted:
-                continue
+        for position, _ in visible_batches(chunk.records, chunk.aborted, limit):
             for record in decode_records(chunk.records, position, max_bytes=limit):
                 if record.offset >= chunk.fetch_offset:
                     yield record

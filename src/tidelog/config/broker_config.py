@@ -13,6 +13,7 @@ from enum import IntEnum
 
 from tidelog.config.broker_settings import DEFAULT_REQUEST_POOL_BYTES
 from tidelog.config.checks import parse_connection_overrides, parse_host_port
+from tidelog.config.group_settings import check_consumer_groups
 from tidelog.config.listeners import Listeners, resolve_listeners
 from tidelog.config.setting import Setting, Update, Value
 from tidelog.config.table import BROKER_SETTINGS, hint, is_kafka_name
@@ -171,6 +172,7 @@ class BrokerConfig:
                 f"queued.max.request.bytes ({pool}) must not be smaller than "
                 f"socket.request.max.bytes ({largest}): the largest request would never be read"
             )
+        check_consumer_groups(self.get_int)
 
     def _resolve_listeners(self) -> Listeners:
         return resolve_listeners(

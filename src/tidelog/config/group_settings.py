@@ -2,9 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
-from tidelog.config.setting import INT_MAX, Kind, Setting
+from tidelog.config.setting import INT_MAX, Kind, Setting, Value
+from tidelog.errors import ConfigError
+
+CONSUMER_ASSIGNORS: Final = ("uniform", "range")
+_CONSUMER: Final = "group.consumer."
+
+
+def check_consumer_groups(get_int: Callable[[str], int]) -> None:
+    """Raise ConfigError unless the times of groups of the newer protocol fit together."""
+    for name in ("session.timeout.ms", "heartbeat.interval.ms"):
+        value, least = get_int(f"{_CONSUMER}{name}"), get_int(f"{_CONSUMER}min.{name}")
+        most = get_int(f"{_CONSUMER}max.{name}")
+        if not least <= value <= most:
+            raise ConfigError(
+                f"{_CONSUMER}{name} ({value}) must lie between {_CONSUMER}min.{name} ({least}) and"
+                f" {_CONSUMER}max.{name} ({most})"
+            )
+    interval = get_int(f"{_CONSUMER}heartbeat.interval.ms")
+    session = get_int(f"{_CONSUMER}session.timeout.ms")
+    if interval >= session:
+        raise ConfigError(
+            f"{_CONSUMER}heartbeat.interval.ms ({interval}) must be shorter than"
+            f" {_CONSUMER}session.timeout.ms ({session}): members would be fenced between two"
+            " heartbeats"
+        )
+
+
+def _check_assignors(value: Value) -> None:
+    if not isinstance(value, list) or not value:
+        raise ConfigError("at least one assignor must be named")
+    for each in value:
+        if each not in CONSUMER_ASSIGNORS:
+            raise ConfigError(f"{each} is none of {', '.join(CONSUMER_ASSIGNORS)}")
+
 
 GROUP_SETTINGS: Final = (
     Setting(
@@ -34,10 +68,77 @@ GROUP_SETTINGS: Final = (
         minimum=1,
     ),
     Setting(
+        "group.consumer.session.timeout.ms",
+        Kind.INT,
+        45_000,
+        "How long a member of a group of the newer protocol (`group.protocol=consumer`) may be "
+        "silent before what it owns goes to others.",
+        minimum=1,
+    ),
+    Setting(
+        "group.consumer.min.session.timeout.ms",
+        Kind.INT,
+        45_000,
+        "The least that `group.consumer.session.timeout.ms` may be.",
+        minimum=1,
+    ),
+    Setting(
+        "group.consumer.max.session.timeout.ms",
+        Kind.INT,
+        60_000,
+        "The most that `group.consumer.session.timeout.ms` may be.",
+        minimum=1,
+    ),
+    Setting(
+        "group.consumer.heartbeat.interval.ms",
+        Kind.INT,
+        5_000,
+        "How often members of groups of the newer protocol are told to send heartbeats, by which "
+        "they also learn what they own. `tidelog up` and the broker for tests set 500.",
+        minimum=1,
+    ),
+    Setting(
+        "group.consumer.min.heartbeat.interval.ms",
+        Kind.INT,
+        5_000,
+        "The least that `group.consumer.heartbeat.interval.ms` may be.",
+        minimum=1,
+    ),
+    Setting(
+        "group.consumer.max.heartbeat.interval.ms",
+        Kind.INT,
+        15_000,
+        "The most that `group.consumer.heartbeat.interval.ms` may be.",
+        minimum=1,
+    ),
+    Setting(
+        "group.consumer.max.size",
+        Kind.INT,
+        INT_MAX,
+        "How many members a group of the newer protocol may have.",
+        minimum=1,
+    ),
+    Setting(
+        "group.consumer.assignors",
+        Kind.LIST,
+        list(CONSUMER_ASSIGNORS),
+        "The assignors that members of groups of the newer protocol may ask for; the first one "
+        "works for those that do not.",
+        check=_check_assignors,
+    ),
+    Setting(
         "offset.metadata.max.bytes",
         Kind.INT,
         4_096,
         "The longest text that may be committed with an offset.",
+    ),
+    Setting(
+        "offsets.commit.timeout.ms",
+        Kind.INT,
+        5_000,
+        "How long a commit, or another change of a group, may take to become durable before its "
+        "client is told to try again.",
+        minimum=1,
     ),
     Setting(
         "offsets.retention.minutes",

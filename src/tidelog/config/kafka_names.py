@@ -28,11 +28,8 @@ delegation.token.expiry.time.ms delegation.token.max.lifetime.ms delegation.toke
 delete.records.purgatory.purge.interval.requests early.start.listeners
 fetch.purgatory.purge.interval.requests follower.fetch.last.tiered.offset.enable
 follower.replication.throttled.rate group.consumer.assignment.interval.ms
-group.consumer.assignors group.consumer.heartbeat.interval.ms
-group.consumer.max.assignment.interval.ms group.consumer.max.heartbeat.interval.ms
-group.consumer.max.session.timeout.ms group.consumer.max.size group.consumer.migration.policy
-group.consumer.min.assignment.interval.ms group.consumer.min.heartbeat.interval.ms
-group.consumer.min.session.timeout.ms group.consumer.session.timeout.ms
+group.consumer.max.assignment.interval.ms group.consumer.migration.policy
+group.consumer.min.assignment.interval.ms
 group.coordinator.append.linger.ms group.coordinator.background.threads
 group.coordinator.cached.buffer.max.bytes group.coordinator.rebalance.protocols
 group.coordinator.threads group.share.assignment.interval.ms
@@ -62,7 +59,7 @@ metadata.log.max.snapshot.interval.ms metadata.log.segment.bytes metadata.log.se
 metadata.max.idle.interval.ms metadata.max.retention.bytes metadata.max.retention.ms
 metric.reporters metrics.num.samples metrics.recording.level metrics.sample.window.ms
 num.io.threads num.network.threads num.recovery.threads.per.data.dir
-num.replica.alter.log.dirs.threads num.replica.fetchers offsets.commit.timeout.ms
+num.replica.alter.log.dirs.threads num.replica.fetchers
 offsets.load.buffer.size offsets.topic.compression.codec principal.builder.class
 producer.purgatory.purge.interval.requests queued.max.requests quota.window.num
 quota.window.size.seconds

@@ -138,6 +138,20 @@ class ClassicGroup:
             return False
         return self.topics is None or topic in self.topics
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing but its offsets keeps the group."""
+        return self.state is GroupState.EMPTY and not self.promised_ids
+
+    def offsets_unused_since_ms(self, topic: str) -> int | None:
+        """Since when nobody consumes a topic, -1 for never; None while somebody may do so."""
+        if self.protocol_type is None:
+            return -1
+        if self.state is GroupState.EMPTY:
+            return self.state_timestamp_ms
+        stable = self.state is GroupState.STABLE and self.is_consumer_group
+        return -1 if stable and not self.is_subscribed_to(topic) else None
+
     # Members
 
     def add(self, member: Member) -> None:

@@ -2,8 +2,8 @@
 
 A commit names the generation that it belongs to; one of an older generation, of an unknown or a
 replaced member is refused, so a member that slept through a rebalance cannot move what others own
-now. A consumer that assigns partitions to itself commits with generation -1, which a group with
-members refuses.
+now (for the newer protocol see `consumer_offsets`). A consumer that assigns partitions to itself
+commits with generation -1, which a group with members refuses.
 
 Offsets are kept while their group lives. They go when the group has been empty for
 `offsets.retention.minutes`; those of a group that never had members, or of a topic that the members
@@ -13,18 +13,22 @@ under its name, is gone: the topic's id is kept with it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 from uuid import UUID
 
 from tidelog.coordinators.classic_group import ClassicGroup, GroupState
+from tidelog.coordinators.consumer_changes import group_tombstones
+from tidelog.coordinators.consumer_group import ConsumerGroup
+from tidelog.coordinators.consumer_offsets import check_commit, check_fetch, is_stale
 from tidelog.coordinators.group_records import (
     CoordinatorRecord,
     GroupMetadataKey,
     OffsetCommitKey,
     OffsetCommitValue,
 )
+from tidelog.coordinators.group_table import GroupTable
+from tidelog.coordinators.offset_commits import Commit, Committer
 from tidelog.coordinators.rebalances import Rebalances
 from tidelog.coordinators.settings import GroupSettings, Now
 from tidelog.errors import ErrorCode, KafkaError
@@ -33,38 +37,13 @@ from tidelog.model import NO_TOPIC_ID
 Records = list[CoordinatorRecord]
 GroupOffsets = dict[str, dict[int, OffsetCommitValue]]
 _NO_OFFSETS: Final[GroupOffsets] = {}
-
-
-class Committer(NamedTuple):
-    """In whose name offsets are committed."""
-
-    member_id: str
-    instance_id: str | None
-    generation: int
-
-    @property
-    def is_member(self) -> bool:
-        return self.generation >= 0 or bool(self.member_id) or self.instance_id is not None
-
-
-@dataclass(slots=True)
-class Commit:
-    """The next offset to consume of one partition, as a client gave it."""
-
-    topic: str
-    topic_id: UUID
-    partition: int
-    offset: int
-    leader_epoch: int
-    metadata: str
+_VERSION_WITH_EPOCHS: Final = 9
 
 
 class Offsets:
     """The committed offsets of one shard's groups."""
 
-    def __init__(
-        self, groups: dict[str, ClassicGroup], settings: GroupSettings, rebalances: Rebalances
-    ) -> None:
+    def __init__(self, groups: GroupTable, settings: GroupSettings, rebalances: Rebalances) -> None:
         self._groups = groups
         self._settings = settings
         self._rebalances = rebalances
@@ -77,15 +56,30 @@ class Offsets:
 
     # Committing
 
-    def check_committer(self, group_id: str, committer: Committer, now: Now) -> None:
-        """KafkaError where the committer is not, or no longer, who may commit."""
+    def check(
+        self, group_id: str, committer: Committer, commits: Sequence[Commit], now: Now
+    ) -> list[ErrorCode]:
+        """What may be committed, by partition; KafkaError where nothing may be."""
         if not group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
-        group = self._groups.get(group_id)
-        if group is None:
-            if committer.generation >= 0:
-                raise KafkaError(ErrorCode.ILLEGAL_GENERATION, "the group has no members")
-            return
+        group = self._groups.find(group_id)
+        if isinstance(group, ConsumerGroup):
+            member = check_commit(group, committer)
+            return [
+                ErrorCode.STALE_MEMBER_EPOCH
+                if member is not None and is_stale(member, committer, commit)
+                else ErrorCode.NONE
+                for commit in commits
+            ]
+        if group is not None:
+            self._check_member(group, committer, now)
+        elif committer.generation >= 0:
+            if committer.version >= _VERSION_WITH_EPOCHS:
+                raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION, "the group has no members")
+        return [ErrorCode.NONE] * len(commits)
+
+    def _check_member(self, group: ClassicGroup, committer: Committer, now: Now) -> None:
         if committer.generation < 0 and group.state is GroupState.EMPTY:
             return
         if not committer.is_member:
@@ -123,6 +117,12 @@ class Offsets:
 
     # Reading
 
+    def check_fetch(self, group_id: str, member_id: str | None, epoch: int) -> None:
+        """KafkaError where a member of the newer protocol asks in the name of another epoch."""
+        group = self._groups.consumer.get(group_id)
+        if group is not None:
+            check_fetch(group, member_id, epoch)
+
     def of_group(self, group_id: str) -> Mapping[str, Mapping[int, OffsetCommitValue]]:
         """All that a group has committed, by topic and partition."""
         return self._offsets.get(group_id, _NO_OFFSETS)
@@ -140,27 +140,26 @@ class Offsets:
 
     def delete_group(self, group_id: str) -> Records:
         """Tombstones of all that a group without members has left."""
-        group = self._groups.get(group_id)
+        group = self._groups.find(group_id)
         if group is None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
-        if group.state is not GroupState.EMPTY:
+        if group.state != GroupState.EMPTY:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP, "the group has members")
         records = [
             _tombstone(group_id, topic, partition)
             for topic, partitions in self.of_group(group_id).items()
             for partition in partitions
         ]
-        records.append(CoordinatorRecord(GroupMetadataKey(group_id), None))
-        return records
+        return records + end_of(group)
 
     def delete(
         self, group_id: str, partitions: Iterable[tuple[str, int]]
     ) -> tuple[Records, list[ErrorCode]]:
         """Forget single offsets, except of topics that the members consume."""
-        group = self._groups.get(group_id)
+        group = self._groups.find(group_id)
         if group is None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
-        if group.state is not GroupState.EMPTY and not group.is_consumer_group:
+        if group.state != GroupState.EMPTY and not group.is_consumer_group:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
         records: Records = []
         codes: list[ErrorCode] = []
@@ -195,7 +194,7 @@ class Offsets:
     def expire(self, now: Now) -> Records:
         """Tombstones of offsets that are due, and of groups that have neither members nor any."""
         records: Records = []
-        for group in self._groups.values():
+        for group in self._groups:
             kept = 0
             for topic, partitions in self.of_group(group.group_id).items():
                 for partition, value in partitions.items():
@@ -203,37 +202,28 @@ class Offsets:
                         records.append(_tombstone(group.group_id, topic, partition))
                     else:
                         kept += 1
-            idle = group.state is GroupState.EMPTY and not group.promised_ids
-            if idle and not kept:
-                records.append(CoordinatorRecord(GroupMetadataKey(group.group_id), None))
+            if not kept and group.is_idle:
+                records += end_of(group)
         return records
 
     def _is_expired(
-        self, group: ClassicGroup, topic: str, value: OffsetCommitValue, now_ms: int
+        self, group: ClassicGroup | ConsumerGroup, topic: str, value: OffsetCommitValue, now_ms: int
     ) -> bool:
-        if group.protocol_type is None:
-            since = value.commit_timestamp
-        elif group.state is GroupState.EMPTY:
-            # A commit into an empty group, a reset say, counts as a sign of life too.
-            since = max(group.state_timestamp_ms, value.commit_timestamp)
-        elif (
-            group.state is GroupState.STABLE
-            and group.is_consumer_group
-            and not group.is_subscribed_to(topic)
-        ):
-            since = value.commit_timestamp
-        else:
+        since = group.offsets_unused_since_ms(topic)
+        if since is None:
             return False
         if value.expire_timestamp >= 0:
             return now_ms >= value.expire_timestamp
+        # A commit counts as a sign of life too: into an empty group, a reset say.
+        since = max(since, value.commit_timestamp)
         return now_ms - since >= self._settings.offsets_retention_ms
 
     # Replay
 
     def replay(self, key: OffsetCommitKey, value: OffsetCommitValue | None) -> None:
         if value is not None:
-            if key.group not in self._groups:
-                self._groups[key.group] = ClassicGroup(key.group)
+            if self._groups.find(key.group) is None:
+                self._groups.classic[key.group] = ClassicGroup(key.group)
             topics = self._offsets.setdefault(key.group, {})
             topics.setdefault(key.topic, {})[key.partition] = value
             return
@@ -246,6 +236,13 @@ class Offsets:
             del topics[key.topic]
         if not topics:
             del self._offsets[key.group]
+
+
+def end_of(group: ClassicGroup | ConsumerGroup) -> Records:
+    """Tombstones of a group itself."""
+    if isinstance(group, ConsumerGroup):
+        return group_tombstones(group)
+    return [CoordinatorRecord(GroupMetadataKey(group.group_id), None)]
 
 
 def is_of_another_topic(value: OffsetCommitValue, topic_id: UUID) -> bool:

@@ -2,10 +2,12 @@
 
 A key is an int16 that tells what it is the key of, then its fields; a value is an int16 version,
 then the fields of that version. A record without a value is a tombstone. Kinds: 0 and 1 a committed
-offset (1 is written), 2 a classic group with its members. Kinds that are not known are left alone,
-as Kafka does, so that a log written by a newer broker can be read.
+offset (1 is written), 2 a classic group with its members, 3 to 8 groups of the newer protocol
+(`consumer_records`). Kinds that are not known are left alone, as Kafka does, so that a log written
+by a newer broker can be read.
 
-Versions written: 3 of a group; 4 of an offset where the topic's id is known, else 3.
+Versions written: 3 of a classic group; 4 of an offset where the topic's id is known, else 3; 0 of
+all else.
 """
 
 from __future__ import annotations
@@ -15,6 +17,20 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
+from tidelog.coordinators.consumer_records import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataValue,
+    ConsumerKey,
+    ConsumerValue,
+)
 from tidelog.errors import ProtocolError
 from tidelog.protocol.schema import (
     array_of,
@@ -93,8 +109,8 @@ class GroupMetadataValue:
     members: list[MemberMetadata] = array_of(MemberMetadata)
 
 
-Key = OffsetCommitKey | GroupMetadataKey
-Value = OffsetCommitValue | GroupMetadataValue
+Key = OffsetCommitKey | GroupMetadataKey | ConsumerKey
+Value = OffsetCommitValue | GroupMetadataValue | ConsumerValue
 
 
 @dataclass(slots=True)
@@ -105,11 +121,18 @@ class CoordinatorRecord:
     value: Value | None
 
 
-_KINDS: Final[dict[type[Key], int]] = {OffsetCommitKey: OFFSET, GroupMetadataKey: GROUP}
 _CLASSES: Final[dict[int, tuple[type[Key], type[Value]]]] = {
     LEGACY_OFFSET: (OffsetCommitKey, OffsetCommitValue),
     OFFSET: (OffsetCommitKey, OffsetCommitValue),
     GROUP: (GroupMetadataKey, GroupMetadataValue),
+    3: (ConsumerGroupMetadataKey, ConsumerGroupMetadataValue),
+    5: (ConsumerGroupMemberMetadataKey, ConsumerGroupMemberMetadataValue),
+    6: (ConsumerGroupTargetAssignmentMetadataKey, ConsumerGroupTargetAssignmentMetadataValue),
+    7: (ConsumerGroupTargetAssignmentMemberKey, ConsumerGroupTargetAssignmentMemberValue),
+    8: (ConsumerGroupCurrentMemberAssignmentKey, ConsumerGroupCurrentMemberAssignmentValue),
+}
+_KINDS: Final[dict[type[Key], int]] = {
+    classes[0]: kind for kind, classes in _CLASSES.items() if kind != LEGACY_OFFSET
 }
 
 
@@ -125,6 +148,8 @@ def encode_record(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
 def _version_of(value: Value) -> int:
     if isinstance(value, GroupMetadataValue):
         return _GROUP_VERSION
+    if not isinstance(value, OffsetCommitValue):
+        return 0
     if value.expire_timestamp != -1:
         return 1
     known = value.topic_id != _NO_TOPIC_ID

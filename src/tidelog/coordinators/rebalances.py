@@ -18,6 +18,7 @@ from typing import Final
 
 from tidelog.coordinators.classic_group import ClassicGroup, GroupState, Member
 from tidelog.coordinators.group_records import CoordinatorRecord, GroupMetadataKey
+from tidelog.coordinators.group_stats import CLASSIC, GroupStats
 from tidelog.coordinators.outcome import Outcome
 from tidelog.coordinators.settings import GroupSettings, Now
 from tidelog.coordinators.timers import TimerQueue
@@ -37,9 +38,12 @@ Records = list[CoordinatorRecord]
 class Rebalances:
     """The two barriers, and the sessions of members."""
 
-    def __init__(self, settings: GroupSettings, timers: TimerQueue[TimerAction]) -> None:
+    def __init__(
+        self, settings: GroupSettings, timers: TimerQueue[TimerAction], stats: GroupStats
+    ) -> None:
         self.settings = settings
         self.timers = timers
+        self._stats = stats
 
     # Into a rebalance
 
@@ -56,6 +60,7 @@ class Rebalances:
         group.is_first_rebalance = group.state is GroupState.EMPTY
         group.joined_in_delay = False
         group.enter(GroupState.PREPARING_REBALANCE, reason)
+        self._stats.rebalances[CLASSIC] += 1
         _log.info(
             "rebalance begins group=%s generation=%d members=%d reason=%s",
             group.group_id, group.generation, len(group.members), reason,

@@ -7,7 +7,8 @@ Promises:
 - A change is appended through `Partition.append`, as a client's record is, then replayed; a refused
   append changes nothing and is answered with a retriable error.
 - No answer leaves before all that its shard had appended by then is committed, so nobody is shown
-  what a failover could take back.
+  what a failover could take back; where that takes longer than `offsets.commit.timeout.ms`, the
+  client is told to try again.
 - Time during which the broker did not run is not held against members: the clock that sessions are
   measured by stands still while the loop does.
 """
@@ -26,6 +27,7 @@ from tidelog.cluster.image import MetadataImage
 from tidelog.cluster.names import OFFSETS_TOPIC
 from tidelog.config.broker_config import BrokerConfig
 from tidelog.coordinators.group_records import CoordinatorRecord, encode_record
+from tidelog.coordinators.group_stats import GroupCensus, GroupStats
 from tidelog.coordinators.loading import load
 from tidelog.coordinators.offsets_topic import creation, partition_of
 from tidelog.coordinators.outcome import Outcome, Reply
@@ -88,6 +90,7 @@ class GroupCoordinator:
         self._running = False
         # A partition that is led could not be opened: a full disk, mostly.
         self._is_incomplete = False
+        self.stats = GroupStats()
 
     # -- start and stop ---------------------------------------------------------------------------
 
@@ -179,6 +182,14 @@ class GroupCoordinator:
         if slot.error is not None:
             raise slot.error
 
+    def census(self) -> GroupCensus:
+        """What the shards hold that are loaded."""
+        census = GroupCensus()
+        for slot in self._slots.values():
+            if slot.error is None:
+                census.add(slot.shard)
+        return census
+
     # -- running a shard --------------------------------------------------------------------------
 
     def _run(self, slot: _Slot, handler: Handler) -> Any | asyncio.Future[Any]:
@@ -203,6 +214,7 @@ class GroupCoordinator:
             self._append(slot, chunk)
             for record in chunk:
                 slot.shard.replay(record)
+            self.stats.appended(chunk)
         if outcome.then is not None:
             outcome.then()
 
@@ -220,6 +232,7 @@ class GroupCoordinator:
     def _future(self, slot: _Slot, reply: Reply[Any]) -> asyncio.Future[Any]:
         """The reply as a future that is done when what it rests on is committed."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        timeout_ms = self.config.get_int("offsets.commit.timeout.ms")
         self._waiting.add(future)
         future.add_done_callback(self._waiting.discard)
 
@@ -240,11 +253,23 @@ class GroupCoordinator:
             else:
                 future.set_result(reply.value)
 
+        def too_late() -> None:
+            if not future.done():
+                self.stats.timeouts += 1
+                future.set_exception(
+                    KafkaError(
+                        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                        f"not durable within offsets.commit.timeout.ms ({timeout_ms})",
+                    )
+                )
+
         def answered() -> None:
             if slot.partition.is_committed(slot.last_offset):
                 finish()
-            else:
-                slot.partition.committed(slot.last_offset).add_done_callback(committed)
+                return
+            slot.partition.committed(slot.last_offset).add_done_callback(committed)
+            timer = asyncio.get_running_loop().call_later(timeout_ms / 1000, too_late)
+            future.add_done_callback(lambda _: timer.cancel())
 
         reply.when_done(answered)
         return future
@@ -275,7 +300,7 @@ class GroupCoordinator:
                 self._run_due(slot, now)
         if now.ms >= self._next_expiry_ms:
             self._next_expiry_ms = now.ms + self._expiry_interval_ms
-            self._everywhere(lambda shard: shard.expire_offsets(now), "expire offsets")
+            self._expire_offsets(now)
         deadlines = (slot.shard.timers.next_deadline_ms() for slot in self._slots.values())
         nearest = min((each for each in deadlines if each is not None), default=now.ms + _TICK_MS)
         self._arm(min(nearest, now.ms + _TICK_MS))
@@ -283,6 +308,13 @@ class GroupCoordinator:
     def _run_due(self, slot: _Slot, now: Now) -> None:
         for outcome in slot.shard.due(now):
             self._apply_quietly(slot, outcome, "a deadline")
+
+    def _expire_offsets(self, now: Now) -> None:
+        for slot in tuple(self._slots.values()):
+            if slot.error is None:
+                before = len(slot.shard.offsets)
+                self._apply_quietly(slot, slot.shard.expire_offsets(now), "expire offsets")
+                self.stats.expired_offsets += before - len(slot.shard.offsets)
 
     def _everywhere(self, work: Callable[[GroupShard], Outcome], what: str) -> None:
         for slot in tuple(self._slots.values()):
@@ -348,7 +380,7 @@ class GroupCoordinator:
             slot.loading = asyncio.create_task(self._load(slot), name=f"load-groups-{index}")
 
     def _new_shard(self) -> GroupShard:
-        return GroupShard(group_settings(self.config), self._host.random)
+        return GroupShard(group_settings(self.config), self._host.random, self._image, self.stats)
 
     async def _load(self, slot: _Slot) -> None:
         started = self._host.clock.monotonic()
@@ -368,10 +400,12 @@ class GroupCoordinator:
         self._apply_quietly(slot, slot.shard.loaded(now), "take up a shard")
         ids = {name: topic.topic_id for name, topic in self._image().topics.items()}
         self._apply_quietly(slot, slot.shard.forget_missing_topics(ids), "forget topics")
+        seconds = self._host.clock.monotonic() - started
+        self.stats.loaded(seconds)
         _log.info(
             "shard loaded partition=%s groups=%d offsets=%d ms=%d",
-            slot.partition.topic_partition, len(slot.shard.groups), len(slot.shard.offsets),
-            (self._host.clock.monotonic() - started) * 1000,
+            slot.partition.topic_partition, len(slot.shard.table), len(slot.shard.offsets),
+            seconds * 1000,
         )  # fmt: skip
 
     def _discard(self, index: int) -> None:
@@ -392,6 +426,10 @@ def group_settings(config: BrokerConfig) -> GroupSettings:
         group_size_max=config.get_int("group.max.size"),
         offset_metadata_bytes_max=config.get_int("offset.metadata.max.bytes"),
         offsets_retention_ms=config.get_int("offsets.retention.minutes") * 60_000,
+        consumer_session_timeout_ms=config.get_int("group.consumer.session.timeout.ms"),
+        consumer_heartbeat_interval_ms=config.get_int("group.consumer.heartbeat.interval.ms"),
+        consumer_group_size_max=config.get_int("group.consumer.max.size"),
+        consumer_assignors=tuple(config.get_list("group.consumer.assignors")),
     )
 
 

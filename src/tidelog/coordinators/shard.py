@@ -11,10 +11,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from uuid import UUID
 
-from tidelog.coordinators.classic_group import ClassicGroup, GroupState
+from tidelog.cluster.image import MetadataImage
+from tidelog.coordinators.classic_group import CONSUMER_PROTOCOL_TYPE, GroupState
 from tidelog.coordinators.classic_joins import Joins
 from tidelog.coordinators.classic_members import Members
-from tidelog.coordinators.group_offsets import Commit, Committer, Offsets
+from tidelog.coordinators.consumer_changes import ConsumerReplay
+from tidelog.coordinators.consumer_describe import describe
+from tidelog.coordinators.consumer_group import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    STATIC_LEAVE_EPOCH,
+    ConsumerGroup,
+)
+from tidelog.coordinators.consumer_heartbeats import ConsumerHeartbeats
+from tidelog.coordinators.consumer_members import ConsumerMembers
+from tidelog.coordinators.group_offsets import Offsets, end_of
 from tidelog.coordinators.group_records import (
     CoordinatorRecord,
     GroupMetadataKey,
@@ -22,12 +33,19 @@ from tidelog.coordinators.group_records import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
+from tidelog.coordinators.group_stats import CLASSIC, CONSUMER, GroupStats
+from tidelog.coordinators.group_table import GroupTable
+from tidelog.coordinators.offset_commits import Commit, Committer
 from tidelog.coordinators.outcome import Outcome
 from tidelog.coordinators.rebalances import Rebalances
 from tidelog.coordinators.settings import Caller, GroupSettings, Now
 from tidelog.coordinators.timers import TimerQueue
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.host.random import Random
+from tidelog.protocol.messages.consumer_group_describe import (
+    DescribedGroup as DescribedConsumerGroup,
+)
+from tidelog.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tidelog.protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from tidelog.protocol.messages.heartbeat import HeartbeatRequest
 from tidelog.protocol.messages.join_group import JoinGroupRequest
@@ -35,24 +53,50 @@ from tidelog.protocol.messages.leave_group import LeaveGroupRequest
 from tidelog.protocol.messages.list_groups import ListedGroup
 from tidelog.protocol.messages.sync_group import SyncGroupRequest
 
-CLASSIC = "classic"
-
 
 class GroupShard:
     """The coordinator of some groups."""
 
-    def __init__(self, settings: GroupSettings, random: Random) -> None:
+    def __init__(
+        self,
+        settings: GroupSettings,
+        random: Random,
+        image: Callable[[], MetadataImage] = MetadataImage,
+        stats: GroupStats | None = None,
+    ) -> None:
+        self._settings = settings
+        self._image = image
         self.timers: TimerQueue[Callable[[Now], Outcome]] = TimerQueue()
-        self.groups: dict[str, ClassicGroup] = {}
-        rebalances = Rebalances(settings, self.timers)
+        self.table = GroupTable()
+        self.groups = self.table.classic
+        self.consumer_groups = self.table.consumer
+        rebalances = Rebalances(settings, self.timers, stats or GroupStats())
         self._joins = Joins(self.groups, settings, rebalances, random)
         self._members = Members(self.groups, rebalances)
-        self.offsets = Offsets(self.groups, settings, rebalances)
+        self.offsets = Offsets(self.table, settings, rebalances)
+        self._consumer_members = ConsumerMembers(self.consumer_groups, settings, self.timers, image)
+        self._heartbeats = ConsumerHeartbeats(
+            self.consumer_groups, settings, self._consumer_members, image, random
+        )
+        self._consumer_replay = ConsumerReplay(
+            self.consumer_groups, self._consumer_members.departed
+        )
 
     # Members
 
     def join(self, request: JoinGroupRequest, version: int, caller: Caller, now: Now) -> Outcome:
-        return self._joins.join(request, version, caller, now)
+        before = self.consumer_groups.get(request.group_id)
+        if before is None:
+            return self._joins.join(request, version, caller, now)
+        if before.members:
+            raise KafkaError(
+                ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+                f"Group {request.group_id} has members of the consumer group protocol.",
+            )
+        # An empty group may change its protocol; its offsets stay.
+        outcome = self._joins.join(request, version, caller, now)
+        outcome.records[:0] = end_of(before)
+        return outcome
 
     def sync(self, request: SyncGroupRequest, now: Now) -> Outcome:
         return self._members.sync(request, now)
@@ -61,7 +105,49 @@ class GroupShard:
         return Outcome(self._members.heartbeat(request, now))
 
     def leave(self, request: LeaveGroupRequest, version: int, now: Now) -> Outcome:
+        group = self.consumer_groups.get(request.group_id)
+        if group is not None and version >= 3:
+            return self._consumer_members.remove(group, request.members, now)
         return self._members.leave(request, version, now)
+
+    # Members of the newer protocol
+
+    def consumer_heartbeat(
+        self, request: ConsumerGroupHeartbeatRequest, version: int, caller: Caller, now: Now
+    ) -> Outcome:
+        self._heartbeats.check(request, version)
+        group = self.consumer_groups.get(request.group_id)
+        if request.member_epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
+            return self._consumer_members.leave(
+                self._require_consumer(group, request.group_id), request, now
+            )
+        if group is None and request.member_epoch == JOIN_EPOCH:
+            return self._join_anew(request, caller, now)
+        group = self._require_consumer(group, request.group_id)
+        return self._heartbeats.heartbeat(request, group, caller, now)
+
+    def _join_anew(
+        self, request: ConsumerGroupHeartbeatRequest, caller: Caller, now: Now
+    ) -> Outcome:
+        """The first member of a group; one that is empty may change its protocol."""
+        group_id = request.group_id
+        before = self.groups.get(group_id)
+        if before is not None and before.state is not GroupState.EMPTY:
+            raise KafkaError(
+                ErrorCode.GROUP_ID_NOT_FOUND,
+                f"Cannot upgrade classic group {group_id} to consumer group because online upgrade"
+                " is disabled.",
+            )
+        outcome = self._heartbeats.heartbeat(request, ConsumerGroup(group_id), caller, now)
+        if before is not None:
+            outcome.records[:0] = end_of(before)
+        return outcome
+
+    def _require_consumer(self, group: ConsumerGroup | None, group_id: str) -> ConsumerGroup:
+        if group is None:
+            kind = "not found" if group_id not in self.groups else "is not a consumer group"
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {kind}.")
+        return group
 
     # Offsets
 
@@ -70,9 +156,11 @@ class GroupShard:
         retention_ms: int = -1,
     ) -> Outcome:  # fmt: skip
         """The answer is a code for each commit."""
-        self.offsets.check_committer(group_id, committer, now)
-        records, codes = self.offsets.commit(group_id, commits, retention_ms, now)
-        return Outcome(codes, records)
+        codes = self.offsets.check(group_id, committer, commits, now)
+        taken = [each for each, code in zip(commits, codes, strict=True) if not code]
+        records, taken_codes = self.offsets.commit(group_id, taken, retention_ms, now)
+        answers = iter(taken_codes)
+        return Outcome([code or next(answers) for code in codes], records)
 
     def delete_offsets(self, group_id: str, partitions: Sequence[tuple[str, int]]) -> Outcome:
         records, codes = self.offsets.delete(group_id, partitions)
@@ -95,11 +183,14 @@ class GroupShard:
     def list_groups(self) -> Iterator[ListedGroup]:
         for group in self.groups.values():
             yield ListedGroup(group.group_id, group.protocol_type or "", group.state, CLASSIC)
+        for each in self.consumer_groups.values():
+            yield ListedGroup(each.group_id, CONSUMER_PROTOCOL_TYPE, each.state, CONSUMER)
 
     def describe(self, group_id: str) -> DescribedGroup:
         group = self.groups.get(group_id)
         if group is None:
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+            kind = "not found" if group_id not in self.consumer_groups else "is not a classic group"
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {kind}.")
         # Between generations there is no protocol whose metadata and assignments could be shown.
         shown = group.state is GroupState.STABLE
         return DescribedGroup(
@@ -120,6 +211,10 @@ class GroupShard:
             ],
         )
 
+    def describe_consumer(self, group_id: str) -> DescribedConsumerGroup:
+        group = self._require_consumer(self.consumer_groups.get(group_id), group_id)
+        return describe(group, self._image(), self._settings.consumer_assignors[0])
+
     # Time and replay
 
     def due(self, now: Now) -> Iterator[Outcome]:
@@ -135,10 +230,18 @@ class GroupShard:
             self.offsets.replay(key, value)
         elif isinstance(key, GroupMetadataKey):
             assert value is None or isinstance(value, GroupMetadataValue)
+            if value is not None:
+                self.consumer_groups.pop(key.group, None)
             self._members.replay(key, value)
+        else:
+            if value is not None:
+                # Made by its offsets, when they came first; or left behind by a change of protocol.
+                self.groups.pop(key.group, None)
+            self._consumer_replay.replay(key, value)
 
     def loaded(self, now: Now) -> Outcome:
         """The whole log has been replayed."""
+        self._consumer_members.loaded(now)
         return Outcome(None, self._members.loaded(now))
 
     def abandon(self, error: KafkaError) -> None:

@@ -80,6 +80,8 @@ APIS: Final[tuple[Api, ...]] = (
     _served(44, "IncrementalAlterConfigs", "incremental_alter_configs", (0, 1), flexible=1),
     _served(47, "OffsetDelete", "offset_delete", (0, 0), flexible=NEVER_FLEXIBLE),
     _served(60, "DescribeCluster", "describe_cluster", (0, 2), flexible=0),
+    _served(68, "ConsumerGroupHeartbeat", "consumer_group_heartbeat", (0, 1), flexible=0),
+    _served(69, "ConsumerGroupDescribe", "consumer_group_describe", (0, 1), flexible=0),
 )
 
 API_BY_KEY: Final[dict[int, Api]] = {each.key: each for each in APIS}

@@ -63,6 +63,8 @@ _HANDLER_MODULES = {
     44: "configs",
     47: "offsets",
     60: "describe_cluster",
+    68: "consumer_groups",
+    69: "consumer_groups",
 }
 
 

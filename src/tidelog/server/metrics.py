@@ -133,6 +133,13 @@ def labelled_gauge(name: str, text: str, values: Iterator[tuple[str, float]]) ->
         yield f"{name}{{{labels}}} {value}"
 
 
+def labelled_counter(name: str, text: str, values: Iterator[tuple[str, float]]) -> Iterator[str]:
+    """One counter with a sample per label set."""
+    yield from _family(name, "counter", text)
+    for labels, value in values:
+        yield f"{name}{{{labels}}} {value}"
+
+
 def _family(name: str, kind: str, text: str) -> Iterator[str]:
     yield f"# HELP {name} {text}"
     yield f"# TYPE {name} {kind}"

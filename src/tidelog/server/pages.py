@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from tidelog.server.context import Services
 from tidelog.server.http import Page
-from tidelog.server.metrics import counter, gauge, labelled_gauge
+from tidelog.server.metrics import counter, gauge, labelled_counter, labelled_gauge
 
 
 class StatusPages:
@@ -63,6 +63,7 @@ class StatusPages:
             int(services.replicas.refusing_writes is not None),
         )
         yield from self._cleaner()
+        yield from self._groups()
         usage = resource.getrusage(resource.RUSAGE_SELF)
         yield from gauge(
             "process_cpu_seconds_total",
@@ -94,6 +95,42 @@ class StatusPages:
             f"{name}_last_run_timestamp_seconds",
             "When the cleaner last found nothing left to clean.",
             stats.last_run_ms / 1000,
+        )
+
+    def _groups(self) -> Iterator[str]:
+        groups = self._services.groups
+        census, stats, name = groups.census(), groups.stats, "tidelog_group"
+        yield from labelled_gauge(
+            "tidelog_groups",
+            "Groups that this broker coordinates.",
+            (
+                (f'type="{kind}",state="{state}"', count)
+                for (kind, state), count in sorted(census.groups.items())
+            ),
+        )
+        yield from labelled_gauge(
+            f"{name}_members",
+            "Members of these groups.",
+            ((f'type="{kind}"', count) for kind, count in sorted(census.members.items())),
+        )
+        yield from gauge(f"{name}_offsets", "Committed offsets that are kept.", census.offsets)
+        yield from labelled_counter(
+            f"{name}_rebalances_total",
+            "Rebalances that began.",
+            ((f'type="{kind}"', count) for kind, count in stats.rebalances.items()),
+        )
+        for key, value, text in (
+            ("commits", stats.commits, "Offsets committed, by partition."),
+            ("expired_offsets", stats.expired_offsets, "Offsets that were not used for too long."),
+            ("timeouts", stats.timeouts, "Changes that did not become durable in time."),
+            ("loads", stats.loads, "Partitions of the offsets topic that were loaded."),
+            ("load_seconds", round(stats.load_seconds, 6), "Seconds that loading them took."),
+        ):
+            yield from counter(f"{name}_{key}_total", text, value)
+        yield from gauge(
+            f"{name}_load_max_seconds",
+            "The longest load of one partition.",
+            round(stats.load_seconds_max, 6),
         )
 
     def _logs(self, attribute: str) -> Iterator[tuple[str, float]]:

@@ -54,6 +54,8 @@ class Broker:
             "log.dirs": directory,
             "auto.create.topics.enable": "true",
             "group.initial.rebalance.delay.ms": "0",
+            "group.consumer.heartbeat.interval.ms": "500",
+            "group.consumer.min.heartbeat.interval.ms": "500",
             **self._settings,
         }
         config = load(overrides=overrides)

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from tidelog.coordinators.group_offsets import Commit, Committer
+from tidelog.cluster.image import MetadataImage, PartitionState, TopicImage
 from tidelog.coordinators.group_records import CoordinatorRecord, decode_record, encode_record
+from tidelog.coordinators.offset_commits import Commit, Committer
 from tidelog.coordinators.outcome import Outcome, Reply
 from tidelog.coordinators.settings import Caller, GroupSettings, Now
 from tidelog.coordinators.shard import GroupShard
@@ -52,10 +53,25 @@ class World:
     def __init__(self, settings: GroupSettings | None = None, seed: int = 1) -> None:
         self.settings = settings or GroupSettings(initial_rebalance_delay_ms=0)
         self.random = SeededRandom(seed)
-        self.shard = GroupShard(self.settings, self.random)
+        self.image = MetadataImage()
+        self.shard = self._new_shard()
         self.log: list[tuple[bytes, bytes | None]] = []
         self.now = Now(1_000, START_WALL_MS)
         self.is_refusing = False
+
+    def _new_shard(self) -> GroupShard:
+        return GroupShard(self.settings, self.random, lambda: self.image)
+
+    def set_topics(self, **partitions: int) -> None:
+        """The topics that there are; one that was there before keeps its id."""
+        topics = {}
+        for name, count in partitions.items():
+            known = self.image.topics.get(name)
+            topic_id = self.random.uuid() if known is None else known.topic_id
+            states = tuple(PartitionState(each, 0, 0, (0,), (0,)) for each in range(count))
+            topics[name] = TopicImage(name, topic_id, states, {})
+        names = {each.topic_id: name for name, each in topics.items()}
+        self.image = MetadataImage(topics=topics, topic_names=names)
 
     def run(self, handler: Callable[[GroupShard, Now], Outcome]) -> Any:
         """Handle, append, replay; the answer, or a Reply that waits for it."""
@@ -102,7 +118,7 @@ class World:
     def restart(self) -> None:
         """Another broker loads the shard from the log."""
         self.shard.abandon(KafkaError(ErrorCode.NOT_COORDINATOR))
-        self.shard = GroupShard(self.settings, self.random)
+        self.shard = self._new_shard()
         for key, value in self.log:
             record = decode_record(key, value)
             assert record is not None

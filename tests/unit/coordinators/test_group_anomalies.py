@@ -16,7 +16,7 @@ from tests.unit.coordinators.helpers import (
     subscription,
 )
 from tidelog.coordinators.classic_group import GroupState
-from tidelog.coordinators.group_offsets import Committer
+from tidelog.coordinators.offset_commits import Committer
 from tidelog.coordinators.outcome import Outcome
 from tidelog.coordinators.settings import Caller, GroupSettings
 from tidelog.errors import ErrorCode, KafkaError

@@ -2,7 +2,7 @@
 
 Behaviour: what this broker serves, and nothing else; a client with an unknown version gets version
 0 of the answer with error 35 and steps down. An invalid client software name is refused (KIP-511).
-Finalized features are none: nothing that a client could switch on by them is there.
+One feature is finalized, `group.version` at level 1: the newer protocol of consumer groups.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from tidelog.protocol.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
 )
 from tidelog.protocol.schema import encode
 from tidelog.server.answer_cache import EncodedAnswer
@@ -22,6 +24,8 @@ from tidelog.server.context import RequestContext, Services
 from tidelog.server.dispatch import handles, served_keys
 
 _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+_FEATURES = ("group.version",)
+_LEVEL = 1
 
 
 @handles(18)
@@ -40,6 +44,8 @@ def api_versions(
     response = ApiVersionsResponse(api_keys=_ranges())
     if context.version >= 3:
         response.finalized_features_epoch = image.version
+        response.supported_features = [SupportedFeatureKey(name, 1, _LEVEL) for name in _FEATURES]
+        response.finalized_features = [FinalizedFeatureKey(name, _LEVEL, 1) for name in _FEATURES]
     return cache.keep(image, key, encode(response, context.version))
 
 

@@ -32,8 +32,7 @@ from tidelog.server.dispatch import handles
 
 @handles(11)
 async def join_group(request: JoinGroupRequest, context: RequestContext) -> JoinGroupResponse:
-    host = context.connection.peer.rpartition(":")[0]
-    caller = Caller(context.header.client_id or "", f"/{host}")
+    caller = caller_of(context)
 
     def join(shard: GroupShard, now: Now) -> Outcome:
         return shard.join(request, context.version, caller, now)
@@ -79,6 +78,12 @@ async def leave_group(request: LeaveGroupRequest, context: RequestContext) -> Le
     except KafkaError as error:
         answer = LeaveGroupResponse(error_code=error.code)
     return answer
+
+
+def caller_of(context: RequestContext) -> Caller:
+    """Who sent the request, with the host as Java would print it."""
+    host = context.connection.peer.rpartition(":")[0]
+    return Caller(context.header.client_id or "", f"/{host}")
 
 
 async def ask(

@@ -3,17 +3,21 @@
 Behaviour: Kafka's. A commit is answered when it is durable; one of an older generation or of a
 replaced member is refused. A group or partition without an offset is answered -1 without an error,
 but never while the coordinator loads. An offset of a topic that was deleted and created anew under
-its name is not given out. An answer to OffsetFetch shows only what is durable.
-Versions: OffsetFetch 2 asks for all partitions, 8 for several groups; 10 of both names topics by
-id. `require_stable` (OffsetFetch 7) has nothing to wait for without transactions.
+its name is not given out. An answer to OffsetFetch shows only what is durable. In groups of the
+newer protocol a commit in an older member epoch is taken for partitions that the member has owned
+since then, and is stale for the others (KIP-1251).
+Versions: OffsetFetch 2 asks for all partitions, 8 for several groups; 9 of both carries a member
+epoch; 10 of both names topics by id. `require_stable` (OffsetFetch 7) has nothing to wait for
+without transactions.
 """
 
 from __future__ import annotations
 
 from uuid import UUID
 
-from tidelog.coordinators.group_offsets import Commit, Committer, is_of_another_topic
+from tidelog.coordinators.group_offsets import is_of_another_topic
 from tidelog.coordinators.group_records import OffsetCommitValue
+from tidelog.coordinators.offset_commits import Commit, Committer
 from tidelog.coordinators.outcome import Outcome
 from tidelog.coordinators.settings import Now
 from tidelog.coordinators.shard import GroupShard
@@ -83,7 +87,10 @@ async def offset_commit(
                 )
             )
     committer = Committer(
-        request.member_id, request.group_instance_id, request.generation_id_or_member_epoch
+        request.member_id,
+        request.group_instance_id,
+        request.generation_id_or_member_epoch,
+        context.version,
     )
 
     def commit(shard: GroupShard, now: Now) -> Outcome:
@@ -156,6 +163,7 @@ async def _fetch(
     asked: OffsetFetchRequestGroup, context: RequestContext
 ) -> OffsetFetchResponseGroup:
     def look(shard: GroupShard, _: Now) -> Outcome:
+        shard.offsets.check_fetch(asked.group_id, asked.member_id, asked.member_epoch)
         return Outcome(
             _all_offsets(shard, asked.group_id, context)
             if asked.topics is None

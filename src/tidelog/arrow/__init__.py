@@ -1,0 +1,1 @@
+"""Records as Arrow columns, both ways, without an object for each record. Needs pyarrow only."""

@@ -1,0 +1,242 @@
+"""A group of the newer protocol (KIP-848) as data: its epochs, its members and what they own.
+
+The group's epoch rises when a member comes, goes or changes its subscription, and when a topic that
+is subscribed to changes. For each epoch an assignor computes a target; members are brought to it
+one by one (`reconciliation`). All of this is kept in records; what is volatile is only which
+metadata the group has been held against. A member is a value: it is replaced, never changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
+from typing import Final
+from uuid import UUID
+
+from tidelog.cluster.image import MetadataImage
+from tidelog.coordinators.assignors import AssignableMember, Assignor, Partitions
+from tidelog.errors import ErrorCode, KafkaError
+
+# Partitions by topic, each with the epoch in which its owner got it.
+Owned = Mapping[UUID, Mapping[int, int]]
+
+JOIN_EPOCH: Final = 0
+LEAVE_EPOCH: Final = -1
+# Of a static member that went and will be back.
+STATIC_LEAVE_EPOCH: Final = -2
+
+
+class MemberState(IntEnum):
+    """How far a member is on the way to its target; the numbers are those of the records."""
+
+    STABLE = 0
+    UNREVOKED_PARTITIONS = 1
+    UNRELEASED_PARTITIONS = 2
+
+
+class ConsumerGroupState(StrEnum):
+    """The states of a group, under the names that clients are shown."""
+
+    EMPTY = "Empty"
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
+    STABLE = "Stable"
+
+
+@dataclass(slots=True, frozen=True)
+class ConsumerMember:
+    """One member: how it described itself, and what it owns."""
+
+    member_id: str
+    instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    topics: frozenset[str] = frozenset()
+    rebalance_timeout_ms: int = -1
+    server_assignor: str | None = None
+    epoch: int = JOIN_EPOCH
+    previous_epoch: int = -1
+    state: MemberState = MemberState.STABLE
+    assigned: Owned = field(default_factory=dict)
+    # Given to somebody else, and not given back yet.
+    revoking: Owned = field(default_factory=dict)
+
+    def is_reconciled_to(self, epoch: int) -> bool:
+        return self.state is MemberState.STABLE and self.epoch == epoch
+
+    def assignment_epoch(self, topic_id: UUID, partition: int) -> int | None:
+        """Since which epoch the member owns a partition; None where it does not."""
+        for owned in (self.assigned, self.revoking):
+            epoch = owned.get(topic_id, {}).get(partition)
+            if epoch is not None:
+                return epoch
+        return None
+
+
+@dataclass(slots=True)
+class ConsumerGroup:
+    """One group."""
+
+    group_id: str
+    epoch: int = 0
+    metadata_hash: int = 0
+    target_epoch: int = 0
+    # When the target was computed; for an empty group, since when it is empty.
+    target_timestamp_ms: int = 0
+    members: dict[str, ConsumerMember] = field(default_factory=dict)
+    instances: dict[str, str] = field(default_factory=dict)
+    targets: dict[str, Partitions] = field(default_factory=dict)
+    # Who owns a partition or has yet to give it back.
+    owners: dict[UUID, dict[int, str]] = field(default_factory=dict)
+    subscribers: Counter[str] = field(default_factory=Counter)
+    # Volatile: the metadata that the hash was last held against.
+    seen_image: MetadataImage | None = None
+
+    @property
+    def state(self) -> ConsumerGroupState:
+        if not self.members:
+            return ConsumerGroupState.EMPTY
+        if self.epoch > self.target_epoch:
+            return ConsumerGroupState.ASSIGNING
+        if all(each.is_reconciled_to(self.target_epoch) for each in self.members.values()):
+            return ConsumerGroupState.STABLE
+        return ConsumerGroupState.RECONCILING
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        return self.subscribers[topic] > 0
+
+    @property
+    def is_consumer_group(self) -> bool:
+        return True
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing but its offsets keeps the group."""
+        return not self.members
+
+    def offsets_unused_since_ms(self, topic: str) -> int | None:
+        """Since when nobody consumes a topic, -1 for never; None while somebody does."""
+        if not self.members:
+            return self.target_timestamp_ms
+        return None if self.is_subscribed_to(topic) else -1
+
+    # Looking for members
+
+    def require(self, member_id: str) -> ConsumerMember:
+        member = self.members.get(member_id)
+        if member is None:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_MEMBER_ID,
+                f"Member {member_id} is not a member of group {self.group_id}.",
+            )
+        return member
+
+    def static_member(self, instance_id: str) -> ConsumerMember | None:
+        member_id = self.instances.get(instance_id)
+        return None if member_id is None else self.members.get(member_id)
+
+    def require_static(self, instance_id: str, member_id: str) -> ConsumerMember:
+        """The member of an instance; KafkaError where another id has it, or none."""
+        member = self.static_member(instance_id)
+        if member is None:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
+        if member.member_id != member_id:
+            raise KafkaError(
+                ErrorCode.FENCED_INSTANCE_ID,
+                f"Static member {member_id} with instance id {instance_id} was fenced by"
+                f" member {member.member_id}.",
+            )
+        return member
+
+    def is_free(self, topic_id: UUID, partition: int, member_ids: Iterable[str]) -> bool:
+        """Whether nobody but these owns a partition."""
+        owner = self.owners.get(topic_id, {}).get(partition)
+        return owner is None or owner in member_ids
+
+    # Replay
+
+    def put(self, member: ConsumerMember) -> None:
+        """The member is this from now on."""
+        self._unlink(member.member_id)
+        self.members[member.member_id] = member
+        if member.instance_id is not None:
+            self.instances[member.instance_id] = member.member_id
+        self.subscribers.update(member.topics)
+        for owned in (member.assigned, member.revoking):
+            for topic_id, partitions in owned.items():
+                owners = self.owners.setdefault(topic_id, {})
+                owners.update(dict.fromkeys(partitions, member.member_id))
+
+    def remove(self, member_id: str) -> None:
+        self._unlink(member_id)
+        self.members.pop(member_id, None)
+        self.targets.pop(member_id, None)
+
+    def _unlink(self, member_id: str) -> None:
+        member = self.members.get(member_id)
+        if member is None:
+            return
+        if member.instance_id is not None and self.instances.get(member.instance_id) == member_id:
+            del self.instances[member.instance_id]
+        self.subscribers.subtract(member.topics)
+        for owned in (member.assigned, member.revoking):
+            for topic_id, partitions in owned.items():
+                owners = self.owners.get(topic_id, {})
+                for partition in partitions:
+                    # A compacted log may tell of the new owner before the old one lets go.
+                    if owners.get(partition) == member_id:
+                        del owners[partition]
+                if not owners:
+                    self.owners.pop(topic_id, None)
+
+
+def subscribed_ids(topics: Iterable[str], image: MetadataImage) -> frozenset[UUID]:
+    """The ids of those topics that exist."""
+    return frozenset(image.topics[name].topic_id for name in topics if name in image.topics)
+
+
+def hash_topics(topics: Iterable[str], image: MetadataImage) -> int:
+    """What an assignment of these topics depends on, as a number of 64 bits; 0 for none."""
+    digest = None
+    for name in sorted(topics):
+        topic = image.topics.get(name)
+        if topic is None:
+            continue
+        digest = digest or hashlib.blake2b(digest_size=8)
+        digest.update(topic.topic_id.bytes)
+        digest.update(len(topic.partitions).to_bytes(4))
+    return 0 if digest is None else int.from_bytes(digest.digest(), signed=True)
+
+
+def compute_target(
+    members: Mapping[str, ConsumerMember],
+    targets: Mapping[str, Partitions],
+    image: MetadataImage,
+    assignor: Assignor,
+) -> dict[str, Partitions]:
+    """What each member is to own, given what it was to own before."""
+    subscriptions = {
+        each: subscribed_ids(each, image) for each in {each.topics for each in members.values()}
+    }
+    assignable = {
+        member_id: AssignableMember(
+            each.instance_id, subscriptions[each.topics], targets.get(member_id, {})
+        )
+        for member_id, each in members.items()
+    }
+    counts = {
+        topic_id: len(image.topics[image.topic_names[topic_id]].partitions)
+        for ids in subscriptions.values()
+        for topic_id in ids
+    }
+    return assignor(assignable, counts)
+
+
+def preferred_assignor(members: Iterable[ConsumerMember]) -> str | None:
+    """The assignor that most members ask for, if any does."""
+    votes = Counter(each.server_assignor for each in members if each.server_assignor)
+    return min(votes, key=lambda each: (-votes[each], each)) if votes else None

@@ -1,0 +1,185 @@
+"""The members of groups of the newer protocol: their sessions, how they leave and are fenced.
+
+A member that is silent for `group.consumer.session.timeout.ms` is fenced, as is one that does not
+give partitions back within its own rebalance time-out. What it owned is then free.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from typing import Final
+
+from tidelog.cluster.image import MetadataImage
+from tidelog.coordinators.consumer_changes import (
+    Records,
+    current_record,
+    group_record,
+    member_tombstones,
+    target_epoch_record,
+)
+from tidelog.coordinators.consumer_group import (
+    STATIC_LEAVE_EPOCH,
+    ConsumerGroup,
+    ConsumerMember,
+    MemberState,
+    hash_topics,
+)
+from tidelog.coordinators.outcome import Outcome
+from tidelog.coordinators.settings import GroupSettings, Now
+from tidelog.coordinators.timers import TimerQueue
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from tidelog.protocol.messages.leave_group import (
+    LeaveGroupResponse,
+    MemberIdentity,
+    MemberResponse,
+)
+
+_log = logging.getLogger(__name__)
+
+# When a departure that no request asked for could not be written.
+_RETRY_MS: Final = 1_000
+_SESSION: Final = "consumer-session"
+_REVOCATION: Final = "consumer-revocation"
+
+TimerAction = Callable[[Now], Outcome]
+
+
+class ConsumerMembers:
+    """Sessions and departures of one shard's groups."""
+
+    def __init__(
+        self,
+        groups: dict[str, ConsumerGroup],
+        settings: GroupSettings,
+        timers: TimerQueue[TimerAction],
+        image: Callable[[], MetadataImage],
+    ) -> None:
+        self._groups = groups
+        self._settings = settings
+        self._timers = timers
+        self._image = image
+
+    # Deadlines
+
+    def renew_session(self, group_id: str, member_id: str, now: Now) -> None:
+        def session_over(then: Now) -> Outcome:
+            return self._fence_late(group_id, member_id, "its session is over", then)
+
+        deadline = now.ms + self._settings.consumer_session_timeout_ms
+        self._timers.schedule((_SESSION, group_id, member_id), deadline, session_over)
+
+    def watch_revocation(self, group_id: str, member: ConsumerMember, now: Now) -> None:
+        """A member that moved on is watched no more; one that has to give back must hurry."""
+        key = (_REVOCATION, group_id, member.member_id)
+        if member.state is not MemberState.UNREVOKED_PARTITIONS:
+            self._timers.cancel(key)
+            return
+
+        def too_late(then: Now) -> Outcome:
+            group = self._groups.get(group_id)
+            current = None if group is None else group.members.get(member.member_id)
+            if current is None or current.epoch != member.epoch:
+                return Outcome()
+            return self._fence_late(group_id, member.member_id, "it kept its partitions", then)
+
+        self._timers.schedule(key, now.ms + member.rebalance_timeout_ms, too_late)
+
+    def departed(self, group_id: str, member_id: str) -> None:
+        """Stop the clocks of a member that is no more."""
+        self._timers.cancel((_SESSION, group_id, member_id))
+        self._timers.cancel((_REVOCATION, group_id, member_id))
+
+    def _fence_late(self, group_id: str, member_id: str, reason: str, now: Now) -> Outcome:
+        group = self._groups.get(group_id)
+        member = None if group is None else group.members.get(member_id)
+        if group is None or member is None:
+            return Outcome()
+        _log.info("member fenced group=%s member=%s reason=%s", group_id, member_id, reason)
+
+        def try_again(then: Now) -> Outcome:
+            return self._fence_late(group_id, member_id, reason, then)
+
+        # Replaying the records cancels this; without that the append was refused.
+        self._timers.schedule((_SESSION, group_id, member_id), now.ms + _RETRY_MS, try_again)
+        return Outcome(records=self.fence(group, [member], now))
+
+    def loaded(self, now: Now) -> None:
+        """The shard is whole: from here on members must show that they live."""
+        for group in self._groups.values():
+            for member in group.members.values():
+                self.renew_session(group.group_id, member.member_id, now)
+                self.watch_revocation(group.group_id, member, now)
+
+    # Departures
+
+    def fence(self, group: ConsumerGroup, leaving: Collection[ConsumerMember], now: Now) -> Records:
+        """Members are no more: what they owned is free, and the others share anew."""
+        records: Records = []
+        topics = group.subscribers.copy()
+        for member in leaving:
+            records += member_tombstones(group.group_id, member.member_id)
+            topics.subtract(member.topics)
+        left = (name for name, count in topics.items() if count > 0)
+        epoch = group.epoch + 1
+        records.append(group_record(group.group_id, epoch, hash_topics(left, self._image())))
+        if len(leaving) == len(group.members):
+            # Nobody is to own anything; this also tells since when the group is empty.
+            records.append(target_epoch_record(group.group_id, epoch, now.wall_ms))
+        return records
+
+    def leave(
+        self, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, now: Now
+    ) -> Outcome:
+        """A heartbeat that says goodbye; with the epoch of a static leave, until later."""
+        instance_id, member_id = request.instance_id, request.member_id
+        epoch = request.member_epoch
+        response = ConsumerGroupHeartbeatResponse(member_id=member_id, member_epoch=epoch)
+        if instance_id is None:
+            return Outcome(response, self.fence(group, [group.require(member_id)], now))
+        member = group.require_static(instance_id, member_id)
+        if epoch != STATIC_LEAVE_EPOCH:
+            return Outcome(response, self.fence(group, [member], now))
+        away = replace(
+            member,
+            epoch=STATIC_LEAVE_EPOCH,
+            # What it committed before counts as older than whatever its successor commits.
+            assigned={
+                topic_id: dict.fromkeys(partitions, 0)
+                for topic_id, partitions in member.assigned.items()
+            },
+            revoking={},
+        )
+        return Outcome(response, [current_record(group.group_id, away)])
+
+    def remove(
+        self, group: ConsumerGroup, identities: Collection[MemberIdentity], now: Now
+    ) -> Outcome:
+        """LeaveGroup, with which an administrator removes members."""
+        response = LeaveGroupResponse()
+        leaving: dict[str, ConsumerMember] = {}
+        for identity in identities:
+            answer = MemberResponse(identity.member_id, identity.group_instance_id)
+            response.members.append(answer)
+            try:
+                member = self._leaver(group, identity)
+                leaving[member.member_id] = member
+            except KafkaError as error:
+                answer.error_code = error.code
+        records = self.fence(group, leaving.values(), now) if leaving else []
+        return Outcome(response, records)
+
+    def _leaver(self, group: ConsumerGroup, identity: MemberIdentity) -> ConsumerMember:
+        if identity.group_instance_id is None:
+            return group.require(identity.member_id)
+        if identity.member_id:
+            return group.require_static(identity.group_instance_id, identity.member_id)
+        member = group.static_member(identity.group_instance_id)
+        if member is None:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        return member

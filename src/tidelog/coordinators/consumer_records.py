@@ -1,0 +1,140 @@
+"""The records of groups of the newer protocol (KIP-848), in Kafka's own formats.
+
+Kinds: 3 the group with its epoch, 5 a member as it described itself, 6 the epoch of the target
+assignment, 7 a member's part of that target, 8 what a member owns now. Kinds 4 (superseded by the
+hash in 3, KIP-1101) and 16 (server-side regular expressions) are neither written nor read.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from tidelog.protocol.schema import (
+    array_of,
+    int8,
+    int32,
+    int64,
+    message,
+    string,
+    structure,
+    uuid,
+)
+
+
+@message(versions=(0, 0))
+class ConsumerGroupMetadataKey:
+    """Which group it is."""
+
+    group: str = string()
+
+
+@message(versions=(0, 0), flexible=0)
+class ConsumerGroupMetadataValue:
+    """The epoch of a group, and the hash of the topics that it was computed for."""
+
+    epoch: int = int32()
+    metadata_hash: int = int64(tag=0)
+
+
+@message(versions=(0, 0))
+class ConsumerGroupMemberMetadataKey:
+    """Which member it is."""
+
+    group: str = string()
+    member_id: str = string()
+
+
+@message(versions=(0, 0), flexible=0)
+class ConsumerGroupMemberMetadataValue:
+    """A member as it described itself."""
+
+    instance_id: str | None = string(default=None, nullable="0+")
+    rack_id: str | None = string(default=None, nullable="0+")
+    client_id: str = string()
+    client_host: str = string()
+    subscribed_topic_names: list[str] = array_of("string")
+    subscribed_topic_regex: str | None = string(default=None, nullable="0+")
+    rebalance_timeout_ms: int = int32(default=-1)
+    server_assignor: str | None = string(default=None, nullable="0+")
+
+
+@message(versions=(0, 0))
+class ConsumerGroupTargetAssignmentMetadataKey:
+    """Which group it is."""
+
+    group: str = string()
+
+
+@message(versions=(0, 0), flexible=0)
+class ConsumerGroupTargetAssignmentMetadataValue:
+    """For which epoch of the group the target was computed, and when."""
+
+    assignment_epoch: int = int32()
+    assignment_timestamp: int = int64(tag=0)
+
+
+@message(versions=(0, 0))
+class ConsumerGroupTargetAssignmentMemberKey:
+    """Whose target it is."""
+
+    group: str = string()
+    member_id: str = string()
+
+
+@structure
+class TargetTopicPartitions:
+    """Partitions of one topic."""
+
+    topic_id: UUID = uuid()
+    partitions: list[int] = array_of("int32")
+
+
+@message(versions=(0, 0), flexible=0)
+class ConsumerGroupTargetAssignmentMemberValue:
+    """What a member is to own."""
+
+    topic_partitions: list[TargetTopicPartitions] = array_of(TargetTopicPartitions)
+
+
+@message(versions=(0, 0))
+class ConsumerGroupCurrentMemberAssignmentKey:
+    """Who owns it."""
+
+    group: str = string()
+    member_id: str = string()
+
+
+@structure
+class OwnedTopicPartitions:
+    """Partitions of one topic, each with the epoch in which its owner got it (KIP-1251)."""
+
+    topic_id: UUID = uuid()
+    partitions: list[int] = array_of("int32")
+    assignment_epochs: list[int] | None = array_of("int32", default=None, nullable="0+", tag=0)
+
+
+@message(versions=(0, 0), flexible=0)
+class ConsumerGroupCurrentMemberAssignmentValue:
+    """What a member owns, what it has yet to give back, and in which epoch it is."""
+
+    member_epoch: int = int32()
+    previous_member_epoch: int = int32()
+    state: int = int8()
+    assigned_partitions: list[OwnedTopicPartitions] = array_of(OwnedTopicPartitions)
+    partitions_pending_revocation: list[OwnedTopicPartitions] = array_of(OwnedTopicPartitions)
+
+
+ConsumerKey = (
+    ConsumerGroupMetadataKey
+    | ConsumerGroupMemberMetadataKey
+    | ConsumerGroupTargetAssignmentMetadataKey
+    | ConsumerGroupTargetAssignmentMemberKey
+    | ConsumerGroupCurrentMemberAssignmentKey
+)
+ConsumerValue = (
+    ConsumerGroupMetadataValue
+    | ConsumerGroupMemberMetadataValue
+    | ConsumerGroupTargetAssignmentMetadataValue
+    | ConsumerGroupTargetAssignmentMemberValue
+    | ConsumerGroupCurrentMemberAssignmentValue
+)

@@ -1,0 +1,59 @@
+"""What the coordinator of groups has done, counted; and what it holds, added up when asked."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tidelog.coordinators.consumer_records import ConsumerGroupMetadataValue
+from tidelog.coordinators.group_records import CoordinatorRecord, OffsetCommitValue
+
+if TYPE_CHECKING:
+    from tidelog.coordinators.shard import GroupShard
+
+CLASSIC = "classic"
+CONSUMER = "consumer"
+
+
+@dataclass(slots=True)
+class GroupStats:
+    """Counters since the start."""
+
+    rebalances: dict[str, int] = field(default_factory=lambda: {CLASSIC: 0, CONSUMER: 0})
+    commits: int = 0
+    expired_offsets: int = 0
+    timeouts: int = 0
+    loads: int = 0
+    load_seconds: float = 0.0
+    load_seconds_max: float = 0.0
+
+    def appended(self, records: Iterable[CoordinatorRecord]) -> None:
+        for record in records:
+            if isinstance(record.value, OffsetCommitValue):
+                self.commits += 1
+            elif isinstance(record.value, ConsumerGroupMetadataValue):
+                # Every epoch of a group is a rebalance.
+                self.rebalances[CONSUMER] += 1
+
+    def loaded(self, seconds: float) -> None:
+        self.loads += 1
+        self.load_seconds += seconds
+        self.load_seconds_max = max(self.load_seconds_max, seconds)
+
+
+@dataclass(slots=True)
+class GroupCensus:
+    """What some shards hold now."""
+
+    groups: Counter[tuple[str, str]] = field(default_factory=Counter)
+    members: Counter[str] = field(default_factory=Counter)
+    offsets: int = 0
+
+    def add(self, shard: GroupShard) -> None:
+        for kind, groups in ((CLASSIC, shard.groups), (CONSUMER, shard.consumer_groups)):
+            for group in groups.values():
+                self.groups[kind, str(group.state)] += 1
+                self.members[kind] += len(group.members)
+        self.offsets += len(shard.offsets)

@@ -1,0 +1,96 @@
+"""ConsumerGroupHeartbeat (68, versions 0 to 1) and ConsumerGroupDescribe (69, 0 to 1): the newer
+protocol of consumer groups (KIP-848), `group.protocol=consumer`.
+
+Behaviour: Kafka's. The broker assigns, `uniform` or `range`, and moves members to the assignment
+one by one: a partition goes to its new owner when the one before has given it back or was fenced.
+Members are fenced after `group.consumer.session.timeout.ms` of silence, or when they do not give
+partitions back within their own rebalance time-out. An empty group may change its protocol.
+Versions: 1 of ConsumerGroupHeartbeat wants member ids that the client has drawn itself.
+Gaps: regular expressions that the broker resolves (INVALID_REGULAR_EXPRESSION), moving a group that
+has members from one protocol to the other, settings of single groups, racks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from tidelog.coordinators.outcome import Outcome
+from tidelog.coordinators.settings import Now
+from tidelog.coordinators.shard import GroupShard
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.protocol.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    DescribedGroup,
+)
+from tidelog.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from tidelog.security.authorizer import Operation, Resource, ResourceType
+from tidelog.server.context import RequestContext
+from tidelog.server.dispatch import handles
+from tidelog.server.handlers.groups import ask, caller_of
+
+
+@handles(68)
+async def consumer_group_heartbeat(
+    request: ConsumerGroupHeartbeatRequest, context: RequestContext
+) -> ConsumerGroupHeartbeatResponse:
+    caller = caller_of(context)
+
+    def beat(shard: GroupShard, now: Now) -> Outcome:
+        _require_topics(request.subscribed_topic_names or (), context)
+        return shard.consumer_heartbeat(request, context.version, caller, now)
+
+    try:
+        answer: ConsumerGroupHeartbeatResponse = await ask(
+            context, Operation.READ, request.group_id, beat
+        )
+    except KafkaError as error:
+        return ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
+    return answer
+
+
+@handles(69)
+async def consumer_group_describe(
+    request: ConsumerGroupDescribeRequest, context: RequestContext
+) -> ConsumerGroupDescribeResponse:
+    response = ConsumerGroupDescribeResponse()
+    for group_id in request.group_ids:
+        described = await _describe(group_id, context)
+        if request.include_authorized_operations and not described.error_code:
+            resource = Resource(ResourceType.GROUP, group_id)
+            described.authorized_operations = context.allowed_operations(resource)
+        response.groups.append(described)
+    return response
+
+
+async def _describe(group_id: str, context: RequestContext) -> DescribedGroup:
+    try:
+        described: DescribedGroup = await ask(
+            context,
+            Operation.DESCRIBE,
+            group_id,
+            lambda shard, _: Outcome(shard.describe_consumer(group_id)),
+        )
+        _require_topics(_topics_of(described), context)
+        return described
+    except KafkaError as error:
+        return DescribedGroup(error.code, error.message, group_id)
+
+
+def _topics_of(described: DescribedGroup) -> Iterator[str]:
+    for member in described.members:
+        yield from member.subscribed_topic_names
+        for assignment in (member.assignment, member.target_assignment):
+            for each in assignment.topic_partitions:
+                yield each.topic_name
+
+
+def _require_topics(names: Iterable[str], context: RequestContext) -> None:
+    if not all(context.authorize_topic(Operation.DESCRIBE, name) for name in set(names)):
+        raise KafkaError(
+            ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            "The group uses topics that the client is not authorized to describe.",
+        )

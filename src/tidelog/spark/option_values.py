@@ -1,0 +1,105 @@
+"""Reading options: names without regard to case, values checked, errors that say what to write."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+
+from tidelog.errors import ConfigError
+from tidelog.spark.option_row import OptionRow
+
+_DURATION_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+class OptionError(ConfigError):
+    """An option that is unknown, refused, missing or malformed."""
+
+
+class Options:
+    """The options of one query, checked against the table of those that there are."""
+
+    def __init__(self, given: Mapping[str, str], rows: Iterable[OptionRow]) -> None:
+        self._rows = {row.name.lower(): row for row in rows}
+        self._given = {name.lower(): str(value) for name, value in given.items()}
+        for name in given:
+            self._check(name)
+
+    def _check(self, name: str) -> None:
+        row = self._rows.get(name.lower())
+        if row is not None and row.status != "refused":
+            return
+        family = next(
+            (
+                each
+                for each in self._rows.values()
+                if each.name.endswith("*") and name.lower().startswith(each.name[:-1].lower())
+            ),
+            None,
+        )
+        refused = row or family
+        if refused is not None:
+            raise OptionError(f"option '{name}' is refused: {refused.help}")
+        known = [each.name for each in self._rows.values() if each.status != "refused"]
+        lowered = {each.lower(): each for each in known}
+        near = get_close_matches(name.lower(), lowered, n=1)
+        hint = f"; did you mean '{lowered[near[0]]}'?" if near else ""
+        raise OptionError(f"option '{name}' is unknown{hint} (docs/spark-options.md lists them)")
+
+    def text(self, name: str, default: str = "") -> str:
+        """The option as it is, without blanks around it."""
+        return self._given.get(name.lower(), default).strip()
+
+    def has(self, name: str) -> bool:
+        return name.lower() in self._given
+
+    def integer(self, name: str, default: int | None = None, *, least: int = 0) -> int | None:
+        """A whole number of at least `least`."""
+        if not self.has(name):
+            return default
+        text = self.text(name)
+        if not re.fullmatch(r"-?\d+", text) or int(text) < least:
+            raise OptionError(f"option '{name}' is '{text}'; give a whole number from {least} on")
+        return int(text)
+
+    def number(self, name: str, default: int, *, least: int = 0) -> int:
+        """As `integer`, where there is a default."""
+        found = self.integer(name, default, least=least)
+        return default if found is None else found
+
+    def flag(self, name: str, default: bool) -> bool:
+        """`true` or `false`."""
+        if not self.has(name):
+            return default
+        text = self.text(name).lower()
+        if text not in ("true", "false"):
+            raise OptionError(f"option '{name}' is '{text}'; give true or false")
+        return text == "true"
+
+    def choice(self, name: str, default: str, choices: Iterable[str]) -> str:
+        """One of some words, in any case."""
+        text = self.text(name, default).lower()
+        if text not in choices:
+            raise OptionError(f"option '{name}' is '{text}'; give {' or '.join(choices)}")
+        return text
+
+    def duration_ms(self, name: str, default: int) -> int:
+        """`15m`, `200ms`, `30s`, or milliseconds."""
+        if not self.has(name):
+            return default
+        text = self.text(name).lower()
+        match = re.fullmatch(r"(\d+)\s*([a-z]*)", text)
+        unit = match[2] if match else ""
+        if match is None or (unit and unit not in _DURATION_MS):
+            raise OptionError(f"option '{name}' is '{text}'; give a duration like 15m or 200ms")
+        return int(match[1]) * _DURATION_MS.get(unit, 1)
+
+    def byte_count(self, name: str) -> int | None:
+        """`256m`, `1g`, or bytes."""
+        if not self.has(name):
+            return None
+        text = self.text(name).lower()
+        match = re.fullmatch(r"(\d+)\s*([kmg]?)(?:i?b)?", text)
+        if match is None or int(match[1]) < 1:
+            raise OptionError(f"option '{name}' is '{text}'; give bytes, like 64m or 1g")
+        return int(match[1]) << {"": 0, "k": 10, "m": 20, "g": 30}[match[2]]

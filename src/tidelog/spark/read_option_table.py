@@ -1,0 +1,117 @@
+"""Every option that Spark's Kafka connector has for reading, and those that only we have."""
+
+from __future__ import annotations
+
+from tidelog.spark.option_row import OptionRow
+
+UNSECURED = "the broker has no TLS and no authentication yet, so a connection cannot have them"
+_NO_EFFECT = "accepted, without effect: "
+_CONNECTOR_TOO = "the connector refuses it too: "
+
+READ_OPTIONS: tuple[OptionRow, ...] = (
+    OptionRow("kafka.bootstrap.servers", "same", "where brokers listen, HOST:PORT, with commas"),
+    OptionRow("subscribe", "same", "topics, with commas between them"),
+    OptionRow(
+        "subscribePattern",
+        "differs",
+        "a pattern for whole topic names; of Python's syntax, which is Java's but for rarities",
+    ),
+    OptionRow("assign", "same", 'partitions as JSON, {"topic": [0, 1]}'),
+    OptionRow(
+        "startingOffsets",
+        "differs",
+        'earliest, latest or {"topic": {"0": 23, "1": -2}} as there; `group:NAME` too, what that '
+        "group has committed, earliest where it has nothing",
+    ),
+    OptionRow("startingTimestamp", "same", "the first record at or after, ms since 1970"),
+    OptionRow("startingOffsetsByTimestamp", "same", 'times per partition, {"topic": {"0": 1000}}'),
+    OptionRow(
+        "startingOffsetsByTimestampStrategy",
+        "same",
+        "`error` (default) or `latest`, for a time behind the last record",
+    ),
+    OptionRow("endingOffsets", "same", "batch only; latest or JSON"),
+    OptionRow("endingTimestamp", "same", "batch only; the end of the log behind the last record"),
+    OptionRow("endingOffsetsByTimestamp", "same", "batch only; times per partition"),
+    OptionRow(
+        "failOnDataLoss",
+        "differs",
+        "true (default): stop; false: go on and log. Tells apart retention, a topic created again "
+        "(by its id), truncation; gaps of compaction and markers are none",
+    ),
+    OptionRow("kafkaConsumer.pollTimeoutMs", "same", "how long a task waits without progress"),
+    OptionRow(
+        "fetchOffset.numRetries",
+        "differs",
+        _NO_EFFECT + "offsets are asked for again until kafka.default.api.timeout.ms is over",
+    ),
+    OptionRow("fetchOffset.retryIntervalMs", "differs", _NO_EFFECT + "see kafka.retry.backoff.ms"),
+    OptionRow("maxOffsetsPerTrigger", "same", "rows of a micro-batch at most, shared out by size"),
+    OptionRow("minOffsetsPerTrigger", "same", "a micro-batch waits for so many rows"),
+    OptionRow("maxTriggerDelay", "same", "but not longer than this (15m)"),
+    OptionRow("minPartitions", "same", "at least so many tasks; large partitions are split"),
+    OptionRow("maxRecordsPerPartition", "same", "rows of a task at most"),
+    OptionRow("includeHeaders", "same", "adds the column headers"),
+    OptionRow(
+        "groupIdPrefix",
+        "differs",
+        "what the group of a query without kafka.group.id is called, before a random part that "
+        "stays with the checkpoint (tidelog-spark)",
+    ),
+    OptionRow(
+        "kafka.group.id",
+        "differs",
+        "the group whose offsets a stream commits, so that its lag can be seen; nobody joins it",
+    ),
+    OptionRow("kafka.isolation.level", "same", "read_uncommitted (default) or read_committed"),
+    OptionRow("kafka.client.id", "same", "how the broker's log names the query"),
+    OptionRow("kafka.fetch.max.bytes", "differs", "32 MiB by default instead of 50"),
+    OptionRow("kafka.max.partition.fetch.bytes", "differs", "4 MiB by default instead of 1"),
+    OptionRow("kafka.fetch.max.wait.ms", "same", "how long a fetch waits at the end of a log"),
+    OptionRow("kafka.fetch.min.bytes", "differs", _NO_EFFECT + "what is planned is there"),
+    OptionRow("kafka.check.crcs", "same", "true by default"),
+    OptionRow("kafka.request.timeout.ms", "same", "30,000"),
+    OptionRow("kafka.default.api.timeout.ms", "same", "60,000; how long is tried again"),
+    OptionRow("kafka.retry.backoff.ms", "differs", "50 by default, doubling"),
+    OptionRow("kafka.retry.backoff.max.ms", "same", "1,000"),
+    OptionRow("kafka.socket.connection.setup.timeout.ms", "same", "10,000"),
+    OptionRow(
+        "kafka.metadata.max.age.ms", "differs", "1,000 by default: how soon a partition is noticed"
+    ),
+    OptionRow("kafka.session.timeout.ms", "differs", _NO_EFFECT + "no group is joined"),
+    OptionRow("kafka.heartbeat.interval.ms", "differs", _NO_EFFECT + "no group is joined"),
+    OptionRow("kafka.max.poll.records", "differs", _NO_EFFECT + "batches are decoded as they come"),
+    OptionRow("kafka.max.poll.interval.ms", "differs", _NO_EFFECT + "no group is joined"),
+    OptionRow("kafka.receive.buffer.bytes", "differs", _NO_EFFECT + "the system's own is kept"),
+    OptionRow("kafka.send.buffer.bytes", "differs", _NO_EFFECT + "the system's own is kept"),
+    OptionRow("kafka.reconnect.backoff.ms", "differs", _NO_EFFECT + "see kafka.retry.backoff.ms"),
+    OptionRow(
+        "kafka.reconnect.backoff.max.ms", "differs", _NO_EFFECT + "see kafka.retry.backoff.max.ms"
+    ),
+    OptionRow("kafka.connections.max.idle.ms", "differs", _NO_EFFECT + "the broker closes them"),
+    OptionRow("kafka.client.rack", "differs", _NO_EFFECT + "leaders are read"),
+    OptionRow("kafka.client.dns.lookup", "differs", _NO_EFFECT + "every address is tried"),
+    OptionRow("kafka.allow.auto.create.topics", "differs", _NO_EFFECT + "reading creates no topic"),
+    OptionRow("kafka.exclude.internal.topics", "differs", _NO_EFFECT + "patterns never match them"),
+    OptionRow("kafka.auto.offset.reset", "refused", _CONNECTOR_TOO + "use startingOffsets"),
+    OptionRow("kafka.key.deserializer", "refused", _CONNECTOR_TOO + "keys come as binary"),
+    OptionRow("kafka.value.deserializer", "refused", _CONNECTOR_TOO + "values come as binary"),
+    OptionRow("kafka.enable.auto.commit", "refused", _CONNECTOR_TOO + "batches decide on commits"),
+    OptionRow("kafka.interceptor.classes", "refused", _CONNECTOR_TOO + "classes of Java"),
+    OptionRow("kafka.group.instance.id", "refused", "no group is joined"),
+    OptionRow("kafka.partition.assignment.strategy", "refused", "no group is joined"),
+    OptionRow("kafka.metric.reporters", "refused", "they are classes of Java"),
+    OptionRow("kafka.security.protocol", "differs", f"PLAINTEXT alone: {UNSECURED}"),
+    OptionRow("kafka.ssl.*", "refused", UNSECURED),
+    OptionRow("kafka.sasl.*", "refused", UNSECURED),
+    OptionRow("path", "refused", "a topic is named by the option subscribe"),
+    OptionRow(
+        "maxBytesPerTrigger",
+        "ours",
+        "bytes of a micro-batch at most, like 64m; 256m where neither it nor maxOffsetsPerTrigger "
+        "is given",
+    ),
+    OptionRow(
+        "maxDecompressedBytes", "ours", "the most that one stored batch may inflate to (256m)"
+    ),
+)

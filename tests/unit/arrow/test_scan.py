@@ -1,0 +1,125 @@
+"""Ranges read from a real broker: whole, in order, and what is lost is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import Producer
+
+from tidelog.arrow.columns import record_schema
+from tidelog.arrow.decode import Decoder
+from tidelog.arrow.scan import DataLossError, PartitionRange, Scan, ScanPolicy
+from tidelog.client.admin import (
+    NewTopic,
+    create_topic,
+    delete_records,
+    delete_topic,
+    describe_topic,
+)
+from tidelog.client.blocking_consumer import Consumer
+from tidelog.client.settings import ConsumerSettings
+from tidelog.errors import TidelogError
+from tidelog.model import TopicPartition
+from tidelog.testing import Broker
+
+COUNT = 3_000
+
+
+@pytest.fixture
+def consumer(tidelog_broker: Broker) -> Iterator[Consumer]:
+    settings = ConsumerSettings(partition_max_bytes=20_000, max_wait_ms=50)
+    with Consumer(tidelog_broker.bootstrap_servers, settings) as made:
+        yield made
+
+
+def fill(broker: Broker, consumer: Consumer, topic: str, partitions: int = 3) -> None:
+    consumer.run(create_topic(consumer.cluster, NewTopic(topic, partitions)))
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "batch.size": 4_000})
+    for value in range(COUNT):
+        producer.produce(topic, b"%d" % value, partition=value % partitions)
+    assert producer.flush(30) == 0
+
+
+def offsets(consumer: Consumer, ranges: list[PartitionRange], policy: ScanPolicy | None = None):  # type: ignore[no-untyped-def]
+    found: dict[int, list[int]] = {}
+    decoder = Decoder(record_schema(("partition", "offset")))
+    for batch in Scan(consumer, ranges, decoder, policy):
+        for row in batch.to_pylist():
+            found.setdefault(row["partition"], []).append(row["offset"])
+    return found
+
+
+def test_every_range_is_read_whole_and_no_further(
+    tidelog_broker: Broker, tidelog_topic: str, consumer: Consumer
+) -> None:
+    topic = f"{tidelog_topic}-ranges"
+    fill(tidelog_broker, consumer, topic)
+    ranges = [
+        PartitionRange(topic, 0, 0, 1_000),
+        PartitionRange(topic, 1, 17, 423),
+        PartitionRange(topic, 2, 5, 5),
+    ]
+    for _ in range(2):  # the consumer serves one scan after the other
+        found = offsets(consumer, ranges)
+        assert found == {0: list(range(1_000)), 1: list(range(17, 423))}
+
+
+def test_what_was_removed_is_a_loss(
+    tidelog_broker: Broker, tidelog_topic: str, consumer: Consumer
+) -> None:
+    topic = f"{tidelog_topic}-removed"
+    fill(tidelog_broker, consumer, topic)
+    consumer.run(delete_records(consumer.cluster, {TopicPartition(topic, 0): 400}))
+    ranges = [PartitionRange(topic, 0, 100, 600), PartitionRange(topic, 1, 0, 10)]
+    with pytest.raises(DataLossError, match="offsets 100 to 399 are lost: retention"):
+        offsets(consumer, ranges)
+    losses: list[DataLossError] = []
+    found = offsets(consumer, ranges, ScanPolicy(losses.append))
+    assert found == {0: list(range(400, 600)), 1: list(range(10))}
+    assert [(loss.start, loss.end) for loss in losses] == [(100, 400)]
+
+
+def test_a_log_that_ends_too_soon_was_truncated(
+    tidelog_broker: Broker, tidelog_topic: str, consumer: Consumer
+) -> None:
+    topic = f"{tidelog_topic}-short"
+    fill(tidelog_broker, consumer, topic)
+    ranges = [PartitionRange(topic, 0, 990, 1_010)]
+    with pytest.raises(DataLossError, match="1000 to 1009 are lost: the log ends at 1000"):
+        offsets(consumer, ranges)
+    losses: list[DataLossError] = []
+    assert offsets(consumer, ranges, ScanPolicy(losses.append)) == {0: list(range(990, 1_000))}
+    assert len(losses) == 1
+
+
+def test_a_start_behind_the_end_was_truncated_too(
+    tidelog_broker: Broker, tidelog_topic: str, consumer: Consumer
+) -> None:
+    topic = f"{tidelog_topic}-behind"
+    fill(tidelog_broker, consumer, topic)
+    with pytest.raises(DataLossError, match="the log ends at 1000"):
+        offsets(consumer, [PartitionRange(topic, 0, 2_000, 2_010)])
+
+
+def test_a_topic_created_again_is_another_topic(
+    tidelog_broker: Broker, tidelog_topic: str, consumer: Consumer
+) -> None:
+    topic = f"{tidelog_topic}-again"
+    fill(tidelog_broker, consumer, topic)
+    was = consumer.run(describe_topic(consumer.cluster, topic)).topic_id
+    consumer.run(delete_topic(consumer.cluster, topic))
+    fill(tidelog_broker, consumer, topic)
+    with pytest.raises(DataLossError, match="created again"):
+        offsets(consumer, [PartitionRange(topic, 0, 0, 10, was)])
+    assert offsets(consumer, [PartitionRange(topic, 0, 0, 3, uuid4())], ScanPolicy(print)) == {}
+
+
+def test_a_broker_that_says_nothing_is_an_error_with_a_name() -> None:
+    from tidelog.client.settings import ClientSettings
+
+    client = ClientSettings(operation_timeout_ms=200, connect_timeout_ms=200)
+    with Consumer("127.0.0.1:1", ConsumerSettings(client=client)) as consumer:
+        with pytest.raises(TidelogError, match=r"127\.0\.0\.1:1"):
+            offsets(consumer, [PartitionRange("orders", 0, 0, 1)])
