@@ -15,10 +15,11 @@ from tests.compat.wire import Record
 
 Place = tuple[str, int]
 STEP_MS = 40
+QUIET_ROUNDS = 5
 # For a lone member that rejoins by itself: kafka-python loses an assignment that comes between two
 # polls then. Records end the poll early.
 LONG_STEP_MS = 3_000
-SETTLE_TIMEOUT_S = 20.0
+SETTLE_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True)
@@ -163,11 +164,13 @@ def until_shared(members: Sequence[Member], places: set[Place]) -> None:
 
 def until_quiet(members: Sequence[Member]) -> None:
     """Poll until no rebalance came for a few heartbeats: a client may ask for one too many."""
-    before: list[int] = []
-    while before != (before := [member.rebalances for member in members]):
-        for _ in range(5):
-            for member in members:
-                member.poll()
+    seen: list[list[int]] = []
+
+    def nothing_new() -> bool:
+        seen.append([member.rebalances for member in members])
+        return len(seen) > QUIET_ROUNDS and seen[-QUIET_ROUNDS - 1] == seen[-1]
+
+    until(members, nothing_new)
 
 
 def owners_are_unique(members: Sequence[Member], places: set[Place]) -> bool:

@@ -46,7 +46,7 @@ def until_read(members: list[Member], values: list[bytes], step_ms: int = STEP_M
 
 def commit_read(trial: Trial, members: list[Member]) -> None:
     """Commit what each has read; who cannot be told to does it when the partitions are taken."""
-    if trial.can("group_commit_metadata"):
+    if trial.commits:
         for member in members:
             member.commit_read()
 

@@ -69,8 +69,7 @@ class Trial:
         """A member that subscribes now and joins while it is polled; it is closed in the end."""
         member = Member(self.driver, f"member-{next(_numbers)}", group)
         self.members.append(member)
-        # A client that cannot be told when to commit is left to do it by itself.
-        settings.setdefault("auto_commit", not self.can("group_commit_metadata"))
+        settings.setdefault("auto_commit", not self.commits)
         return member.join(topics, pattern, **settings)
 
     def clean_up(self) -> None:
@@ -93,6 +92,11 @@ class Trial:
     @property
     def consumes(self) -> bool:
         return self.can("consume_start")
+
+    @property
+    def commits(self) -> bool:
+        """Whether it can be told when to commit; else it is left to do it by itself."""
+        return self.can("group_commit_metadata")
 
 
 @dataclass(frozen=True)
