@@ -171,14 +171,9 @@ CLIENTS = (
         "franz-go",
         builds.go_driver,
         marker="go",
-        lacks=_all("has it as an experiment only", *_CONSUMER_PROTOCOL),
+        lacks={"consumer_protocol_static_return": "keeps its instance id when it is closed"},
     ),
-    Client(
-        "java-3.9",
-        lambda: builds.java_driver(JAVA_OLD),
-        marker="java",
-        lacks=_all("has it as a preview only", *_CONSUMER_PROTOCOL),
-    ),
+    Client("java-3.9", lambda: builds.java_driver(JAVA_OLD), marker="java"),
     Client(
         "java-4.3",
         lambda: builds.java_driver(JAVA_NEW),

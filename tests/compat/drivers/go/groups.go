@@ -3,8 +3,10 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 )
 
 type groupArguments struct {
@@ -24,38 +26,62 @@ func (d *driver) listGroups(ctx context.Context, _ json.RawMessage) (any, error)
 	return groups, err
 }
 
+type describedMember struct {
+	ClientID   string  `json:"client_id"`
+	InstanceID *string `json:"instance_id"`
+	Assignment []place `json:"assignment"`
+}
+
+// describeGroup asks for a group of the newer protocol first: each request knows one kind only.
 func (d *driver) describeGroup(ctx context.Context, raw json.RawMessage) (any, error) {
 	asked, err := decode[groupArguments](raw)
 	if err != nil {
 		return nil, err
 	}
-	groups, err := d.admin.DescribeGroups(ctx, asked.Group)
+	groups, err := d.admin.DescribeConsumerGroups(ctx, asked.Group)
 	if err != nil {
 		return nil, err
 	}
-	described, err := groups.On(asked.Group, nil)
+	described := groups[asked.Group]
+	if errors.Is(described.Err, kerr.GroupIDNotFound) {
+		return d.describeClassicGroup(ctx, asked.Group)
+	}
+	members := []describedMember{}
+	for _, found := range described.Members {
+		places := []place{}
+		found.Assignment.Each(func(topic string, partition int32) {
+			places = append(places, place{topic, partition})
+		})
+		members = append(members, describedMember{found.ClientID, found.InstanceID, places})
+	}
+	return description(described.State, described.AssignorName, members), described.Err
+}
+
+func (d *driver) describeClassicGroup(ctx context.Context, group string) (any, error) {
+	groups, err := d.admin.DescribeGroups(ctx, group)
 	if err != nil {
 		return nil, err
 	}
-	members := []map[string]any{}
+	described, err := groups.On(group, nil)
+	if err != nil {
+		return nil, err
+	}
+	members := []describedMember{}
 	for _, found := range described.Members {
 		places := []place{}
 		if assigned, known := found.Assigned.AsConsumer(); known {
 			for _, topic := range assigned.Topics {
-				places = append(places, placesOf(map[string][]int32{topic.Topic: topic.Partitions})...)
+				partitions := map[string][]int32{topic.Topic: topic.Partitions}
+				places = append(places, placesOf(partitions)...)
 			}
 		}
-		members = append(members, map[string]any{
-			"client_id":   found.ClientID,
-			"instance_id": found.InstanceID,
-			"assignment":  places,
-		})
+		members = append(members, describedMember{found.ClientID, found.InstanceID, places})
 	}
-	return map[string]any{
-		"state":    described.State,
-		"assignor": described.Protocol,
-		"members":  members,
-	}, described.Err
+	return description(described.State, described.Protocol, members), described.Err
+}
+
+func description(state, assignor string, members []describedMember) map[string]any {
+	return map[string]any{"state": state, "assignor": assignor, "members": members}
 }
 
 func (d *driver) listGroupOffsets(ctx context.Context, raw json.RawMessage) (any, error) {

@@ -91,6 +91,7 @@ type memberArguments struct {
 	Settings     struct {
 		Assignor            *string `json:"assignor"`
 		InstanceID          *string `json:"instance_id"`
+		Protocol            string  `json:"protocol"`
 		Reset               string  `json:"reset"`
 		AutoCommit          bool    `json:"auto_commit"`
 		SessionTimeoutMs    int64   `json:"session_timeout_ms"`
@@ -145,6 +146,10 @@ func (d *driver) memberOptions(asked memberArguments, joined *member) []kgo.Opt 
 		kgo.FetchMaxWait(milliseconds(100)),
 		kgo.OnPartitionsAssigned(joined.onAssigned),
 		kgo.OnPartitionsLost(joined.onRevoked),
+	}
+	if settings.Protocol == "consumer" {
+		// The client takes this balancer for the broker's assignor `uniform`.
+		options = append(options, kgo.ServerSideBalancer(), kgo.Balancers(kgo.StickyBalancer()))
 	}
 	options = append(options, startOptions(settings.Reset)...)
 	if settings.InstanceID != nil {
