@@ -6,7 +6,13 @@ sources; so nothing is imported here but Spark's own interface.
 
 from __future__ import annotations
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
 
@@ -31,3 +37,13 @@ class DefaultSource(DataSource):
         from tidelog.spark.source import TidelogStreamReader
 
         return TidelogStreamReader(schema, self.options)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from tidelog.spark.sink import batch_writer
+
+        return batch_writer(schema, self.options, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        from tidelog.spark.sink import stream_writer
+
+        return stream_writer(schema, self.options, overwrite)

@@ -109,6 +109,29 @@ def test_a_group_in_use_is_neither_moved_nor_deleted(broker: BrokerProcess) -> N
     assert document(shell, "group", "list") == []
 
 
+def test_a_group_of_the_newer_protocol_is_shown_like_any_other(broker: BrokerProcess) -> None:
+    shell = Shell(broker)
+    produce(broker, range(3))
+    settings: dict[str, object] = {"client.id": "worker-8", "group.protocol": "consumer"}
+    member = Member(broker.bootstrap_servers, "new", "t", **settings)
+    try:
+        eventually(lambda: len(member.values) == 3)
+        listed = document(shell, "group", "list")
+        assert [(each["type"], each["state"]) for each in listed] == [("consumer", "Stable")]
+        described = document(shell, "group", "describe", "new")
+        assert (described["type"], described["protocol"]) == ("consumer", "uniform")
+        assert described["partitions"][0]["committed"] == 3
+        members = document(shell, "group", "members", "new")
+        assert [(each["client"], each["partitions"]) for each in members] == [("worker-8", ["t-0"])]
+        assert "worker-8" in run(shell, "group", "seek", "new", "--to", "start", status=1)
+    finally:
+        member.close()
+    run(shell, "group", "seek", "new", "--to", "1", "--execute")
+    assert document(shell, "group", "describe", "new")["partitions"][0]["committed"] == 1
+    run(shell, "group", "delete", "new")
+    assert document(shell, "group", "list") == []
+
+
 def test_our_member_shares_with_another_client(broker: BrokerProcess) -> None:
     shell = Shell(broker)
     run(shell, "topic", "create", "t", "-p", "2")

@@ -204,7 +204,7 @@ def test_groups_are_counted_on_the_metrics_page(tmp_path: Path) -> None:
                 "new", "m", rebalance_timeout_ms=60_000, subscribed_topic_names=["t"],
                 topic_partitions=[],
             )  # fmt: skip
-            assert client.call("ConsumerGroupHeartbeat", 1, beat).member_epoch == 1
+            assert client.call("ConsumerGroupHeartbeat", 1, beat).member_epoch == 2
         lines = metrics_of(broker)
     assert {
         'tidelog_groups{type="classic",state="Stable"} 1',

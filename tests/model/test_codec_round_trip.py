@@ -97,7 +97,9 @@ def _records_in(message: Any) -> list[bytes | None]:
 def test_bytes_are_those_that_kio_writes() -> None:
     rng = Random(4)
     ran = 0
-    for cls, version in MESSAGE_VERSIONS:
+    private = {api.key for api in APIS if api.private}
+    shared = [each for each in MESSAGE_VERSIONS if schema_of(each[0]).api_key not in private]
+    for cls, version in shared:
         kio_class = _kio_class(cls, version)
         write = entity_writer(kio_class)
         for _ in range(MESSAGES_PER_VERSION):
@@ -107,7 +109,7 @@ def test_bytes_are_those_that_kio_writes() -> None:
                 expected = buffer.getvalue()
             assert encode(message, version) == expected, (cls, version, message)
             ran += 1
-    assert ran == len(MESSAGE_VERSIONS) * MESSAGES_PER_VERSION
+    assert ran == len(shared) * MESSAGES_PER_VERSION >= 4_000
 
 
 def _kio_class(cls: type[Any], version: int) -> type[Any]:

@@ -29,12 +29,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
-    """`local[2]`, no UI, with Spark's Kafka connector beside our source where Maven is there."""
+    """`local[2]`, a task tried twice, no UI; Spark's own Kafka connector where Maven is there."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = os.pathsep.join((str(ROOT / "src"), str(ROOT)))
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.master("local[2]").appName("tidelog-tests")
+    builder = SparkSession.builder.master("local[2,2]").appName("tidelog-tests")
     settings = {
         "spark.ui.enabled": "false",
         "spark.driver.host": "127.0.0.1",

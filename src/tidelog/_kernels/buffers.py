@@ -14,3 +14,7 @@ Int64Buffer: TypeAlias = "array[int] | memoryview"
 BytesColumn: TypeAlias = "tuple[Int32Buffer, Buffer, Buffer | None]"
 # Where each record's headers begin, the column of their keys and that of their values.
 HeadersColumn: TypeAlias = "tuple[Int32Buffer, BytesColumn, BytesColumn]"
+# The keys, the values and the headers of records.
+RecordColumns: TypeAlias = "tuple[BytesColumn, BytesColumn, HeadersColumn | None]"
+# Numbers and validity bits.
+IntegerColumn: TypeAlias = "tuple[Int32Buffer, Buffer | None]"

@@ -15,6 +15,8 @@ cdef int _KEY_MISSING
 cdef int _TIMESTAMP_RANGE
 cdef long long _INT64_MAX
 cdef long long _INT64_MIN
+cdef unsigned long long _UINT32_MAX
+cdef unsigned long long _MURMUR2_SEED
 
 @cython.locals(value=cython.ulonglong, byte=cython.ulonglong, shift=cython.int)
 cdef (long long, Py_ssize_t) _varint(
@@ -220,8 +222,21 @@ cdef long long _body_bytes(
     long long header_count,
 ) noexcept
 
+@cython.locals(taken=cython.longlong)
+cpdef tuple encode(
+    unsigned char[::1] output,
+    const long long[::1] timestamps,
+    long long base_timestamp,
+    key,
+    value,
+    headers,
+    long long row_start,
+    long long record_count,
+)
+
 @cython.locals(
     has_headers=cython.bint,
+    selected=cython.bint,
     key_offsets="const int[::1]",
     key_data="const unsigned char[::1]",
     key_validity="const unsigned char[::1]",
@@ -235,13 +250,14 @@ cdef long long _body_bytes(
     item_offsets="const int[::1]",
     item_data="const unsigned char[::1]",
     item_validity="const unsigned char[::1]",
-    position=cython.Py_ssize_t,
-    record=cython.longlong,
+    limit=cython.longlong,
+    available=cython.longlong,
+    taken=cython.longlong,
     highest=cython.longlong,
     header=cython.longlong,
     header_end=cython.longlong,
     headers_bytes=cython.longlong,
-    at=cython.Py_ssize_t,
+    at=cython.longlong,
     timestamp=cython.longlong,
     timestamp_bits=cython.ulonglong,
     body=cython.longlong,
@@ -249,13 +265,49 @@ cdef long long _body_bytes(
     value_length=cython.longlong,
     length=cython.longlong,
 )
-cpdef tuple encode(
+cpdef tuple fill(
     unsigned char[::1] output,
+    Py_ssize_t position,
+    long long first_delta,
     const long long[::1] timestamps,
     long long base_timestamp,
-    key,
-    value,
-    headers,
+    columns,
+    const int[::1] rows,
     long long row_start,
-    long long record_count,
+    long long row_count,
+)
+
+@cython.locals(
+    state=cython.ulonglong, word=cython.ulonglong, end=cython.Py_ssize_t
+)
+cdef unsigned long long _murmur2(
+    const unsigned char[::1] data, Py_ssize_t position, Py_ssize_t length
+) noexcept
+
+cpdef unsigned long long murmur2(const unsigned char[::1] data)
+
+@cython.locals(
+    has_keys=cython.bint,
+    has_given=cython.bint,
+    offsets="const int[::1]",
+    data="const unsigned char[::1]",
+    validity="const unsigned char[::1]",
+    numbers="const int[::1]",
+    given_validity="const unsigned char[::1]",
+    row=cython.longlong,
+    number=cython.longlong,
+    length=cython.longlong,
+    hashed=cython.longlong,
+)
+cpdef long long choose_partitions(
+    key, given, long long row_count, long long partition_count, int[::1] output
+) except -2
+
+@cython.locals(group=cython.longlong, row=cython.longlong)
+cpdef group_rows(
+    const int[::1] partitions,
+    long long row_count,
+    long long partition_count,
+    int[::1] ends,
+    int[::1] rows,
 )

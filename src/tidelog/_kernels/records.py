@@ -1,4 +1,4 @@
-"""The records inside an uncompressed record batch v2: validate, index, gather and encode.
+"""The records inside an uncompressed record batch v2: validate, index, gather, deal and encode.
 
 This file is plain Python and runs as it is. Where a compiler is at hand when the package is built,
 Cython compiles it with the types that `records.pxd` gives; `tidelog._kernels.COMPILED` tells which
@@ -13,8 +13,10 @@ One record, all integers zigzag varints of at most 5 bytes (10 for the timestamp
 `index` writes one row of `ROW_FIELDS` int32 values for each record, and its timestamp into an int64
 column of its own; positions count from the first byte of the payload. The gather functions append
 those rows to columns in Arrow's layout (int32 offsets, data, validity bits), batch after batch into
-the same buffers; `encode` makes a payload from such columns. Columns above 2 GiB are left out: the
-caller begins new ones. Network bytes never raise here; a `ValueError` tells of arrays too short.
+the same buffers; `encode` makes a payload from such columns, and `fill` goes on with one. Columns
+above 2 GiB are left out: the caller begins new ones. `choose_partitions` and `group_rows` deal the
+rows of columns to partitions before that. Network bytes never raise here; a `ValueError` tells of
+arrays too short.
 """
 
 from __future__ import annotations
@@ -28,6 +30,8 @@ from tidelog._kernels.buffers import (
     HeadersColumn,
     Int32Buffer,
     Int64Buffer,
+    IntegerColumn,
+    RecordColumns,
     WritableBuffer,
 )
 
@@ -56,6 +60,9 @@ _KEY_MISSING = 9
 _TIMESTAMP_RANGE = 10
 _INT64_MAX = 9223372036854775807
 _INT64_MIN = -_INT64_MAX - 1
+# Literals beyond 31 bits would be Python's integers in compiled code, and slow.
+_UINT32_MAX = 0xFFFFFFFF
+_MURMUR2_SEED = 0x9747B28C
 
 KEY_MISSING: Final = 9
 TIMESTAMP_RANGE: Final = 10
@@ -599,29 +606,63 @@ def encode(
     An output of `RECORD_OVERHEAD_MAX` for each record and `HEADER_OVERHEAD_MAX` for each header
     beside their bytes is always enough.
     """
-    if not 0 <= row_start <= len(timestamps) or record_count > len(timestamps) - row_start:
-        raise ValueError("the timestamps are too few for the records")
+    columns = (key, value, headers)
+    taken, position, highest = fill(
+        output, 0, 0, timestamps, base_timestamp, columns, None, row_start, record_count
+    )
+    if taken < record_count:
+        raise ValueError("the output is too short for the records")
+    return (position, highest)
+
+
+def fill(
+    output: WritableBuffer,
+    position: int,
+    first_delta: int,
+    timestamps: Int64Buffer,
+    base_timestamp: int,
+    columns: RecordColumns,
+    rows: Int32Buffer | None,
+    row_start: int,
+    row_count: int,
+) -> tuple[int, int, int]:
+    """Append rows to a payload while they fit: (rows taken, its size, their highest timestamp).
+
+    `position` is the payload's size so far and `first_delta` its records. With `rows` the row
+    numbers are read there, from `row_start` on; so rows sorted by partition are never moved.
+    """
+    key, value, headers = columns
     key_offsets, key_data, key_validity = key
     value_offsets, value_data, value_validity = value
-    if not _column_fits(key_offsets, key_validity, row_start, record_count) or not (
-        _column_fits(value_offsets, value_validity, row_start, record_count)
-    ):
-        raise ValueError("the key or value column is too short for the records")
     has_headers = headers is not None
     if headers is not None:
         list_offsets, names, items = headers
         name_offsets, name_data, name_validity = names
         item_offsets, item_data, item_validity = items
-        if not _column_fits(list_offsets, None, row_start, record_count):
-            raise ValueError("the header column is too short for the records")
+    limit = min(len(timestamps), len(key_offsets) - 1, len(value_offsets) - 1)
+    if key_validity is not None:
+        limit = min(limit, len(key_validity) * 8)
+    if value_validity is not None:
+        limit = min(limit, len(value_validity) * 8)
+    if headers is not None:
+        limit = min(limit, len(list_offsets) - 1)
+    selected = rows is not None
+    available = len(rows) if rows is not None else limit
+    if not 0 <= row_start <= available or not 0 <= row_count <= available - row_start:
+        raise ValueError("the columns are too short for the records")
+    if position < 0 or position > len(output) or not 0 <= first_delta <= 2147483647 - row_count:
+        raise ValueError("the records begin outside the output")
     highest = _INT64_MIN
-    position = header = header_end = headers_bytes = record = 0
-    while record < record_count:
-        at = row_start + record
+    header = header_end = headers_bytes = taken = 0
+    while taken < row_count:
+        at = row_start + taken
+        if selected:
+            at = rows[at]  # type: ignore[index]
+            if at < 0 or at >= limit:
+                raise ValueError("a row number is outside the columns")
         timestamp = timestamps[at]
         if not _timestamp_delta_fits(timestamp, base_timestamp):
             raise ValueError("a timestamp is too far from the base timestamp")
-        highest = max(highest, timestamp)
         timestamp_bits = _zigzag(timestamp - base_timestamp)
         key_length = _slice_length(key_offsets, key_validity, at, len(key_data))
         value_length = _slice_length(value_offsets, value_validity, at, len(value_data))
@@ -635,14 +676,15 @@ def encode(
         if key_length < -1 or value_length < -1 or headers_bytes < 0:
             raise ValueError("the offsets of a column reach outside its data")
         body = headers_bytes + _body_bytes(
-            timestamp_bits, record, key_length, value_length, header_end - header
+            timestamp_bits, first_delta + taken, key_length, value_length, header_end - header
         )
         if body > 2147483647 or body + _varint_bytes(_zigzag(body)) > len(output) - position:
-            raise ValueError("the output is too short for the records")
+            break
+        highest = max(highest, timestamp)
         position = _put(output, position, _zigzag(body))
         output[position] = 0
         position = _put(output, position + 1, timestamp_bits)
-        position = _put(output, position, _zigzag(record))
+        position = _put(output, position, _zigzag(first_delta + taken))
         position = _put_column(output, position, key_offsets, key_data, at, key_length)
         position = _put_column(output, position, value_offsets, value_data, at, value_length)
         position = _put(output, position, _zigzag(header_end - header))
@@ -652,5 +694,117 @@ def encode(
             length = _slice_length(item_offsets, item_validity, header, len(item_data))
             position = _put_column(output, position, item_offsets, item_data, header, length)
             header += 1
-        record += 1
-    return (position, highest)
+        taken += 1
+    return (taken, position, highest)
+
+
+def _murmur2(data: Buffer, position: int, length: int) -> int:
+    """The hash of a range that the caller has checked."""
+    state = (_MURMUR2_SEED ^ length) & _UINT32_MAX
+    end = position + (length & ~3)
+    while position < end:
+        word = data[position + 3]
+        word = word << 8 | data[position + 2]
+        word = word << 8 | data[position + 1]
+        word = word << 8 | data[position]
+        word = (word * 0x5BD1E995) & _UINT32_MAX
+        word ^= word >> 24
+        state = ((state * 0x5BD1E995) ^ (word * 0x5BD1E995)) & _UINT32_MAX
+        position += 4
+    word = 0
+    end += length & 3
+    while end > position:
+        end -= 1
+        word = word << 8 | data[end]
+    if length & 3:
+        state = ((state ^ word) * 0x5BD1E995) & _UINT32_MAX
+    state = ((state ^ (state >> 13)) * 0x5BD1E995) & _UINT32_MAX
+    return state ^ (state >> 15)
+
+
+def murmur2(data: Buffer) -> int:
+    """The 32-bit murmur2 of Kafka's clients, as an unsigned integer."""
+    return _murmur2(data, 0, len(data))
+
+
+def choose_partitions(
+    key: BytesColumn | None,
+    given: IntegerColumn | None,
+    row_count: int,
+    partition_count: int,
+    output: Int32Buffer,
+) -> int:
+    """Write each row's partition: the one given, else by its key, else -1 for any.
+
+    The answer is the first row whose given partition does not exist, or -1.
+    """
+    if partition_count < 1 or row_count < 0 or row_count > len(output):
+        raise ValueError("the output is too short for the rows")
+    has_keys = key is not None
+    if key is not None:
+        offsets, data, validity = key
+        if not _column_fits(offsets, validity, 0, row_count):
+            raise ValueError("the key column is too short for the rows")
+    has_given = given is not None
+    if given is not None:
+        numbers, given_validity = given
+        if row_count > len(numbers) or (
+            given_validity is not None and len(given_validity) < (row_count + 7) // 8
+        ):
+            raise ValueError("the partition column is too short for the rows")
+    row = 0
+    while row < row_count:
+        if has_given and (given_validity is None or (given_validity[row >> 3] >> (row & 7)) & 1):
+            number = numbers[row]
+            if number < 0 or number >= partition_count:
+                return row
+            output[row] = number
+        else:
+            output[row] = -1
+            if has_keys:
+                length = _slice_length(offsets, validity, row, len(data))
+                if length < -1:
+                    raise ValueError("the offsets of the key column reach outside its data")
+                if length >= 0:
+                    hashed = _murmur2(data, offsets[row], length) & 0x7FFFFFFF
+                    output[row] = hashed % partition_count
+        row += 1
+    return -1
+
+
+def group_rows(
+    partitions: Int32Buffer,
+    row_count: int,
+    partition_count: int,
+    ends: Int32Buffer,
+    rows: Int32Buffer,
+) -> None:
+    """Sort row numbers by partition, -1 first, keeping their order within each.
+
+    Those of partition p are `rows[ends[p] : ends[p + 1]]`, those of -1 `rows[: ends[0]]`.
+    """
+    if row_count < 0 or row_count > len(partitions) or row_count > len(rows):
+        raise ValueError("the rows are too few")
+    if partition_count < 0 or partition_count > len(ends) - 2 or row_count > 2147483647:
+        raise ValueError("the ends are too few for the partitions")
+    group = 0
+    while group < partition_count + 2:
+        ends[group] = 0
+        group += 1
+    row = 0
+    while row < row_count:
+        group = partitions[row] + 1
+        if group < 0 or group > partition_count:
+            raise ValueError("a partition is outside the topic")
+        ends[group + 1] += 1
+        row += 1
+    group = 0
+    while group <= partition_count:
+        ends[group + 1] += ends[group]
+        group += 1
+    row = 0
+    while row < row_count:
+        group = partitions[row] + 1
+        rows[ends[group]] = row
+        ends[group] += 1
+        row += 1

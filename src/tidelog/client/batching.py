@@ -7,12 +7,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tidelog.errors import TidelogError
-from tidelog.model import Codec, TopicPartition
-from tidelog.protocol.batches import Record, encode_batch
+from tidelog.model import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    Codec,
+    TopicPartition,
+)
+from tidelog.protocol.batches import (
+    HEADER_BYTES,
+    LOG_OVERHEAD,
+    BatchHeader,
+    Record,
+    build_batch,
+    decode_records,
+    encode_batch,
+    seal,
+)
 
 # What a record takes beside its key, value and headers: lengths, deltas and attributes as varints.
 _RECORD_OVERHEAD_BYTES = 21
-_BATCH_OVERHEAD_BYTES = 61
 
 
 @dataclass(slots=True)
@@ -35,12 +49,39 @@ class ProducerRecord:
         return size
 
 
+@dataclass(slots=True, eq=False)
+class EncodedRecords:
+    """Records of one partition, encoded already: their payload behind room for a batch header."""
+
+    buffer: bytearray
+    size_bytes: int
+    record_count: int
+    first_timestamp_ms: int
+    max_timestamp_ms: int
+
+    def batch(self, header: BatchHeader, level: int | None) -> bytearray | memoryview:
+        """The whole batch; made in the buffer itself unless it is compressed."""
+        header.last_offset_delta = self.record_count - 1
+        header.record_count = self.record_count
+        header.first_timestamp = self.first_timestamp_ms
+        header.max_timestamp = self.max_timestamp_ms
+        view = memoryview(self.buffer)[: self.size_bytes]
+        if header.codec is not Codec.NONE:
+            return build_batch(header, view[HEADER_BYTES:], level)
+        header.batch_length = self.size_bytes - LOG_OVERHEAD
+        seal(view, 0, header)
+        return view
+
+
 @dataclass(slots=True, frozen=True)
 class Identity:
     """The producer id and epoch under which a broker counts sequences."""
 
     producer_id: int
     producer_epoch: int
+
+
+_ANONYMOUS = Identity(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 
 @dataclass(slots=True, eq=False)
@@ -53,10 +94,12 @@ class Batch:
     created: float
     deadline: float
     records: list[Record] = field(default_factory=list)
-    size_bytes: int = _BATCH_OVERHEAD_BYTES
+    # In place of `records` where they came encoded.
+    payload: EncodedRecords | None = None
+    size_bytes: int = HEADER_BYTES
     identity: Identity | None = None
-    base_sequence: int = -1
-    encoded: bytearray | None = None
+    base_sequence: int = NO_SEQUENCE
+    encoded: bytearray | memoryview | None = None
     attempts: int = 0
     retry_at: float = 0.0
     done: bool = False
@@ -69,17 +112,35 @@ class Batch:
     renewed: bool = False
     halves: tuple[Batch, Batch] | None = None
 
-    def encode(self, codec: Codec) -> bytearray:
+    @property
+    def record_count(self) -> int:
+        return len(self.records) if self.payload is None else self.payload.record_count
+
+    def encode(self, codec: Codec, level: int | None = None) -> bytearray | memoryview:
         """The batch's bytes, made once per identity: a retry sends the very same."""
         if self.encoded is None:
-            self.encoded = encode_batch(
-                self.records,
-                codec=codec,
-                producer_id=self.identity.producer_id if self.identity else -1,
-                producer_epoch=self.identity.producer_epoch if self.identity else -1,
-                base_sequence=self.base_sequence,
-            )
+            identity = self.identity or _ANONYMOUS
+            if self.payload is not None:
+                header = BatchHeader(attributes=codec, base_sequence=self.base_sequence)
+                header.producer_id = identity.producer_id
+                header.producer_epoch = identity.producer_epoch
+                self.encoded = self.payload.batch(header, level)
+            else:
+                self.encoded = encode_batch(
+                    self.records,
+                    codec=codec,
+                    level=level,
+                    producer_id=identity.producer_id,
+                    producer_epoch=identity.producer_epoch,
+                    base_sequence=self.base_sequence,
+                )
         return self.encoded
+
+    def unpack(self) -> None:
+        """Have the records one by one, however they came."""
+        if self.payload is not None:
+            self.records = decode_records(self.payload.batch(BatchHeader(), None))
+            self.payload = None
 
     def stamp(self, identity: Identity | None, base_sequence: int) -> None:
         """Give the batch a place in a producer's sequence, or take it away."""
@@ -167,7 +228,7 @@ class PartitionQueue:
             self.identity = identity
             self.next_sequence = 0
         batch.stamp(identity, self.next_sequence)
-        self.next_sequence = (self.next_sequence + len(batch.records)) & 0x7FFFFFFF
+        self.next_sequence = (self.next_sequence + batch.record_count) & 0x7FFFFFFF
 
     def precedes(self, batch: Batch) -> bool:
         """True where an earlier batch of the same identity has no answer yet."""
@@ -183,6 +244,7 @@ def _order(batch: Batch) -> tuple[int, ...]:
 
 def split(batch: Batch) -> tuple[Batch, Batch]:
     """Two halves of a batch that the broker found too large, with its sequence numbers kept."""
+    batch.unpack()
     middle = len(batch.records) // 2
     first = _half(batch, 0, batch.records[:middle], batch.base_sequence)
     second = _half(batch, 1, batch.records[middle:], batch.base_sequence + middle)

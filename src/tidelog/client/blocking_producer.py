@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from types import TracebackType
 
-from tidelog.client.batching import Batch, Delivery, ProducerRecord
+from tidelog.client.batching import Batch, Delivery, EncodedRecords, ProducerRecord
 from tidelog.client.blocking import Client, Done
 from tidelog.client.operation import topic_metadata, try_refresh
 from tidelog.client.producer import ProduceCall, ProducerCore, init_producer_id
 from tidelog.client.settings import ProducerSettings
 from tidelog.host.random import SystemRandom
+from tidelog.model import TopicPartition
 
 
 class Producer(Client):
@@ -37,16 +38,25 @@ class Producer(Client):
 
     def send(self, record: ProducerRecord) -> Delivery:
         """Queue a record; blocks for metadata of a new topic and while the buffer is full."""
-        if not self.core.ready_for(record.topic):
-            create = self.settings.auto_create_topics
-            self.run(topic_metadata(self.cluster, [record.topic], create=create))
-        while not self.core.has_room(record.size_bytes):
-            self._pump(wait=True)
-        now = self.cluster.clock.monotonic()
+        now = self._make_room(record.topic, record.size_bytes)
         delivery = self.core.append(record, now)
         if self.core.batch_filled or now >= self._next_pump:
             self._pump(wait=False)
         return delivery
+
+    def send_encoded(self, partition: TopicPartition, payload: EncodedRecords) -> None:
+        """Queue a batch whose records are encoded; it blocks as `send` does."""
+        now = self._make_room(partition.topic, payload.size_bytes)
+        self.core.append_encoded(partition, payload, now)
+        self._pump(wait=False)
+
+    def _make_room(self, topic: str, size_bytes: int) -> float:
+        if not self.core.ready_for(topic):
+            create = self.settings.auto_create_topics
+            self.run(topic_metadata(self.cluster, [topic], create=create))
+        while not self.core.has_room(size_bytes):
+            self._pump(wait=True)
+        return self.cluster.clock.monotonic()
 
     def poll(self, timeout_s: float = 0.0) -> None:
         """Send what is due and take what has come, waiting for either up to `timeout_s`."""

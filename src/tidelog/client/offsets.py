@@ -66,6 +66,42 @@ def list_offsets(
     return (yield from retrying(cluster, attempt))
 
 
+def offsets_within(
+    cluster: Cluster,
+    wanted: Mapping[TopicPartition, tuple[int, int]],
+    isolation: Isolation = Isolation.READ_UNCOMMITTED,
+) -> Operation[dict[TopicPartition, tuple[int, int]]]:
+    """How far a number of bytes goes from an offset: the offset there, and the bytes up to it.
+
+    `wanted` holds where from and how many bytes; at least one batch is gone over.
+    UnsupportedApiError where the broker is not a Tidelog.
+    """
+    from tidelog.protocol.messages.offsets_within_bytes import (
+        OffsetsWithinBytesPartition,
+        OffsetsWithinBytesRequest,
+        OffsetsWithinBytesTopic,
+    )
+
+    def build(partitions: Sequence[TopicPartition]) -> object:
+        topics: dict[str, OffsetsWithinBytesTopic] = {}
+        for tp in partitions:
+            topic = topics.setdefault(tp.topic, OffsetsWithinBytesTopic(tp.topic, []))
+            topic.partitions.append(OffsetsWithinBytesPartition(tp.partition, *wanted[tp]))
+        return OffsetsWithinBytesRequest(int(isolation), list(topics.values()))
+
+    def attempt() -> Operation[dict[TopicPartition, tuple[int, int]]]:
+        found = {}
+        for response in (yield from by_leader(cluster, list(wanted), "OffsetsWithinBytes", build)):
+            for topic in response.topics:
+                for part in topic.partitions:
+                    raise_for(part.error_code)
+                    tp = TopicPartition(topic.topic, part.partition)
+                    found[tp] = (part.end_offset, part.size_bytes)
+        return found
+
+    return (yield from retrying(cluster, attempt))
+
+
 def log_bounds(
     cluster: Cluster, partitions: Sequence[TopicPartition]
 ) -> Operation[dict[TopicPartition, tuple[int, int]]]:

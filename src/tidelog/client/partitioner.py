@@ -8,30 +8,10 @@ sprinkling records (KIP-794, without its weighing by queue length).
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 
+from tidelog._kernels.records import murmur2
 from tidelog.host.random import Random
-
-_SEED = 0x9747B28C
-_MULTIPLIER = 0x5BD1E995
-_MASK = 0xFFFFFFFF
-
-
-def murmur2(data: bytes) -> int:
-    """The 32-bit murmur2 of Kafka's clients, as an unsigned integer."""
-    length = len(data)
-    words = length >> 2
-    state = _SEED ^ length
-    for word in struct.unpack_from(f"<{words}I", data):
-        word = (word * _MULTIPLIER) & _MASK
-        word ^= word >> 24
-        state = ((state * _MULTIPLIER) & _MASK) ^ ((word * _MULTIPLIER) & _MASK)
-    tail = data[words << 2 :]
-    if tail:
-        state = ((state ^ int.from_bytes(tail, "little")) * _MULTIPLIER) & _MASK
-    state = ((state ^ (state >> 13)) * _MULTIPLIER) & _MASK
-    return state ^ (state >> 15)
 
 
 def partition_for_key(key: bytes, partition_count: int) -> int:

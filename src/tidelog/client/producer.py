@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from tidelog.client.batching import (
     Batch,
     Delivery,
+    EncodedRecords,
     Identity,
     PartitionQueue,
     ProducerRecord,
@@ -82,6 +83,8 @@ class ProducerCore:
         self.cluster = cluster
         self.identity: Identity | None = None
         self.buffered_bytes = 0
+        # The smallest batch that a topic has refused as too large.
+        self.refused_bytes: dict[str, int] = {}
         self.batch_filled = False
         self.flushing = False
         self._random = random
@@ -126,11 +129,10 @@ class ProducerCore:
         number = self._choose(record, size)
         queue = self._queues.get((record.topic, number))  # type: ignore[call-overload]
         if queue is None:
-            partition = TopicPartition(record.topic, number)
-            queue = self._queues[partition] = PartitionQueue(partition)
+            queue = self._new_queue(TopicPartition(record.topic, number))
         batch = queue.waiting[-1] if queue.waiting else None
         limit = self.settings.batch_bytes
-        if batch is None or batch.size_bytes + size > limit:
+        if batch is None or batch.payload is not None or batch.size_bytes + size > limit:
             self.batch_filled |= batch is not None
             batch = self._open_batch(queue, now)
         timestamp = record.timestamp_ms
@@ -143,6 +145,21 @@ class ProducerCore:
         if batch.size_bytes >= limit:
             self.batch_filled = True
         return Delivery(batch, len(records) - 1)
+
+    def append_encoded(
+        self, partition: TopicPartition, payload: EncodedRecords, now: float
+    ) -> None:
+        """Queue records that are a batch of their own, due at once. The topic must be known."""
+        queue = self._queues.get(partition) or self._new_queue(partition)
+        batch = self._open_batch(queue, now)
+        batch.payload = payload
+        self.buffered_bytes += payload.size_bytes - batch.size_bytes
+        batch.size_bytes = payload.size_bytes
+        self.batch_filled = True
+
+    def _new_queue(self, partition: TopicPartition) -> PartitionQueue:
+        queue = self._queues[partition] = PartitionQueue(partition)
+        return queue
 
     def _open_batch(self, queue: PartitionQueue, now: float) -> Batch:
         self._order += 1
@@ -223,6 +240,7 @@ class ProducerCore:
         due = (
             self.flushing
             or len(queue.waiting) > 1
+            or batch.payload is not None
             or batch.size_bytes >= self.settings.batch_bytes
             or now - batch.created >= self.settings.linger_ms / 1000
             or self.buffered_bytes * 2 > self.settings.buffer_bytes
@@ -257,7 +275,7 @@ class ProducerCore:
             if topic is None:
                 topic = TopicProduceData(name=name, topic_id=self.cluster.topic_id(name))
                 topics[name] = topic
-            records = batch.encode(self.settings.codec)
+            records = batch.encode(self.settings.codec, self.settings.compression_level)
             topic.partition_data.append(PartitionProduceData(index=number, records=records))
         request = ProduceRequest(
             acks=self.settings.acks,
@@ -316,7 +334,9 @@ class ProducerCore:
         action = action_for(error.code)
         if error.code in _SEQUENCE_LOST and self.settings.idempotent:
             self._out_of_sequence(batch, error, now)
-        elif error.code in _TOO_LARGE and len(batch.records) > 1:
+        elif error.code in _TOO_LARGE and batch.record_count > 1:
+            refused = self.refused_bytes.get(batch.partition.topic, batch.size_bytes)
+            self.refused_bytes[batch.partition.topic] = min(refused, batch.size_bytes)
             for half in split(batch):
                 queue.put_back(half)
         elif action is Action.FAIL:

@@ -36,6 +36,8 @@ class ProducerSettings:
     request_bytes: int = 1 << 20
     buffer_bytes: int = 32 << 20
     codec: Codec = Codec.NONE
+    # None is the codec's own.
+    compression_level: int | None = None
     in_flight_max: int = 5
     delivery_timeout_ms: int = 120_000
     auto_create_topics: bool = True

@@ -28,6 +28,8 @@ class Api:
     advertised: tuple[int, int]
     served: tuple[int, int]
     flexible: int = NEVER_FLEXIBLE
+    # Not one of Kafka's: named only to clients of our own.
+    private: bool = False
 
     @property
     def request(self) -> type[Any]:
@@ -82,6 +84,7 @@ APIS: Final[tuple[Api, ...]] = (
     _served(60, "DescribeCluster", "describe_cluster", (0, 2), flexible=0),
     _served(68, "ConsumerGroupHeartbeat", "consumer_group_heartbeat", (0, 1), flexible=0),
     _served(69, "ConsumerGroupDescribe", "consumer_group_describe", (0, 1), flexible=0),
+    Api(20000, "OffsetsWithinBytes", "offsets_within_bytes", (0, 0), (0, 0), 0, private=True),
 )
 
 API_BY_KEY: Final[dict[int, Api]] = {each.key: each for each in APIS}

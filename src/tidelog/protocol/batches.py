@@ -260,6 +260,7 @@ def encode_batch(  # noqa: PLR0913 - one keyword for each field that a caller ma
     records: Sequence[RecordLike],
     *,
     codec: Codec = Codec.NONE,
+    level: int | None = None,
     base_offset: int = 0,
     leader_epoch: int = NO_LEADER_EPOCH,
     producer_id: int = NO_PRODUCER_ID,
@@ -297,7 +298,7 @@ def encode_batch(  # noqa: PLR0913 - one keyword for each field that a caller ma
         payload = _encode_columns(records, first_timestamp)
     else:
         payload = encode_records(records, range(len(records)), first_timestamp)
-    return build_batch(header, payload)
+    return build_batch(header, payload, level)
 
 
 def _encode_columns(records: Sequence[RecordLike], base_timestamp: int) -> bytearray:

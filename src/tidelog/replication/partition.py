@@ -225,6 +225,12 @@ class Partition:
                 read.aborted = self.log.aborted_transactions(offset, end.offset)
         return read
 
+    def reach(self, offset: int, max_bytes: int, isolation: int) -> tuple[int, int]:
+        """How far `max_bytes` go from `offset`, at least one batch: that offset, and the bytes."""
+        self.check_offset(offset)
+        end = self.readable_end(isolation)
+        return (offset, 0) if end.offset <= offset else self.log.reach(offset, max_bytes, end)
+
     def epoch_end(self, leader_epoch: int) -> EpochEnd:
         return EpochEnd(*self.log.end_offset_for_epoch(leader_epoch))
 

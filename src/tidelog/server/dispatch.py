@@ -65,6 +65,7 @@ _HANDLER_MODULES = {
     60: "describe_cluster",
     68: "consumer_groups",
     69: "consumer_groups",
+    20000: "offsets_within_bytes",
 }
 
 

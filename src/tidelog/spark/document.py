@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tidelog.spark.option_row import OptionRow
 from tidelog.spark.read_option_table import READ_OPTIONS
+from tidelog.spark.write_options import WRITE_OPTIONS
 
 _HEAD = """# Options of the data source
 
@@ -25,7 +26,8 @@ any case.
 
 def page() -> str:
     """The whole page."""
-    return "\n".join([_HEAD, "## Reading\n", *_table(READ_OPTIONS), ""])
+    reading = ("## Reading\n", *_table(READ_OPTIONS), "")
+    return "\n".join([_HEAD, *reading, "## Writing\n", *_table(WRITE_OPTIONS), ""])
 
 
 def _table(rows: Iterable[OptionRow]) -> list[str]:

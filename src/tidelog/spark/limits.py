@@ -1,8 +1,8 @@
 """How far the next micro-batch goes: rows, bytes and a minimum, all in one place.
 
-Rows are offsets. Bytes are those of the log, reckoned from what a record of each partition takes on
-average; one offset of each partition that has something new is always let through, so that no
-limit stops a query for good.
+Rows are offsets. Bytes are those of the log: a Tidelog says how far they go, of other brokers it is
+reckoned from what a record of each partition takes. Something of each partition that has news is
+always let through, so that no limit stops a query for good.
 """
 
 from __future__ import annotations

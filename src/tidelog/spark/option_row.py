@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+UNSECURED = "the broker has no TLS and no authentication yet, so a connection cannot have them"
+
 
 @dataclass(frozen=True, slots=True)
 class OptionRow:

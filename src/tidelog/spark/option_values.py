@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
 from tidelog.errors import ConfigError
-from tidelog.spark.option_row import OptionRow
+from tidelog.spark.option_row import UNSECURED, OptionRow
 
 _DURATION_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -45,6 +45,12 @@ class Options:
         near = get_close_matches(name.lower(), lowered, n=1)
         hint = f"; did you mean '{lowered[near[0]]}'?" if near else ""
         raise OptionError(f"option '{name}' is unknown{hint} (docs/spark-options.md lists them)")
+
+    def refuse_security(self) -> None:
+        """OptionError where a connection is to be anything but plaintext."""
+        protocol = self.text("kafka.security.protocol", "PLAINTEXT")
+        if protocol.upper() != "PLAINTEXT":
+            raise OptionError(f"option 'kafka.security.protocol' is '{protocol}': {UNSECURED}")
 
     def text(self, name: str, default: str = "") -> str:
         """The option as it is, without blanks around it."""

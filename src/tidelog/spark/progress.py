@@ -21,7 +21,7 @@ from tidelog.client.faults import NetworkError
 from tidelog.errors import KafkaError
 from tidelog.host.clock import Clock, SystemClock
 from tidelog.model import NO_TOPIC_ID, TopicPartition
-from tidelog.spark.limits import DEFAULT_BYTES_PER_BATCH, share_bytes, share_out
+from tidelog.spark.limits import DEFAULT_BYTES_PER_BATCH, share_out
 from tidelog.spark.offsets import Offsets, StreamOffset
 from tidelog.spark.read_options import ReadOptions
 from tidelog.spark.topics import Topics
@@ -161,10 +161,9 @@ class QueryProgress:
         if max_bytes is None and limits.max_rows is None:
             max_bytes = DEFAULT_BYTES_PER_BATCH
         ends = share_out(origin.next, ends, limits.max_rows)
-        if max_bytes is None:
-            return ends
-        behind = {tp: origin.next[tp] for tp, end in ends.items() if end > origin.next[tp]}
-        return share_bytes(origin.next, ends, self._topics.row_bytes(behind), max_bytes)
+        return (
+            ends if max_bytes is None else self._topics.within_bytes(origin.next, ends, max_bytes)
+        )
 
     def _lose(self, loss: DataLossError) -> None:
         if self._options.fail_on_data_loss:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from tidelog.spark.option_row import OptionRow
+from tidelog.spark.option_row import UNSECURED, OptionRow
 
-UNSECURED = "the broker has no TLS and no authentication yet, so a connection cannot have them"
 _NO_EFFECT = "accepted, without effect: "
 _CONNECTOR_TOO = "the connector refuses it too: "
 

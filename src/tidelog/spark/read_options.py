@@ -13,7 +13,7 @@ from tidelog.spark.limits import BatchLimits
 from tidelog.spark.offsets import OffsetFormatError, Offsets, parse_assignment, parse_offsets
 from tidelog.spark.option_values import OptionError, Options
 from tidelog.spark.planning import TaskLimits
-from tidelog.spark.read_option_table import READ_OPTIONS, UNSECURED
+from tidelog.spark.read_option_table import READ_OPTIONS
 
 EARLIEST = -2
 LATEST = -1
@@ -65,7 +65,7 @@ def parse(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     if not servers:
         raise OptionError("option 'kafka.bootstrap.servers' is missing; give HOST:PORT")
     _refuse_misplaced(options, streaming=streaming)
-    refuse_security(options)
+    options.refuse_security()
     try:
         starting = _starting(options, streaming=streaming)
         ending = _ending(options)
@@ -101,13 +101,6 @@ def _refuse_misplaced(options: Options, *, streaming: bool) -> None:
     for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
         if streaming and options.has(name):
             raise OptionError(f"option '{name}' is for batch queries; a stream has no end")
-
-
-def refuse_security(options: Options) -> None:
-    """OptionError where a connection is to be anything but plaintext."""
-    protocol = options.text("kafka.security.protocol", "PLAINTEXT")
-    if protocol.upper() != "PLAINTEXT":
-        raise OptionError(f"option 'kafka.security.protocol' is '{protocol}': {UNSECURED}")
 
 
 def _selection(options: Options) -> Selection:

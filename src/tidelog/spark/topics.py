@@ -12,12 +12,14 @@ from uuid import UUID
 
 from tidelog.client.blocking import Client
 from tidelog.client.connection import Call
+from tidelog.client.faults import UnsupportedApiError
 from tidelog.client.group_admin import commit_offsets, committed_offsets
-from tidelog.client.offsets import EARLIEST, LATEST, list_offsets
+from tidelog.client.offsets import EARLIEST, LATEST, list_offsets, offsets_within
 from tidelog.client.operation import Operation, UnknownTopicError, refresh, retrying
 from tidelog.errors import ErrorCode, TidelogError
 from tidelog.model import NO_TOPIC_ID, Isolation, TopicPartition
 from tidelog.protocol.batches import iterate_batches
+from tidelog.spark.limits import share_bytes
 from tidelog.spark.offsets import Offsets
 from tidelog.spark.option_values import OptionError
 from tidelog.spark.read_options import Place, ReadOptions
@@ -25,6 +27,7 @@ from tidelog.spark.read_options import Place, ReadOptions
 _BY_NAME_VERSION = 12
 # What is read to find out how large the records of a partition are.
 _SAMPLE_BYTES = 64 << 10
+_UNBOUNDED = 1 << 62
 
 
 class Topics:
@@ -178,7 +181,35 @@ class Topics:
         # Whatever went wrong will go wrong again where it matters.
         self._client.run(_all_of(calls))
 
-    def row_bytes(self, starts: Offsets) -> dict[TopicPartition, float]:
+    def within_bytes(self, starts: Offsets, ends: Offsets, max_bytes: int) -> Offsets:
+        """Where to stop so that what lies between is `max_bytes` at most, shared out by size.
+
+        Exact where the broker can tell (a Tidelog), else reckoned from the first batches.
+        """
+        behind = {tp: starts[tp] for tp, end in ends.items() if end > starts[tp]}
+        if not behind:
+            return ends
+        try:
+            return {**ends, **self._measured(behind, ends, max_bytes)}
+        except UnsupportedApiError:
+            return share_bytes(starts, ends, self._row_bytes(behind), max_bytes)
+
+    def _measured(self, starts: Offsets, ends: Offsets, max_bytes: int) -> Offsets:
+        everything = self._reach({tp: (offset, _UNBOUNDED) for tp, offset in starts.items()})
+        total = sum(size for _, size in everything.values())
+        if total <= max_bytes:
+            return {}
+        shares = {
+            tp: (starts[tp], size * max_bytes // total) for tp, (_, size) in everything.items()
+        }
+        return {tp: min(ends[tp], end) for tp, (end, _) in self._reach(shares).items()}
+
+    def _reach(
+        self, wanted: dict[TopicPartition, tuple[int, int]]
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        return self._client.run(offsets_within(self._client.cluster, wanted, self._isolation))
+
+    def _row_bytes(self, starts: Offsets) -> dict[TopicPartition, float]:
         """About how many bytes of log an offset takes, from the first batches of each partition."""
         sizes: dict[TopicPartition, float] = {}
         calls, partitions = [], []

@@ -133,6 +133,29 @@ class LogReader:
         before = 0 if gone else min(start.position, self.segments[first].size_bytes)
         return max(between - before + end.position, 0)
 
+    def reach(self, offset: int, max_bytes: int, limit: LogPosition) -> tuple[int, int]:
+        """Where the last whole batch ends within `max_bytes`, at least the first one; its bytes."""
+        start = self.locate(offset)
+        whole = self.bytes_between(start, limit)
+        if whole <= max_bytes:
+            return limit.offset, whole
+        place = bisect_right(self.bases, start.segment_base_offset) - 1
+        position, total = start.position, 0
+        try:
+            while True:
+                segment = self.segments[place]
+                room = max_bytes - total
+                if segment.size_bytes - position > room:
+                    break
+                total += segment.size_bytes - position
+                place, position = place + 1, 0
+            boundary, next_offset = segment.boundary_within(position, position + room)
+        except OSError as error:
+            raise self._unreadable(error) from error
+        if boundary - position > room and total:
+            return segment.base_offset, total
+        return next_offset, total + boundary - position
+
     def offset_for_timestamp(self, timestamp: int) -> FoundRecord | None:
         """Offset, timestamp and leader epoch of the first record that is at least so new."""
         for segment in self.segments:

@@ -4,34 +4,7 @@ from __future__ import annotations
 
 import random
 
-import pytest
-
-from tidelog.client.partitioner import StickyPartitioner, murmur2, partition_for_key
-
-# The vectors of Kafka's own UtilsTest, as signed 32-bit integers.
-JAVA_VECTORS = {
-    b"21": -973932308,
-    b"foobar": -790332482,
-    b"a-little-bit-long-string": -985981536,
-    b"a-little-bit-longer-string": -1486304829,
-    b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
-    b"abc": 479470107,
-}
-
-
-def signed(value: int) -> int:
-    return value - (1 << 32) if value >= 1 << 31 else value
-
-
-@pytest.mark.parametrize(("data", "expected"), JAVA_VECTORS.items())
-def test_murmur2_gives_the_values_of_java(data: bytes, expected: int) -> None:
-    assert signed(murmur2(data)) == expected
-
-
-def test_murmur2_takes_bytes_above_127_and_every_tail_length() -> None:
-    values = {murmur2(bytes([255] * length)) for length in range(9)}
-    assert len(values) == 9
-    assert all(0 <= value < 1 << 32 for value in values)
+from tidelog.client.partitioner import StickyPartitioner, partition_for_key
 
 
 def test_partition_for_key_drops_the_sign_bit_before_the_modulo() -> None:

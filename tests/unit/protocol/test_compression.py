@@ -102,6 +102,13 @@ def test_lz4_frames_have_independent_blocks_of_64_kib_and_no_content_size() -> N
     assert descriptor == 4 << 4
 
 
+def test_lz4_is_fast_unless_a_level_is_asked_for() -> None:
+    """The library's default level took seven times as long as the mode that Java's client has."""
+    data = b"".join(b"key-%d value-%d" % (number % 97, number) for number in range(3000))
+    assert compress(Codec.LZ4, data) == compress(Codec.LZ4, data, 1)
+    assert len(compress(Codec.LZ4, data, 9)) < len(compress(Codec.LZ4, data))
+
+
 def test_lz4_frames_of_others_are_read() -> None:
     data = sample(300_000)
     linked_with_checksums = bytes(cramjam.lz4.compress(data))

@@ -25,7 +25,7 @@ JAR = (
     / f".m2/repository/org/apache/kafka/kafka-clients/{KAFKA_VERSION}"
     / f"kafka-clients-{KAFKA_VERSION}.jar"
 )
-MESSAGES = [(api, kind) for api in APIS for kind in ("Request", "Response")]
+MESSAGES = [(api, kind) for api in APIS if not api.private for kind in ("Request", "Response")]
 NO_VERSIONS = (1, 0)
 DEFAULTS: dict[str, Any] = {"bool": False, "string": "", "bytes": b"", "uuid": UUID(int=0)}
 

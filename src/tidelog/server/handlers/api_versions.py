@@ -26,6 +26,7 @@ from tidelog.server.dispatch import handles, served_keys
 _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _FEATURES = ("group.version",)
 _LEVEL = 1
+_OWN_CLIENT = "tidelog"
 
 
 @handles(18)
@@ -37,11 +38,12 @@ def api_versions(
         if not all(_SOFTWARE_NAME.fullmatch(name) for name in names):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
     image, cache = context.image, context.services.answers
-    key = (context.api.key, context.version)
+    ours = context.version >= 3 and request.client_software_name == _OWN_CLIENT
+    key = (context.api.key, context.version, ours)
     found = cache.find(image, key)
     if found is not None:
         return found
-    response = ApiVersionsResponse(api_keys=_ranges())
+    response = ApiVersionsResponse(api_keys=_ranges(private=ours))
     if context.version >= 3:
         response.finalized_features_epoch = image.version
         response.supported_features = [SupportedFeatureKey(name, 1, _LEVEL) for name in _FEATURES]
@@ -51,8 +53,11 @@ def api_versions(
 
 def unsupported_version(services: Services) -> ApiVersionsResponse:
     """The answer, in version 0, to a version of ApiVersions that is not served."""
-    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_ranges())
+    return ApiVersionsResponse(
+        error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_ranges(private=False)
+    )
 
 
-def _ranges() -> list[ApiVersion]:
-    return [ApiVersion(key, *API_BY_KEY[key].advertised) for key in served_keys()]
+def _ranges(*, private: bool) -> list[ApiVersion]:
+    served = [API_BY_KEY[key] for key in served_keys()]
+    return [ApiVersion(api.key, *api.advertised) for api in served if private or not api.private]

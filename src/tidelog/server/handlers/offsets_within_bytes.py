@@ -1,0 +1,53 @@
+"""OffsetsWithinBytes (key 20000), versions 0 to 0: Tidelog's own.
+
+Behaviour: how far some bytes go from an offset, in whole batches and at least one, up to what a
+consumer may read; positions are subtracted, no record is read. It is named only to clients that
+call themselves `tidelog` in ApiVersions. The Spark source bounds its micro-batches with it.
+"""
+
+from __future__ import annotations
+
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.protocol.messages.offsets_within_bytes import (
+    OffsetsWithinBytesPartition,
+    OffsetsWithinBytesPartitionResult,
+    OffsetsWithinBytesRequest,
+    OffsetsWithinBytesResponse,
+    OffsetsWithinBytesTopicResult,
+)
+from tidelog.security.authorizer import Operation
+from tidelog.server.context import RequestContext
+from tidelog.server.dispatch import handles
+
+
+@handles(20000)
+def offsets_within_bytes(
+    request: OffsetsWithinBytesRequest, context: RequestContext
+) -> OffsetsWithinBytesResponse:
+    isolation = request.isolation_level
+    return OffsetsWithinBytesResponse(
+        topics=[
+            OffsetsWithinBytesTopicResult(
+                topic.topic,
+                [_answer(topic.topic, asked, isolation, context) for asked in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _answer(
+    topic: str, asked: OffsetsWithinBytesPartition, isolation: int, context: RequestContext
+) -> OffsetsWithinBytesPartitionResult:
+    answer = OffsetsWithinBytesPartitionResult(partition=asked.partition)
+    try:
+        if not context.authorize_topic(Operation.DESCRIBE, topic):
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        partition = context.services.replicas.find(topic, asked.partition)
+        partition.check_leader()
+        answer.end_offset, answer.size_bytes = partition.reach(
+            asked.start_offset, asked.max_bytes, isolation
+        )
+    except KafkaError as error:
+        answer.error_code = error.code
+    return answer

@@ -1,0 +1,208 @@
+"""The options of a write: those of Spark's Kafka connector, each same, different or refused.
+
+`WRITE_OPTIONS` is the whole table; `parse_write_options` takes what it says and nothing else, so an
+option that nobody knows is an error that names it. Names are compared without case, as Spark does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from tidelog.arrow.writer import WriterSettings
+from tidelog.client.settings import ClientSettings, ProducerSettings
+from tidelog.model import Codec
+from tidelog.spark.option_row import UNSECURED, OptionRow
+from tidelog.spark.option_values import OptionError, Options
+
+BATCH_BYTES: Final = 512 << 10
+_NO_EFFECT: Final = "accepted, without effect here: "
+
+WRITE_OPTIONS: Final = (
+    OptionRow("kafka.bootstrap.servers", "same", "brokers to ask first, host:port with commas"),
+    OptionRow("topic", "same", "the topic of every row; it wins over a column of that name"),
+    OptionRow("includeHeaders", "same", "for reading; a column 'headers' is always written"),
+    OptionRow("checkpointLocation", "same", "Spark's own, for streaming queries"),
+    OptionRow(
+        "compression",
+        "ours",
+        "a short name of kafka.compression.type",
+    ),
+    OptionRow(
+        "path", "refused", "a topic is not a path: call save() without one and set the topic"
+    ),
+    OptionRow("kafka.acks", "same", "all (the default), 1 or 0; less than all is not idempotent"),
+    OptionRow(
+        "kafka.enable.idempotence",
+        "same",
+        "true unless acks says otherwise: within a task attempt nothing is stored twice",
+    ),
+    OptionRow("kafka.compression.type", "same", "none (the default), gzip, snappy, lz4 or zstd"),
+    OptionRow("kafka.compression.gzip.level", "same", "1 to 9, or -1 for the codec's own"),
+    OptionRow("kafka.compression.lz4.level", "same", "1 to 17; 9 is the fast mode, as in Java"),
+    OptionRow("kafka.compression.zstd.level", "same", "-131072 to 22"),
+    OptionRow(
+        "kafka.batch.size",
+        "differs",
+        f"bytes of a batch before compression; {BATCH_BYTES} where the connector has 16384",
+    ),
+    OptionRow(
+        "kafka.linger.ms",
+        "differs",
+        _NO_EFFECT + "batches leave when they are full or the task has no more rows",
+    ),
+    OptionRow(
+        "kafka.max.request.size",
+        "differs",
+        "largest row; no limit by default, where the connector has 1048576: the broker decides",
+    ),
+    OptionRow("kafka.buffer.memory", "same", "bytes that a task keeps unacknowledged"),
+    OptionRow(
+        "kafka.max.in.flight.requests.per.connection",
+        "same",
+        "requests under way to one broker, at most 5 where writes are idempotent",
+    ),
+    OptionRow(
+        "kafka.delivery.timeout.ms", "same", "how long a batch is tried; then the task fails"
+    ),
+    OptionRow("kafka.request.timeout.ms", "same", "how long an answer is waited for"),
+    OptionRow("kafka.max.block.ms", "same", "how long metadata and a producer id are waited for"),
+    OptionRow("kafka.metadata.max.age.ms", "same", "how often metadata is asked for anew"),
+    OptionRow("kafka.retry.backoff.ms", "same", "the first pause before a batch is sent again"),
+    OptionRow("kafka.retry.backoff.max.ms", "same", "the longest of those pauses"),
+    OptionRow("kafka.socket.connection.setup.timeout.ms", "same", "how long connecting may take"),
+    OptionRow("kafka.client.id", "same", "the name that brokers log; tidelog-spark by default"),
+    OptionRow(
+        "kafka.retries",
+        "differs",
+        "any number but 0 means: until kafka.delivery.timeout.ms is over; 0 is refused",
+    ),
+    OptionRow("kafka.security.protocol", "differs", f"PLAINTEXT only: {UNSECURED}"),
+    *(
+        OptionRow(f"kafka.{name}", "differs", _NO_EFFECT + reason)
+        for name, reason in (
+            ("client.dns.lookup", "every address of a name is tried"),
+            ("connections.max.idle.ms", "connections live as long as the task"),
+            ("metadata.max.idle.ms", "metadata lives as long as the task"),
+            ("metadata.recovery.strategy", "bootstrap servers are always tried again"),
+            ("metadata.recovery.rebootstrap.trigger.ms", "bootstrap servers are tried at once"),
+            ("reconnect.backoff.ms", "kafka.retry.backoff.ms paces connecting too"),
+            ("reconnect.backoff.max.ms", "kafka.retry.backoff.max.ms paces connecting too"),
+            ("socket.connection.setup.timeout.max.ms", "the time to connect does not grow"),
+            ("send.buffer.bytes", "the operating system sizes it"),
+            ("receive.buffer.bytes", "the operating system sizes it"),
+            ("partitioner.adaptive.partitioning.enable", "partitions are not weighed by queue"),
+            ("partitioner.availability.timeout.ms", "partitions without a leader are avoided"),
+            ("enable.metrics.push", "there are no client metrics"),
+            ("metric.reporters", "there are no client metrics"),
+            ("metrics.num.samples", "there are no client metrics"),
+            ("metrics.recording.level", "there are no client metrics"),
+            ("metrics.sample.window.ms", "there are no client metrics"),
+            ("auto.include.jmx.reporter", "there are no client metrics"),
+        )
+    ),
+    *(
+        OptionRow(f"kafka.{name}", "refused", reason)
+        for name, reason in (
+            ("key.serializer", "keys are string or binary columns, as in the connector"),
+            ("value.serializer", "values are string or binary columns, as in the connector"),
+            ("partitioner.class", "Java's; set a column 'partition' instead"),
+            ("partitioner.ignore.keys", "leave the column 'key' out, or set 'partition'"),
+            ("interceptor.classes", "Java's; change the rows in Spark instead"),
+            ("config.providers", "Java's; read secrets before the options are set"),
+            ("transactional.id", "writing to topics is at least once; there are no transactions"),
+            ("transaction.timeout.ms", "there are no transactions"),
+            ("transaction.two.phase.commit.enable", "there are no transactions"),
+            ("security.providers", "Java's, for TLS and SASL"),
+            ("sasl.*", UNSECURED),
+            ("ssl.*", UNSECURED),
+        )
+    ),
+)
+
+_CODECS: Final = {codec.name.lower(): codec for codec in Codec}
+_LEVELS: Final = {
+    Codec.GZIP: ("kafka.compression.gzip.level", range(-1, 10)),
+    Codec.LZ4: ("kafka.compression.lz4.level", range(1, 18)),
+    Codec.ZSTD: ("kafka.compression.zstd.level", range(-131072, 23)),
+}
+_ACKS: Final = {"all": -1, "-1": -1, "1": 1, "0": 0}
+_IN_FLIGHT_MAX: Final = 5
+
+
+def parse_write_options(given: Mapping[str, str]) -> WriterSettings:
+    """The options, or an OptionError that names the first bad one."""
+    options = Options(given, WRITE_OPTIONS)
+    servers = options.text("kafka.bootstrap.servers")
+    if not servers:
+        raise OptionError("option 'kafka.bootstrap.servers' is missing; give HOST:PORT")
+    options.refuse_security()
+    if options.has("topic") and not options.text("topic"):
+        raise OptionError("option 'topic' is empty")
+    record_bytes_max = options.integer("kafka.max.request.size", least=1)
+    producer = _producer(options)
+    if record_bytes_max is not None:
+        producer.batch_bytes = min(producer.batch_bytes, record_bytes_max)
+    return WriterSettings(servers, options.text("topic") or None, record_bytes_max, producer)
+
+
+def _producer(options: Options) -> ProducerSettings:
+    acks = _ACKS[options.choice("kafka.acks", "all", _ACKS)]
+    idempotent = options.flag("kafka.enable.idempotence", acks == -1)
+    in_flight = options.number("kafka.max.in.flight.requests.per.connection", 5, least=1)
+    if idempotent and acks != -1:
+        raise OptionError("option 'kafka.enable.idempotence' is true, which needs kafka.acks=all")
+    if idempotent and in_flight > _IN_FLIGHT_MAX:
+        raise OptionError(
+            f"option 'kafka.max.in.flight.requests.per.connection' is {in_flight}; give at most"
+            f" {_IN_FLIGHT_MAX}, or kafka.enable.idempotence=false"
+        )
+    options.number("kafka.retries", 1, least=1)
+    codec, level = _compression(options)
+    return ProducerSettings(
+        acks=acks,
+        idempotent=idempotent,
+        linger_ms=0,
+        batch_bytes=options.number("kafka.batch.size", BATCH_BYTES, least=1),
+        buffer_bytes=options.number("kafka.buffer.memory", 32 << 20, least=1),
+        codec=codec,
+        compression_level=level,
+        in_flight_max=in_flight,
+        delivery_timeout_ms=options.number("kafka.delivery.timeout.ms", 120_000, least=1),
+        client=_client(options),
+    )
+
+
+def _compression(options: Options) -> tuple[Codec, int | None]:
+    name = "compression" if options.has("compression") else "kafka.compression.type"
+    if options.has("compression") and options.has("kafka.compression.type"):
+        raise OptionError("give one of the options 'compression' and 'kafka.compression.type'")
+    codec = _CODECS[options.choice(name, "none", _CODECS)]
+    if codec not in _LEVELS:
+        return codec, None
+    name, levels = _LEVELS[codec]
+    level = options.integer(name, least=levels.start)
+    if level is not None and level not in levels:
+        raise OptionError(f"option '{name}' is {level}; give at most {levels.stop - 1}")
+    # These two are the defaults of Java's client, which mean the codec's own there as well.
+    usual = {Codec.GZIP: -1, Codec.LZ4: 9}
+    return codec, None if level == usual.get(codec) else level
+
+
+def _client(options: Options) -> ClientSettings:
+    defaults = ClientSettings()
+    return ClientSettings(
+        client_id=options.text("kafka.client.id", "tidelog-spark"),
+        request_timeout_ms=options.number("kafka.request.timeout.ms", 30_000, least=1),
+        operation_timeout_ms=options.number("kafka.max.block.ms", 60_000, least=1),
+        connect_timeout_ms=options.number(
+            "kafka.socket.connection.setup.timeout.ms", defaults.connect_timeout_ms, least=1
+        ),
+        retry_backoff_ms=options.number("kafka.retry.backoff.ms", defaults.retry_backoff_ms),
+        retry_backoff_max_ms=options.number(
+            "kafka.retry.backoff.max.ms", defaults.retry_backoff_max_ms
+        ),
+        metadata_max_age_ms=options.number(
+            "kafka.metadata.max.age.ms", defaults.metadata_max_age_ms, least=1
+        ),
+    )
