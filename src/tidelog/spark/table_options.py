@@ -16,7 +16,7 @@ from pyspark.sql import types
 DELTA, PARQUET = "delta", "parquet"
 OPTIONS = ("path", "format", "partitionBy", "mergeSchema", "txnAppId", "txnVersion")
 # What a streaming query leaves among the options of its sink, for itself.
-_SPARKS_OWN = frozenset({"checkpointlocation", "queryname", "truncate", "provider"})
+_SPARKS_OWN = frozenset({"checkpointlocation", "queryname"})
 
 _PARTITION_TYPES = (
     types.StringType, types.ByteType, types.ShortType, types.IntegerType, types.LongType,
