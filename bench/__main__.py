@@ -9,9 +9,10 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
-from bench import limit, profile, report, runner
+from bench import limit, profile, report, runner, standalone
 from bench.figures import floors
 from bench.measure import machine
 from bench.peers import bare_loop, kafka
@@ -29,7 +30,8 @@ _SETTINGS = {
     # touched before costs its first user several times what it costs the next.
     "log.segment.delete.delay.ms": "0",
 }
-_STANDALONE = ("start", "in-process")
+# Kinds of rows whose brokers are started for them alone.
+_STANDALONE = ("start", "in-process", "groups", "offsets")
 
 
 def say(line: str) -> None:
@@ -91,15 +93,41 @@ def run(options: argparse.Namespace) -> runner.Result:
         "profiles": {},
     }
     for row in rows:
-        if row.key == "start":
-            results["rows"].append(runner.run_start(row, makers, options.rounds, say))
-        elif row.key == "in-process" and options.only != "kafka":
-            results["rows"].append(runner.run_in_process(row, options.rounds, say))
-    loads = [row for row in rows if row.key not in _STANDALONE]
+        if row.kind in _STANDALONE:
+            _unless_it_fails(row, results, partial(_run_standalone, row, makers, options))
+    loads = [row for row in rows if row.kind not in _STANDALONE]
     if loads:
         _run_loads(loads, makers, options, results)
     results["seconds"] = time.monotonic() - begin
     return results
+
+
+def _run_standalone(
+    row: Row, makers: standalone.Makers, options: argparse.Namespace
+) -> runner.Result | None:
+    rounds, quick = options.rounds, options.quick
+    if row.kind == "start":
+        return standalone.run_start(row, makers, rounds, say)
+    if row.kind == "groups":
+        return standalone.run_groups(row, makers, rounds, quick, say)
+    if row.kind == "offsets":
+        return standalone.run_offsets(row, makers, rounds, quick, say)
+    return None if options.only == "kafka" else standalone.run_in_process(row, rounds, say)
+
+
+def _unless_it_fails(
+    row: Row, results: runner.Result, run_it: Callable[[], runner.Result | None]
+) -> None:
+    """One row that fails must not cost the others, and must not go unsaid."""
+    say(row.title)
+    try:
+        done = run_it()
+    except RuntimeError as error:
+        say(f"failed: {error}")
+        results["not_run"].append(f"{row.title}: failed, {str(error).splitlines()[-1]}")
+    else:
+        if done is not None:
+            results["rows"].append(done)
 
 
 def _run_loads(
@@ -120,19 +148,12 @@ def _run_loads(
             else:
                 results["not_run"].append("The bare loop: needs a C compiler named cc")
         for row in rows:
-            say(row.title)
             if row.load.startswith("java.") and not kafka.available():
                 results["not_run"].append(f"{row.title}: needs java and mvn")
                 continue
             competing = [*peers, bare] if bare is not None and row.bare else peers
-            try:
-                done = runner.run_row(row, competing, options.rounds, options.quick, say)
-            except RuntimeError as error:
-                # One row that fails must not cost the others, and must not go unsaid.
-                say(f"failed: {error}")
-                results["not_run"].append(f"{row.title}: failed, {str(error).splitlines()[-1]}")
-            else:
-                results["rows"].append(done)
+            run_it = partial(runner.run_row, row, competing, options.rounds, options.quick, say)
+            _unless_it_fails(row, results, run_it)
         results["rows"].append(runner.run_memory(peers))
         _profile_what_is_short(rows, peers, options, results)
 

@@ -29,6 +29,10 @@ FIGURES: dict[str, Callable[[Result], float]] = {
     "p99_ms": lambda result: result["p99_ms"],
     "elapsed_s": lambda result: result["elapsed_s"],
     "cpu_s": lambda result: result["cpu_s"],
+    "loaded_s": lambda result: result["loaded_s"],
+    "holding_cores": lambda result: result["holding_cores"],
+    "client_cores": lambda result: result["client_cores"],
+    "client_late_p99_ms": lambda result: result["client_late_p99_ms"],
     "resident_mb": lambda result: result["resident_mb"],
     "others_cores": lambda result: result["others_cores"],
 }
@@ -79,6 +83,8 @@ _ABSOLUTE: dict[str, tuple[tuple[str, float], ...]] = {
     "start": (("elapsed_s", 0.3), ("resident_mb", 60.0)),
     "in-process": (("elapsed_s", 0.1),),
     "memory": (("resident_mb", 120.0),),
+    "groups": (("elapsed_s", 60.0), ("p99_ms", 500.0), ("resident_mb", 400.0)),
+    "offsets": (("elapsed_s", 2.0),),
 }
 # What a broker keeps of the bare loop's rate, for batches of 64 KiB and more.
 _SHARE_OF_LIMIT = 0.7

@@ -24,8 +24,22 @@ _NAMES = {
     "p99_ms": "p99 ms",
     "elapsed_s": "s",
     "cpu_s": "CPU s",
+    "loaded_s": "s from listening",
+    "holding_cores": "cores to hold them",
+    "client_cores": "cores of the client",
+    "client_late_p99_ms": "ms the client was late (p99)",
     "resident_mb": "resident MB",
 }
+_SHOWN_OF_GROUPS = (
+    "elapsed_s",
+    "cpu_s",
+    "p50_ms",
+    "p99_ms",
+    "holding_cores",
+    "resident_mb",
+    "client_cores",
+    "client_late_p99_ms",
+)
 # Which figures a kind of row shows, in order.
 _SHOWN = {
     "throughput": ("records_per_s", "mb_per_s", "cpu_s_per_gb"),
@@ -35,6 +49,8 @@ _SHOWN = {
     "start": ("elapsed_s", "cpu_s", "resident_mb"),
     "in-process": ("elapsed_s",),
     "memory": ("resident_mb",),
+    "groups": _SHOWN_OF_GROUPS,
+    "offsets": ("elapsed_s", "loaded_s", "cpu_s", "resident_mb"),
 }
 
 

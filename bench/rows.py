@@ -15,8 +15,8 @@ class Row:
 
     `kind` says what is held against what: "throughput" (records/s and CPU per GB), "latency" (p50
     and p99), "requests" (requests per second, and per CPU second), "limit" (MB/s beside a bare
-    loop), "start" and "in-process" (seconds, memory). `amount` names the argument that a quick run
-    divides.
+    loop), "start", "in-process", "groups" and "offsets" (seconds, memory). `amount` names the
+    argument that a quick run divides.
     """
 
     key: str
@@ -29,6 +29,8 @@ class Row:
     partitions: int = 1
     filled: bool = False  # the topic is filled once before the rounds, for consuming
     bare: bool = False  # also run against the bare loop
+    settings: dict[str, str] = field(default_factory=dict)  # of brokers started for this row alone
+    rounds_max: int = 1_000
 
     def sized(self, quick: bool) -> dict[str, Any]:
         arguments = dict(self.arguments)
@@ -76,6 +78,39 @@ def _limit(batch_bytes: int, name: str) -> Row:
     return Row(key, title, "limit", load, sizes, amount="total_bytes", bare=True)
 
 
+def _groups(groups: int, members: int) -> Row:
+    sizes = {"groups": groups, "members": members, "partitions": members, "hold_s": 21.0}
+    title = f"{groups * members:,} members in {groups:,} groups, each on a connection of its own"
+    # Descriptors are for connections here; Kafka knows no such setting and leaves it alone.
+    settings = {"group.initial.rebalance.delay.ms": "3000", "open.files.max": "500"}
+    return Row(
+        "groups-members",
+        title,
+        "groups",
+        "groups.hold",
+        sizes,
+        amount="groups",
+        partitions=members,
+        settings=settings,
+        rounds_max=3,
+    )
+
+
+def _offsets(groups: int, partitions: int) -> Row:
+    title = f"{groups * partitions:,} committed offsets of {groups:,} groups after SIGKILL"
+    sizes = {"groups": groups, "partitions": partitions}
+    return Row(
+        "groups-offsets",
+        title,
+        "offsets",
+        "groups.commit",
+        sizes,
+        amount="groups",
+        settings={"num.partitions": str(partitions)},
+        rounds_max=3,
+    )
+
+
 _BATCHES = "acks=all, batches to 1 MB"
 _PARTS = "4 partitions"
 _JAVA_BATCHES = "64 KB batches, linger 5 ms"
@@ -83,6 +118,8 @@ _JAVA_BATCHES = "64 KB batches, linger 5 ms"
 ROWS: tuple[Row, ...] = (
     Row("start", "Process start to first acknowledged record", "start", ""),
     Row("in-process", "In-process Broker(), warm interpreter", "in-process", "in_process.start"),
+    _groups(1_000, 10),
+    _offsets(1_000, 100),
     _produce("produce-1k", f"Produce, librdkafka, 1 KB, {_BATCHES}", 1_000_000, KB),
     _produce("produce-100", f"Produce, librdkafka, 100 B, {_BATCHES}", 2_000_000, 100),
     _java("java-1k", f"Produce, Java, 1 KB, {_JAVA_BATCHES}", 300_000, KB),

@@ -17,14 +17,6 @@ from bench.peers.tidelog import ROOT, environment
 from bench.profile import profiled
 from bench.rows import Row
 from bench.topics import log_end
-from bench.wire import (
-    Connection,
-    metadata_error,
-    metadata_frame,
-    produce_error,
-    produce_frame,
-    record_batch,
-)
 
 Result = dict[str, Any]
 Say = Callable[[str], None]
@@ -49,7 +41,7 @@ def run_load(name: str, arguments: Mapping[str, Any]) -> Result:
 def measured_load(row: Row, peer: Peer, topic: str, quick: bool) -> Result:
     """One round against one peer, with what everybody else on the machine did meanwhile."""
     arguments = row.sized(quick) | {"pid": peer.pid, "topic": topic}
-    if row.load.startswith("raw."):
+    if row.load.startswith(("raw.", "groups.")):
         arguments["port"] = peer.port
     else:
         arguments["bootstrap_servers"] = peer.bootstrap_servers
@@ -124,58 +116,14 @@ def brief(result: Result) -> str:
         parts.append(f"{cpu:.2f} CPU s/GB")
     if "cpu_s" in result:
         parts.append(f"{result['cpu_s']:.2f} CPU s")
+    if "loaded_s" in result:
+        parts.append(f"{result['loaded_s']:.3f} s after listening")
+    if "client_cores" in result:
+        own = f"client {result['client_cores']:.2f} cores"
+        parts.append(f"{own}, late by {result['client_late_p99_ms']:.1f} ms (p99)")
     if "resident_mb" in result:
         parts.append(f"{result['resident_mb']:.0f} MB")
     return ", ".join(parts)
-
-
-def run_start(row: Row, make: Sequence[Callable[[], Peer]], rounds: int, say: Say) -> Result:
-    """Start every peer on a new directory, one at a time, until it has acknowledged a record."""
-    results: dict[str, list[Result]] = {}
-    for number in range(-1, rounds):
-        for maker in make:
-            peer = maker()
-            with contextlib.ExitStack() as cleanup:
-                cleanup.push(peer.__exit__)
-                peer.prepare()
-                start = time.perf_counter()
-                peer.launch()
-                wait_for_first_record(peer.port)
-                result: Result = {"elapsed_s": time.perf_counter() - start}
-                result["cpu_s"] = cpu_seconds(peer.pid).total
-                time.sleep(1)  # long enough that nothing of the start is still going on
-                result["resident_mb"] = resident_mb(peer.pid)
-            if number >= 0:
-                results.setdefault(peer.name, []).append(result)
-                say(f"  {row.key} round {number + 1} {peer.name}: {brief(result)}")
-    return {"key": row.key, "title": row.title, "kind": row.kind, "rounds": results}
-
-
-def wait_for_first_record(port: int, timeout_s: float = 60.0) -> None:
-    """Ask every millisecond until a topic exists and one record in it is acknowledged."""
-    topic, deadline = "first", time.monotonic() + timeout_s
-    produce = produce_frame(topic, record_batch([b"first"]))
-    while time.monotonic() < deadline:
-        with contextlib.suppress(OSError):
-            connection = Connection(port)
-            try:
-                while metadata_error(connection.ask(metadata_frame(topic, create=True))) != 0:
-                    time.sleep(0.001)
-                while produce_error(connection.ask(produce), topic) != 0:
-                    time.sleep(0.001)
-                return
-            finally:
-                connection.close()
-        time.sleep(0.001)
-    raise TimeoutError(f"no record acknowledged within {timeout_s:.0f} s")
-
-
-def run_in_process(row: Row, rounds: int, say: Say) -> Result:
-    results = []
-    for number in range(rounds):
-        results.append(run_load(row.load, {"times": 5}))
-        say(f"  {row.key} round {number + 1} tidelog: {brief(results[-1])}")
-    return {"key": row.key, "title": row.title, "kind": row.kind, "rounds": {"tidelog": results}}
 
 
 def run_memory(peers: Sequence[Peer]) -> Result:

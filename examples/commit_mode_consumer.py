@@ -107,7 +107,6 @@ def settings(mode: str, servers: str, topic: str) -> dict[str, str | int | bool]
         # One who comes under the same name takes the place of the one who died, at once; without
         # it the group would wait out the session of the dead.
         "group.instance.id": "the-one",
-        "session.timeout.ms": 6_000,
         "auto.offset.reset": "earliest",
         "enable.partition.eof": True,
         "enable.auto.commit": mode.startswith("auto"),

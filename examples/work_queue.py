@@ -80,6 +80,8 @@ def work(servers: str, worker: str) -> None:
             # A worker that is silent for so long is dead, and others get its tasks. Brokers allow
             # 6 seconds at least; heartbeats are sent by a thread, also during a long task.
             "session.timeout.ms": 6_000,
+            # With the answer to a heartbeat the others learn that there is something to take over.
+            "heartbeat.interval.ms": 1_000,
             # A worker that has not come for its next task for so long hangs: give the time that
             # the longest task may take.
             "max.poll.interval.ms": 300_000,

@@ -102,9 +102,10 @@ class ThreadedConsumer:
                 "auto.offset.reset": "earliest",
                 # The client knows what it handed out; only the lanes know what is done.
                 "enable.auto.commit": False,
-                # A dead consumer is replaced after 6 s, and one that lives learns of a rebalance
-                # with its next heartbeat.
-                "session.timeout.ms": 6_000,
+                # A dead consumer is replaced after 15 s (less, and one that stands still for a
+                # moment is taken for dead); one that lives learns of a rebalance with its next
+                # heartbeat.
+                "session.timeout.ms": 15_000,
                 "heartbeat.interval.ms": 1_000,
                 # Polling never waits for the workers, but `revoked` does, for one message each.
                 "max.poll.interval.ms": 60_000,

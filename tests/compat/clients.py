@@ -28,6 +28,8 @@ class Client:
     lacks: Mapping[str, str] = field(default_factory=dict)
     # Its full AlterConfigs sends what was set before along, so that nothing is ever reset by it.
     keeps_other_configs: bool = False
+    # What it calls an assignor on the wire, where that is not the name that Kafka's clients use.
+    protocol_names: Mapping[str, str] = field(default_factory=dict)
 
 
 def _all(reason: str, *cases: str) -> dict[str, str]:
@@ -73,14 +75,63 @@ _ADMIN_BEYOND_METADATA = (
     "incremental_alter_configs",
 )
 
+_STATIC = ("group_static_return", "group_static_fenced", "describe_static_group")
+_CHANGING_GROUPS = (
+    "alter_group_offsets",
+    "alter_live_group_offsets",
+    "delete_group",
+    "delete_live_group",
+    "delete_unknown_group",
+    "delete_group_offsets",
+    "delete_subscribed_group_offsets",
+)
+_GROUP_ADMIN = (
+    *_CHANGING_GROUPS,
+    "list_groups",
+    "describe_group",
+    "describe_static_group",
+    "describe_empty_group",
+    "describe_unknown_group",
+    "list_group_offsets",
+    "list_offsets_of_several_groups",
+    "group_lag",
+)
+_COMMITTING = (
+    "group_commit_metadata",
+    "group_commit_async",
+    "group_committed_none",
+    "group_resume",
+    "group_static_fenced",
+    "group_removed_member",
+)
+_CONSUMER_PROTOCOL = (
+    "consumer_protocol_join",
+    "consumer_protocol_share",
+    "consumer_protocol_take_over",
+    "consumer_protocol_resume",
+    "consumer_protocol_static_return",
+    "consumer_protocol_describe",
+)
+_NO_CONSUMER_PROTOCOL = _all("no such protocol", *_CONSUMER_PROTOCOL)
+_ONE_GROUP_A_CALL = "asks for the offsets of one group a call"
+
 CLIENTS = (
-    Client("confluent-kafka", _python("confluent")),
+    Client(
+        "confluent-kafka",
+        _python("confluent"),
+        lacks={
+            "group_sticky": "no such assignor",
+            "list_offsets_of_several_groups": _ONE_GROUP_A_CALL,
+            **_all("no such call", "delete_group_offsets", "delete_subscribed_group_offsets"),
+        },
+    ),
     Client(
         "kafka-python",
         builds.kafka_python_driver,
         lacks={
             "produce_null_key_and_value": "refuses it by itself",
             "describe_unknown_topic_configs": "does not report the error",
+            **_NO_CONSUMER_PROTOCOL,
         },
         keeps_other_configs=True,
     ),
@@ -88,9 +139,13 @@ CLIENTS = (
         "aiokafka",
         _python("aiokafka_driver"),
         lacks={
-            "incremental_alter_configs": "no such call",
-            "offset_of_max_timestamp": "no such call",
+            **_all("no such call", "incremental_alter_configs", "offset_of_max_timestamp"),
+            **_all("no such call", *_CHANGING_GROUPS),
             "produce_null_key_and_value": "refuses it by itself",
+            "group_cooperative": "no such assignor",
+            "describe_static_group": "does not show the instance id",
+            **_NO_CONSUMER_PROTOCOL,
+            "list_offsets_of_several_groups": _ONE_GROUP_A_CALL,
         },
     ),
     Client(
@@ -105,9 +160,19 @@ CLIENTS = (
             "produce_bad_timestamp": "cannot set a record's timestamp",
             "produce_key_missing_in_batch": "keys are there or not for a whole run of it",
             "consume_rewind": "cannot seek",
+            **_all("cannot seek or pause", "group_seek", "group_pause"),
+            "group_sticky": "no such assignor",
+            **_all("commits by itself alone", *_COMMITTING),
+            **_all("no admin calls beyond metadata", *_GROUP_ADMIN),
+            **_NO_CONSUMER_PROTOCOL,
         },
     ),
-    Client("franz-go", builds.go_driver, marker="go"),
+    Client(
+        "franz-go",
+        builds.go_driver,
+        marker="go",
+        lacks={"consumer_protocol_static_return": "keeps its instance id when it is closed"},
+    ),
     Client("java-3.9", lambda: builds.java_driver(JAVA_OLD), marker="java"),
     Client(
         "java-4.3",
@@ -125,6 +190,14 @@ CLIENTS = (
             "offset_of_max_timestamp": "no such call",
             "offset_after_last_time": "answers the end by itself",
             "produce_bad_partition": "drops such a record without a word",
+            **_all("no such assignor", "group_range", "group_sticky", "group_cooperative"),
+            **_all("no static members", *_STATIC),
+            **_all("no such setting", "group_reset_none", "group_reset_none_committed"),
+            "group_pattern": "looks for topics once, when it subscribes",
+            **_NO_CONSUMER_PROTOCOL,
+            "list_offsets_of_several_groups": _ONE_GROUP_A_CALL,
+            **_all("no such call", "delete_group_offsets", "delete_subscribed_group_offsets"),
         },
+        protocol_names={"roundrobin": "RoundRobinAssigner"},
     ),
 )

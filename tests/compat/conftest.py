@@ -88,8 +88,7 @@ def trial(
     assert pair is not None
     made = Trial(pair[0], compat_driver, compat_wire)
     yield made
-    if made.topics:
-        compat_wire.delete_topics(made.topics)
+    made.clean_up()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -54,7 +54,7 @@ def _to_json(record: Record) -> dict[str, Any]:
     }
 
 
-def _from_json(shown: Mapping[str, Any]) -> Record:
+def record_from_json(shown: Mapping[str, Any]) -> Record:
     return Record(
         key=_bytes(shown["key"]),
         value=_bytes(shown["value"]),
@@ -62,6 +62,7 @@ def _from_json(shown: Mapping[str, Any]) -> Record:
         timestamp_ms=shown["timestamp_ms"],
         partition=shown["partition"],
         offset=shown["offset"],
+        topic=shown.get("topic", ""),
     )
 
 
@@ -72,6 +73,25 @@ class Delivery:
         self.error = ClientError(shown["error"]) if shown.get("error") else None
         self.partition: int | None = shown.get("partition")
         self.offset: int | None = shown.get("offset")
+
+
+def _state(shown: str | None) -> str | None:
+    """A group's state as Kafka writes it, without the differences of the clients' enumerations."""
+    return None if shown is None else shown.replace("_", "").lower()
+
+
+class GroupDescription:
+    """A group as a client describes it."""
+
+    def __init__(self, shown: Mapping[str, Any]) -> None:
+        self.state = _state(shown["state"])
+        self.assignor: str | None = shown["assignor"]
+        self.client_ids = [member["client_id"] for member in shown["members"]]
+        self.instance_ids = [member["instance_id"] for member in shown["members"]]
+        self.assignments = [
+            {(topic, partition) for topic, partition in member["assignment"]}
+            for member in shown["members"]
+        ]
 
 
 class Driver:
@@ -95,6 +115,12 @@ class Driver:
         """End the driver and whatever it started: it ends by itself when its input does."""
         self._stop(grace_s=10.0)
         self._words.close()
+
+    def kill(self) -> None:
+        """SIGKILL: the client has no chance to say goodbye."""
+        assert self._process is not None
+        self._process.kill()
+        self._stop(grace_s=10.0)
 
     def _stop(self, grace_s: float) -> None:
         if self._process is None:
@@ -224,6 +250,31 @@ class Driver:
         assert len(deliveries) == len(records)
         return deliveries
 
+    def list_groups(self) -> dict[str, str | None]:
+        """The groups, each with its state where the client tells it."""
+        return {shown["group"]: _state(shown["state"]) for shown in self.call("list_groups")}
+
+    def describe_group(self, group: str) -> GroupDescription:
+        return GroupDescription(self.call("describe_group", group=group))
+
+    def list_group_offsets(self, groups: Sequence[str]) -> dict[str, dict[tuple[str, int], int]]:
+        """What each group has committed, asked for in one call."""
+        shown = self.call("list_group_offsets", groups=list(groups))
+        return {
+            group: {(topic, partition): offset for topic, partition, offset in offsets}
+            for group, offsets in shown.items()
+        }
+
+    def alter_group_offsets(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
+        places = [[topic, partition, offset] for (topic, partition), offset in offsets.items()]
+        self.call("alter_group_offsets", group=group, offsets=places)
+
+    def delete_group(self, group: str) -> None:
+        self.call("delete_group", group=group)
+
+    def delete_group_offsets(self, group: str, topic: str, partition: int) -> None:
+        self.call("delete_group_offsets", group=group, topic=topic, partition=partition)
+
     @contextlib.contextmanager
     def consumer(
         self,
@@ -261,7 +312,7 @@ class Consumer:
     def read(self, count: int, timeout_ms: int = READ_TIMEOUT_MS) -> list[Record]:
         """Up to `count` records: fewer only when the time is over."""
         shown = self._driver.call("consumer_read", count=count, timeout_ms=timeout_ms)
-        return [_from_json(record) for record in shown]
+        return [record_from_json(record) for record in shown]
 
     def seek(self, partition: int, offset: int) -> None:
         self._driver.call("consumer_seek", topic=self._topic, partition=partition, offset=offset)

@@ -31,13 +31,17 @@ Apache Kafka 4.3.0 passes it with the same client and the same program (`make co
 against Tidelog; with `TIDELOG_COMPAT_BROKER=kafka` it runs against Apache Kafka).
 
 What a client has stored is looked at on the wire, below the client: the codec of a batch, its
-producer id and sequences, the bytes of its records.
+producer id and sequences, the bytes of its records, the offsets that a group has committed.
 """
 
 LEGEND = """\
 `pass`: does what it does with Apache Kafka. `FAIL`: does not. `–`: not run, because the client has
-no way to do it; the reasons are below the tables. Here consumers are assigned their partitions;
-kafkajs has no consumer without a group, so it is tried as a producer and for administration.
+no way to do it; the reasons are below the tables. Under *Consume* consumers are assigned their
+partitions; kafkajs has no consumer without a group, so it is tried as one only in groups.
+
+The groups of a client have members of that client. confluent-kafka, Java, kafka-python and franz-go
+are also tried as members of one group that come, go and die one after another
+(`tests/e2e/test_mixed_group.py`).
 """
 
 

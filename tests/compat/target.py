@@ -15,7 +15,12 @@ from collections.abc import Iterator
 from bench.peers.kafka import ApacheKafka
 
 TIDELOG, APACHE_KAFKA, OTHER = "Tidelog", "Apache Kafka", "other"
-SETTINGS = {"auto.create.topics.enable": "false"}
+SETTINGS = {
+    "auto.create.topics.enable": "false",
+    # With the coordinator's own five seconds every rebalance of such a group takes as long.
+    "group.consumer.min.heartbeat.interval.ms": "50",
+    "group.consumer.heartbeat.interval.ms": "100",
+}
 START_TIMEOUT_S = 30.0
 
 

@@ -2,8 +2,8 @@
 
 Written against the wire format alone, so that it shares no code with the broker under test. Only
 old, non-flexible versions that every broker since Kafka 2.1 serves: CreateTopics 2, DeleteTopics 1,
-DeleteRecords 0, Metadata 1, Produce 3, Fetch 11. One node only: the bootstrap server leads every
-partition.
+DeleteRecords 0, CreatePartitions 0, Metadata 1, Produce 3, Fetch 11. One node only: the bootstrap
+server leads every partition.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ class Record:
     timestamp_ms: int | None = None
     partition: int | None = None
     offset: int = -1
+    topic: str = ""
 
 
 @dataclass
@@ -70,14 +71,14 @@ class WireError(Exception):
         self.code = code
 
 
-def _string(text: str | None) -> bytes:
+def string(text: str | None) -> bytes:
     if text is None:
         return b"\xff\xff"
     encoded = text.encode()
     return struct.pack(">h", len(encoded)) + encoded
 
 
-def _array(items: Sequence[bytes]) -> bytes:
+def array(items: Sequence[bytes]) -> bytes:
     return struct.pack(">i", len(items)) + b"".join(items)
 
 
@@ -139,7 +140,7 @@ class Wire:
     def call(self, api_key: int, version: int, body: bytes) -> _Reader:
         self.connect()
         assert self._socket is not None
-        header = struct.pack(">hhi", api_key, version, 7) + _string("tidelog-compat")
+        header = struct.pack(">hhi", api_key, version, 7) + string("tidelog-compat")
         self._socket.sendall(struct.pack(">i", len(header + body)) + header + body)
         (size,) = struct.unpack(">i", self._exactly(4))
         reader = _Reader(self._exactly(size))
@@ -161,9 +162,9 @@ class Wire:
         self, topic: str, partitions: int = 1, configs: Mapping[str, str] | None = None
     ) -> None:
         """Create a topic and return once it has leaders."""
-        settings = [_string(name) + _string(value) for name, value in (configs or {}).items()]
-        head = _string(topic) + struct.pack(">ihi", partitions, 1, 0)
-        reader = self.call(19, 2, _array([head + _array(settings)]) + struct.pack(">ib", 30_000, 0))
+        settings = [string(name) + string(value) for name, value in (configs or {}).items()]
+        head = string(topic) + struct.pack(">ihi", partitions, 1, 0)
+        reader = self.call(19, 2, array([head + array(settings)]) + struct.pack(">ib", 30_000, 0))
         reader.take("ii")
         reader.string()
         (code,) = reader.take("h")
@@ -173,11 +174,22 @@ class Wire:
 
     def delete_topics(self, topics: Sequence[str]) -> None:
         """Delete what is there of these topics; what is not is no error."""
-        self.call(20, 1, _array([_string(topic) for topic in topics]) + struct.pack(">i", 30_000))
+        self.call(20, 1, array([string(topic) for topic in topics]) + struct.pack(">i", 30_000))
+
+    def create_partitions(self, topic: str, total: int) -> None:
+        """Add partitions and return once they have leaders."""
+        body = array([string(topic) + struct.pack(">ii", total, -1)])
+        reader = self.call(37, 0, body + struct.pack(">ib", 30_000, 0))
+        reader.take("ii")
+        reader.string()
+        (code,) = reader.take("h")
+        if code:
+            raise WireError(f"add partitions to {topic}", code)
+        self.wait_for_leaders(topic, total)
 
     def delete_records(self, topic: str, partition: int, offset: int) -> None:
         place = struct.pack(">iq", partition, offset)
-        body = _array([_string(topic) + _array([place])]) + struct.pack(">i", 30_000)
+        body = array([string(topic) + array([place])]) + struct.pack(">i", 30_000)
         reader = self.call(21, 0, body)
         reader.take("ii")
         reader.string()
@@ -187,7 +199,7 @@ class Wire:
 
     def leaders(self, topic: str) -> dict[int, int]:
         """Partition -> leader of one topic; empty when the broker does not know it (yet)."""
-        reader = self.call(3, 1, _array([_string(topic)]))
+        reader = self.call(3, 1, array([string(topic)]))
         for _ in range(reader.take("i")[0]):
             reader.take("i")
             reader.string()
@@ -231,8 +243,8 @@ class Wire:
 
     def _produce(self, topic: str, partition: int, batch: bytes) -> tuple[int, int]:
         data = struct.pack(">ii", partition, len(batch)) + batch
-        body = _string(None) + struct.pack(">hi", -1, 30_000)
-        reader = self.call(0, 3, body + _array([_string(topic) + _array([data])]))
+        body = string(None) + struct.pack(">hi", -1, 30_000)
+        reader = self.call(0, 3, body + array([string(topic) + array([data])]))
         reader.take("i")
         reader.string()
         _, _, code, base_offset = reader.take("iihq")
@@ -258,7 +270,7 @@ class Wire:
         size = 16 << 20
         wanted = struct.pack(">iiqqi", partition, -1, offset, -1, size)
         body = struct.pack(">iiiibii", -1, 0, 0, size, 0, 0, -1)
-        body += _array([_string(topic) + _array([wanted])]) + _array([]) + _string("")
+        body += array([string(topic) + array([wanted])]) + array([]) + string("")
         reader = self.call(1, 11, body)
         _, code, _, topics = reader.take("ihii")
         if code or topics != 1:

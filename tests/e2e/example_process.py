@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 
 ROOT = Path(__file__).parents[2]
-WAIT_SECONDS = 60.0
+WAIT_SECONDS = 120.0
 
 
 def command(name: str, *arguments: str) -> list[str]:

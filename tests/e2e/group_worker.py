@@ -1,6 +1,7 @@
 """A consumer as a process of its own: prints each value, then commits it.
 
 python group_worker.py SERVERS GROUP TOPIC SESSION_TIMEOUT_MS
+python group_worker.py SERVERS GROUP TOPIC consumer      the newer protocol, timed by the broker
 """
 
 from __future__ import annotations
@@ -11,15 +12,20 @@ from confluent_kafka import Consumer, KafkaException
 
 
 def main(servers: str, group: str, topic: str, session_timeout_ms: str) -> None:
+    protocol: dict[str, str | int] = {"group.protocol": "consumer"}
+    if session_timeout_ms != "consumer":
+        protocol = {
+            "session.timeout.ms": int(session_timeout_ms),
+            "heartbeat.interval.ms": 200,
+            "partition.assignment.strategy": "range",
+        }
     consumer = Consumer(
         {
             "bootstrap.servers": servers,
             "group.id": group,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
-            "session.timeout.ms": int(session_timeout_ms),
-            "heartbeat.interval.ms": 200,
-            "partition.assignment.strategy": "range",
+            **protocol,
         }
     )
     consumer.subscribe([topic])

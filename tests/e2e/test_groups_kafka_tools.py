@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -62,10 +63,13 @@ def test_kafkas_tool_lists_describes_resets_and_deletes_groups(tmp_path: Path) -
         assert "Successful" in deleted
         groups(servers, "--delete", "--group", "idle")
         assert "idle" not in groups(servers, "--list").split()
-    dump_offsets(tmp_path / "data")
+    text = dump_offsets(tmp_path / "data")
+    assert '"group":"live"' in text and '"topic":"t"' in text and '"offset":10' in text
+    assert '"protocolType":"consumer"' in text and '"generation":1' in text
+    assert "<DELETE>" in text
 
 
-def dump_offsets(data: Path) -> None:
+def dump_offsets(data: Path) -> str:
     """The log of the offsets topic, read by Kafka's own decoder."""
     logs = [path for path in data.glob("__consumer_offsets-*/*.log") if path.stat().st_size]
     assert logs
@@ -74,11 +78,9 @@ def dump_offsets(data: Path) -> None:
         "--offsets-decoder", "--files", ",".join(map(str, logs)),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    text = done.stdout
-    assert '"group":"live"' in text and '"topic":"t"' in text and '"offset":10' in text
-    assert '"protocolType":"consumer"' in text and '"generation":1' in text
-    assert "<DELETE>" in text
+    text: str = done.stdout
     assert "Could not" not in text and "isvalid: false" not in text
+    return text
 
 
 def test_a_java_consumer_of_the_console_joins_and_resumes() -> None:
@@ -93,3 +95,44 @@ def test_a_java_consumer_of_the_console_joins_and_resumes() -> None:
                 "--from-beginning", "--max-messages", "5", "--timeout-ms", "20000",
             )  # fmt: skip
             assert list(map(int, console.stdout.split())) == list(range(first, first + 5))
+
+
+def console(servers: str, count: int) -> list[int]:
+    """What a Java consumer of the newer protocol takes as a member of the group `g`."""
+    done = run_tool(
+        "org.apache.kafka.tools.consumer.ConsoleConsumer",
+        "--bootstrap-server", servers, "--topic", "t", "--group", "g",
+        "--command-property", "group.protocol=consumer",
+        "--from-beginning", "--max-messages", str(count), "--timeout-ms", "30000",
+    )  # fmt: skip
+    return list(map(int, done.stdout.split()))
+
+
+def test_java_and_librdkafka_share_a_group_of_the_newer_protocol(tmp_path: Path) -> None:
+    with Broker(data_dir=str(tmp_path / "data")) as broker, ThreadPoolExecutor(1) as thread:
+        servers = broker.bootstrap_servers
+        create_topic(servers, "t", 2)
+        produce(servers, "t", range(10), 2)
+        first = console(servers, 4)
+        member = Member(servers, "g", "t", **{"group.protocol": "consumer"})
+        try:
+            eventually(lambda: len(member.values) == 6)
+            java = thread.submit(console, servers, 5)
+            eventually(lambda: len(member.owned) == 1)
+            described = rows(
+                groups(servers, "--describe", "--group", "g", "--members", "--verbose")
+            )
+            shown = [dict(zip(described[0], row, strict=False)) for row in described[1:]]
+            assert sorted(each["CURRENT-ASSIGNMENT"] for each in shown) == ["t:0", "t:1"]
+            assert {each["CURRENT-EPOCH"] for each in shown} == {shown[0]["TARGET-EPOCH"]}
+            produce(servers, "t", range(10, 20), 2)
+            taken = java.result(timeout=60)
+            eventually(lambda: len(member.owned) == 2)
+            eventually(lambda: len(member.values) == 11)
+            assert sorted([*first, *taken, *member.values]) == list(range(20))
+            listed = rows(groups(servers, "--list", "--type", "consumer"))
+            assert ["g"] in [row[:1] for row in listed]
+        finally:
+            member.close()
+    text = dump_offsets(tmp_path / "data")
+    assert '"subscribedTopicNames":["t"]' in text and '"assignmentEpochs":[2,2]' in text

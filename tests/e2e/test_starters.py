@@ -129,7 +129,7 @@ def test_every_subscriber_gets_every_message_from_when_it_came(servers: str) -> 
         assert anna.stop() == [*shown["subscribe anna"], "anna: got 'snow at six'"]
 
 
-SITE_EVENTS = 200
+SITE_EVENTS = 300
 # Of five events that the site repeats, those that an application acts upon.
 ACTS_UPON = {
     "warehouse": (1, 2, 3, 4, 5),

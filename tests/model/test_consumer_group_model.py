@@ -19,8 +19,8 @@ from tidelog.coordinators.consumer_group import ConsumerGroup, MemberState
 from tidelog.coordinators.settings import GroupSettings
 from tidelog.errors import ErrorCode, KafkaError
 
-SCHEDULES = 3_000 if os.environ.get("TIDELOG_LONG") else 220
-STEPS = 110
+SCHEDULES = 3_000 if os.environ.get("TIDELOG_LONG") else 200
+STEPS = 90
 SESSION_MS = 10_000
 EXPECTED = {
     ErrorCode.UNKNOWN_MEMBER_ID,
@@ -187,7 +187,10 @@ class Schedule:
         consumer = self.chance.choice(static)
         self.guard(consumer, lambda: consumer.leave(-2))
         if self.chance.random() < 0.7:
-            consumer.member_id = self.new_id()
+            # A process that was started anew draws another id, one that went on keeps it.
+            if self.chance.random() < 0.5:
+                consumer.member_id = self.new_id()
+            consumer.topics = self.subscription()
             self.guard(consumer, consumer.join)
             self.counts["static returns"] += 1
         else:
@@ -280,7 +283,6 @@ def kept(group: ConsumerGroup | None) -> object:
         return None
     found = deepcopy(group)
     found.seen_image = None
-    found.subscribers = +found.subscribers
     found.targets = {name: found.targets[name] for name in sorted(found.targets)}
     return found
 
@@ -296,8 +298,8 @@ def test_random_groups_of_the_newer_protocol_keep_their_promises() -> None:
         counts += schedule.counts
         counts["schedules"] += 1
     assert counts["schedules"] == SCHEDULES >= 200
-    assert counts["came to rest"] > 150 and counts["moves"] > 1_500, counts
-    assert counts["commit NONE"] > 300 and counts["commit STALE_MEMBER_EPOCH"] > 50, counts
-    assert counts["restarts"] > 200 and counts["static returns"] > 20, counts
+    assert counts["came to rest"] > 120 and counts["moves"] > 1_000, counts
+    assert counts["commit NONE"] > 200 and counts["commit STALE_MEMBER_EPOCH"] > 30, counts
+    assert counts["restarts"] > 120 and counts["static returns"] > 20, counts
     for code in ("UNKNOWN_MEMBER_ID", "UNRELEASED_INSTANCE_ID", "COORDINATOR_NOT_AVAILABLE"):
         assert counts[code] > 10, counts

@@ -40,13 +40,18 @@ def list_(**connection: Any) -> None:
     with _client(connection) as client:
         found = client.run(list_groups(client.cluster))
     rows = [
-        {"name": name, "state": state or None, "protocol": protocol or None}
-        for name, state, protocol in found
+        {
+            "name": each.name,
+            "type": each.type or None,
+            "state": each.state or None,
+            "protocol": each.protocol_type or None,
+        }
+        for each in found
     ]
     if connection["output"] == "json":
         print_json(rows)
     elif rows:
-        print_table(rows, ["name", "state", "protocol"])
+        print_table(rows, ["name", "type", "state", "protocol"])
     else:
         say("no groups")
 
@@ -80,6 +85,7 @@ def describe(name: str, **connection: Any) -> None:
 def _summary(found: Group) -> dict[str, object]:
     return {
         "name": found.name,
+        "type": found.type,
         "state": found.state,
         "protocol": found.protocol or None,
         "coordinator": found.coordinator,

@@ -1,17 +1,16 @@
 """Groups as operations: list, describe, lag, commit for others, delete.
 
-Works against any broker that speaks Kafka's protocol; groups of the newer protocol are listed, and
-described by their offsets alone.
+Works against any broker that speaks Kafka's protocol, on groups of both protocols.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from tidelog.client.connection import Call
-from tidelog.client.faults import raise_for
+from tidelog.client.faults import UnsupportedApiError, raise_for
 from tidelog.client.metadata import ANY, Cluster
 from tidelog.client.offsets import log_bounds
 from tidelog.client.operation import Operation, ask, refresh, retrying, topic_metadata
@@ -27,6 +26,8 @@ _COMMIT_BY_NAME_VERSION = 9
 _DESCRIBE_VERSION = 5
 _FETCH_BY_NAME_VERSION = 12
 _DEAD = "Dead"
+CLASSIC = "classic"
+CONSUMER = "consumer"
 
 
 @dataclass(slots=True)
@@ -42,7 +43,7 @@ class GroupMember:
 
 @dataclass(slots=True)
 class Group:
-    """A group as its coordinator describes it."""
+    """A group as its coordinator describes it; its type is `classic` or `consumer` (KIP-848)."""
 
     name: str
     state: str
@@ -50,6 +51,16 @@ class Group:
     protocol: str
     coordinator: int
     members: list[GroupMember]
+    type: str = CLASSIC
+
+
+class GroupListing(NamedTuple):
+    """A group in a list; an old broker does not tell all of it."""
+
+    name: str
+    type: str
+    state: str
+    protocol_type: str
 
 
 @dataclass(slots=True)
@@ -76,11 +87,11 @@ def find_coordinator(cluster: Cluster, group: str) -> Operation[int]:
     return node
 
 
-def list_groups(cluster: Cluster) -> Operation[list[tuple[str, str, str]]]:
-    """Name, state and protocol type of every group, by name."""
+def list_groups(cluster: Cluster) -> Operation[list[GroupListing]]:
+    """Every group, by name."""
     from tidelog.protocol.messages.list_groups import ListGroupsRequest
 
-    def attempt() -> Operation[list[tuple[str, str, str]]]:
+    def attempt() -> Operation[list[GroupListing]]:
         yield from refresh(cluster, [])
         outcomes = yield [Call(node, "ListGroups", ListGroupsRequest()) for node in cluster.brokers]
         found = []
@@ -89,7 +100,10 @@ def list_groups(cluster: Cluster) -> Operation[list[tuple[str, str, str]]]:
                 raise response
             raise_for(response.error_code)
             found += [
-                (each.group_id, each.group_state, each.protocol_type) for each in response.groups
+                GroupListing(
+                    each.group_id, each.group_type.lower(), each.group_state, each.protocol_type
+                )
+                for each in response.groups
             ]
         return sorted(found)
 
@@ -98,22 +112,62 @@ def list_groups(cluster: Cluster) -> Operation[list[tuple[str, str, str]]]:
 
 def describe_group(cluster: Cluster, name: str) -> Operation[Group | None]:
     """The group, or None where there is none."""
-    from tidelog.protocol.messages.describe_groups import DescribeGroupsRequest
 
     def attempt() -> Operation[Group | None]:
         node = yield from find_coordinator(cluster, name)
-        request = DescribeGroupsRequest(groups=[name])
-        response = yield from ask(Call(node, "DescribeGroups", request, _DESCRIBE_VERSION))
-        found = response.groups[0]
-        raise_for(found.error_code)
-        if found.group_state == _DEAD:
-            return None
-        return Group(
-            name, found.group_state, found.protocol_type, found.protocol_data, node,
-            [_member(each) for each in found.members],
-        )  # fmt: skip
+        found = yield from _describe_classic(node, name)
+        if found is None:
+            found = yield from _describe_consumer(node, name)
+        return found
 
     return (yield from retrying(cluster, attempt))
+
+
+def _describe_classic(node: int, name: str) -> Operation[Group | None]:
+    from tidelog.protocol.messages.describe_groups import DescribeGroupsRequest
+
+    request = DescribeGroupsRequest(groups=[name])
+    response = yield from ask(Call(node, "DescribeGroups", request, _DESCRIBE_VERSION))
+    found = response.groups[0]
+    raise_for(found.error_code)
+    if found.group_state == _DEAD:
+        return None
+    return Group(
+        name, found.group_state, found.protocol_type, found.protocol_data, node,
+        [_member(each) for each in found.members],
+    )  # fmt: skip
+
+
+def _describe_consumer(node: int, name: str) -> Operation[Group | None]:
+    """The same for the newer protocol, where the broker has it."""
+    from tidelog.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+
+    request = ConsumerGroupDescribeRequest(group_ids=[name])
+    try:
+        response = yield from ask(Call(node, "ConsumerGroupDescribe", request))
+    except UnsupportedApiError:
+        return None
+    found = response.groups[0]
+    if found.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+        return None
+    raise_for(found.error_code, found.error_message)
+    members = [
+        GroupMember(
+            each.member_id,
+            each.instance_id,
+            each.client_id,
+            each.client_host,
+            [
+                TopicPartition(topic.topic_name, partition)
+                for topic in each.assignment.topic_partitions
+                for partition in topic.partitions
+            ],
+        )
+        for each in found.members
+    ]
+    return Group(
+        name, found.group_state, CONSUMER, found.assignor_name, node, members, type=CONSUMER
+    )
 
 
 def _member(found: Any) -> GroupMember:

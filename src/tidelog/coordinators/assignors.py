@@ -8,6 +8,7 @@ remembers nothing. Partitions of a topic that no member is subscribed to belong 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -25,7 +26,7 @@ class AssignableMember(NamedTuple):
 
 
 Assignor = Callable[[Mapping[str, AssignableMember], Mapping[UUID, int]], dict[str, Partitions]]
-_Shares = dict[str, dict[UUID, set[int]]]
+_Shares = dict[str, dict[UUID, list[int]]]
 
 
 def assign_range(
@@ -49,7 +50,7 @@ def assign_range(
         for index, member_id in enumerate(subscribers):
             end = first + size + (index < longer)
             if end > first:
-                shares[member_id][topic] = set(range(first, end))
+                shares[member_id][topic] = list(range(first, end))
             first = end
     return _frozen(shares)
 
@@ -93,7 +94,7 @@ class _Uniform:
                 kept -= taken[topic]
                 taken[topic] |= kept
                 if kept:
-                    self.shares[member_id][topic] = kept
+                    self.shares[member_id][topic] = sorted(kept)
                     self.loads[member_id] += len(kept)
         self.unassigned = [
             (topic, index)
@@ -104,14 +105,13 @@ class _Uniform:
         ]
 
     def give(self, member_id: str, topic: UUID, index: int) -> None:
-        self.shares[member_id].setdefault(topic, set()).add(index)
+        self.shares[member_id].setdefault(topic, []).append(index)
         self.loads[member_id] += 1
 
     def take(self, member_id: str, topic: UUID) -> int:
-        """Take the highest partition of a topic away from a member."""
+        """Take away what came last: it is the least likely to be in use already."""
         held = self.shares[member_id][topic]
-        index = max(held)
-        held.discard(index)
+        index = held.pop()
         if not held:
             del self.shares[member_id][topic]
         self.loads[member_id] -= 1
@@ -129,16 +129,26 @@ class _Uniform:
         quotas = {each: quota + (rank < larger) for rank, each in enumerate(ranked)}
         free = self.unassigned
         for member_id in self.order:
-            while self.loads[member_id] > quotas[member_id]:
-                topic = max(
-                    self.shares[member_id],
-                    key=lambda each: (len(self.shares[member_id][each]), each.int),
-                )
+            for topic in self._surplus(member_id, self.loads[member_id] - quotas[member_id]):
                 free.append((topic, self.take(member_id, topic)))
-        left = iter(free)
-        for member_id in self.order:
-            for _ in range(quotas[member_id] - self.loads[member_id]):
-                self.give(member_id, *next(left))
+        # In turn, so that everybody gets something of each topic.
+        waiting = deque(each for each in self.order if self.loads[each] < quotas[each])
+        for topic, index in free:
+            member_id = waiting.popleft()
+            self.give(member_id, topic, index)
+            if self.loads[member_id] < quotas[member_id]:
+                waiting.append(member_id)
+
+    def _surplus(self, member_id: str, count: int) -> list[UUID]:
+        """Of which topics a member is to lose how many: of those first that it has most of."""
+        if count <= 0:
+            return []
+        ranks = [
+            (rank, topic.int, topic)
+            for topic, held in self.shares[member_id].items()
+            for rank in range(len(held))
+        ]
+        return [topic for _, _, topic in sorted(ranks)[-count:]]
 
     # Subscriptions differ
 
@@ -147,7 +157,7 @@ class _Uniform:
         for topic, index in sorted(
             self.unassigned, key=lambda each: (len(self.subscribers[each[0]]), each[0].int, each[1])
         ):
-            least = min(self.subscribers[topic], key=lambda each: self.loads[each])
+            least = min(self.subscribers[topic], key=self.loads.__getitem__)
             self.give(least, topic, index)
         while self._balance_once():
             pass
@@ -163,8 +173,8 @@ class _Uniform:
                 holders = [each for each in subscribers if topic in self.shares[each]]
                 if not holders:
                     break
-                most = max(holders, key=lambda each: self.loads[each])
-                least = min(subscribers, key=lambda each: self.loads[each])
+                most = max(holders, key=self.loads.__getitem__)
+                least = min(subscribers, key=self.loads.__getitem__)
                 if self.loads[most] - self.loads[least] < 2:
                     break
                 self.give(least, topic, self.take(most, topic))

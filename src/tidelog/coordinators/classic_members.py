@@ -169,6 +169,12 @@ class Members:
         # A log that was compacted need not tell the states in between.
         group.state = GroupState.STABLE if value.members else GroupState.EMPTY
 
+    def forget(self, group_id: str) -> None:
+        """Another protocol has the group's id: nothing of it may come up again."""
+        group = self._groups.pop(group_id, None)
+        if group is not None:
+            self._rebalances.forget(group)
+
     def loaded(self, now: Now) -> list[CoordinatorRecord]:
         """The shard is whole: from here on members must show that they live."""
         records: list[CoordinatorRecord] = []

@@ -82,7 +82,8 @@ class ConsumerGroup:
     """One group."""
 
     group_id: str
-    epoch: int = 0
+    # As in Kafka a group begins at 1, so its first member comes into epoch 2.
+    epoch: int = 1
     metadata_hash: int = 0
     target_epoch: int = 0
     # When the target was computed; for an empty group, since when it is empty.
@@ -182,7 +183,10 @@ class ConsumerGroup:
             return
         if member.instance_id is not None and self.instances.get(member.instance_id) == member_id:
             del self.instances[member.instance_id]
-        self.subscribers.subtract(member.topics)
+        for name in member.topics:
+            self.subscribers[name] -= 1
+            if not self.subscribers[name]:
+                del self.subscribers[name]
         for owned in (member.assigned, member.revoking):
             for topic_id, partitions in owned.items():
                 owners = self.owners.get(topic_id, {})

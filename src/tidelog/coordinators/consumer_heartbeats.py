@@ -258,9 +258,10 @@ class ConsumerHeartbeats:
             targets[member_id] = targets.pop(beat.replaced.member_id, {})
         if epoch <= group.target_epoch:
             return group.target_epoch, targets.get(member_id, {})
-        members = {**group.members, member_id: described}
+        members = dict(group.members)
         if beat.replaced is not None:
             del members[beat.replaced.member_id]
+        members[member_id] = described
         name = preferred_assignor(members.values()) or self._settings.consumer_assignors[0]
         computed = compute_target(members, targets, beat.image, ASSIGNORS[name])
         for each, target in computed.items():

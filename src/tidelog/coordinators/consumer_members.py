@@ -129,8 +129,8 @@ class ConsumerMembers:
         epoch = group.epoch + 1
         records.append(group_record(group.group_id, epoch, hash_topics(left, self._image())))
         if len(leaving) == len(group.members):
-            # Nobody is to own anything; this also tells since when the group is empty.
-            records.append(target_epoch_record(group.group_id, epoch, now.wall_ms))
+            # The old target, dated anew: no other record could tell since when nobody is there.
+            records.append(target_epoch_record(group.group_id, group.target_epoch, now.wall_ms))
         return records
 
     def leave(

@@ -1,45 +1,53 @@
 """Offsets of groups of the newer protocol: who may commit and fetch them (KIP-848, KIP-1251).
 
 A commit names the member's epoch. One in the current epoch is taken. One in an older epoch is on
-its way since before a rebalance: it is taken for those partitions that the member has owned since
-that epoch without a break, and is stale for the others, which somebody else may own or have owned.
+its way since before a rebalance: it is taken where the member has owned all its partitions since
+that epoch without a break, and is stale where somebody else may own or have owned one of them.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
 
 from tidelog.coordinators.consumer_group import ConsumerGroup, ConsumerMember
 from tidelog.coordinators.offset_commits import Commit, Committer
 from tidelog.errors import ErrorCode, KafkaError
 
-_COMMIT_VERSION = 9
+_VERSION_WITH_EPOCHS: Final = 9
 
 
-def check_commit(group: ConsumerGroup, committer: Committer) -> ConsumerMember | None:
-    """KafkaError where nothing may be committed; None where nobody is a member, nor need be."""
+def check_commit(group: ConsumerGroup, committer: Committer, commits: Iterable[Commit]) -> None:
+    """KafkaError where this may not be committed; all of it is taken, or nothing."""
     if committer.generation < 0 and not group.members:
-        return None
+        return
     member = group.require(committer.member_id)
-    if committer.version < _COMMIT_VERSION:
+    if committer.version < _VERSION_WITH_EPOCHS:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_VERSION,
             "OffsetCommit version 9 or above must be used by members using the consumer group"
             " protocol",
         )
+    if committer.generation == member.epoch:
+        return
     if committer.generation > member.epoch:
         raise KafkaError(
             ErrorCode.STALE_MEMBER_EPOCH,
             f"Received member epoch {committer.generation} is newer than current member epoch"
             f" {member.epoch}.",
         )
-    return member
+    for commit in commits:
+        _check_owned_since(member, committer.generation, commit)
 
 
-def is_stale(member: ConsumerMember, committer: Committer, commit: Commit) -> bool:
-    """Whether a commit of an older epoch is of a partition that the member did not own then."""
-    if committer.generation == member.epoch:
-        return False
+def _check_owned_since(member: ConsumerMember, epoch: int, commit: Commit) -> None:
     since = member.assignment_epoch(commit.topic_id, commit.partition)
-    return since is None or committer.generation < since
+    if since is None or epoch < since:
+        raise KafkaError(
+            ErrorCode.STALE_MEMBER_EPOCH,
+            f"Partition {commit.topic}-{commit.partition} is the member's since epoch {since},"
+            f" not since {epoch}.",
+        )
 
 
 def check_fetch(group: ConsumerGroup, member_id: str | None, epoch: int) -> None:

@@ -20,7 +20,7 @@ from uuid import UUID
 from tidelog.coordinators.classic_group import ClassicGroup, GroupState
 from tidelog.coordinators.consumer_changes import group_tombstones
 from tidelog.coordinators.consumer_group import ConsumerGroup
-from tidelog.coordinators.consumer_offsets import check_commit, check_fetch, is_stale
+from tidelog.coordinators.consumer_offsets import check_commit, check_fetch
 from tidelog.coordinators.group_records import (
     CoordinatorRecord,
     GroupMetadataKey,
@@ -58,26 +58,19 @@ class Offsets:
 
     def check(
         self, group_id: str, committer: Committer, commits: Sequence[Commit], now: Now
-    ) -> list[ErrorCode]:
-        """What may be committed, by partition; KafkaError where nothing may be."""
+    ) -> None:
+        """KafkaError where the committer is not, or no longer, who may commit this."""
         if not group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
         group = self._groups.find(group_id)
         if isinstance(group, ConsumerGroup):
-            member = check_commit(group, committer)
-            return [
-                ErrorCode.STALE_MEMBER_EPOCH
-                if member is not None and is_stale(member, committer, commit)
-                else ErrorCode.NONE
-                for commit in commits
-            ]
-        if group is not None:
+            check_commit(group, committer, commits)
+        elif group is not None:
             self._check_member(group, committer, now)
         elif committer.generation >= 0:
             if committer.version >= _VERSION_WITH_EPOCHS:
                 raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION, "the group has no members")
-        return [ErrorCode.NONE] * len(commits)
 
     def _check_member(self, group: ClassicGroup, committer: Committer, now: Now) -> None:
         if committer.generation < 0 and group.state is GroupState.EMPTY:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
+from typing import Final
 
 from tidelog.cluster.commands import CreateTopic
 from tidelog.cluster.image import MetadataImage
@@ -10,12 +12,16 @@ from tidelog.cluster.names import OFFSETS_TOPIC
 from tidelog.config.broker_config import BrokerConfig
 from tidelog.errors import ErrorCode, KafkaError
 
+# Every request of a member asks where its group is kept.
+_GROUPS_REMEMBERED: Final = 10_000
+
 
 def partition_of(group_id: str, partitions: int) -> int:
     """The partition that keeps a group, by the hash that Java gives its name."""
     return _java_hash(group_id) % partitions
 
 
+@lru_cache(maxsize=_GROUPS_REMEMBERED)
 def _java_hash(text: str) -> int:
     """The absolute value of Java's `String.hashCode`, 0 for the least integer, as in Kafka."""
     encoded = text.encode("utf-16-be", "surrogatepass")

@@ -123,6 +123,10 @@ class GroupShard:
             )
         if group is None and request.member_epoch == JOIN_EPOCH:
             return self._join_anew(request, caller, now)
+        if group is None and request.group_id not in self.groups:
+            raise KafkaError(
+                ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {request.group_id} not found."
+            )
         group = self._require_consumer(group, request.group_id)
         return self._heartbeats.heartbeat(request, group, caller, now)
 
@@ -156,11 +160,9 @@ class GroupShard:
         retention_ms: int = -1,
     ) -> Outcome:  # fmt: skip
         """The answer is a code for each commit."""
-        codes = self.offsets.check(group_id, committer, commits, now)
-        taken = [each for each, code in zip(commits, codes, strict=True) if not code]
-        records, taken_codes = self.offsets.commit(group_id, taken, retention_ms, now)
-        answers = iter(taken_codes)
-        return Outcome([code or next(answers) for code in codes], records)
+        self.offsets.check(group_id, committer, commits, now)
+        records, codes = self.offsets.commit(group_id, commits, retention_ms, now)
+        return Outcome(codes, records)
 
     def delete_offsets(self, group_id: str, partitions: Sequence[tuple[str, int]]) -> Outcome:
         records, codes = self.offsets.delete(group_id, partitions)
@@ -236,7 +238,7 @@ class GroupShard:
         else:
             if value is not None:
                 # Made by its offsets, when they came first; or left behind by a change of protocol.
-                self.groups.pop(key.group, None)
+                self._members.forget(key.group)
             self._consumer_replay.replay(key, value)
 
     def loaded(self, now: Now) -> Outcome:

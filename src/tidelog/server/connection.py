@@ -214,9 +214,15 @@ class Connection(asyncio.BufferedProtocol):
         return not exchanges[-1].overlaps or len(exchanges) >= limit
 
     def _start(self, frame: memoryview) -> None:
+        result = self._services.dispatcher.start(frame, self)
+        if not self._exchanges and not isinstance(result, Pending):
+            # Answered on the spot with nothing before it, as most requests are.
+            if result:
+                self._outbox.send(result)
+            return
         exchange = Exchange()
         self._exchanges.append(exchange)
-        self._take(exchange, self._services.dispatcher.start(frame, self))
+        self._take(exchange, result)
 
     def _take(self, exchange: Exchange, result: Result) -> None:
         """Deal with what a stage of the request came to: an answer, nothing, or a wait."""

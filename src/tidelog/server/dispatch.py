@@ -30,6 +30,7 @@ from tidelog.server.context import RequestContext
 if TYPE_CHECKING:
     from tidelog.server.connection import Connection
     from tidelog.server.context import Services
+    from tidelog.server.metrics import ApiMetrics
 
 _log = logging.getLogger(__name__)
 
@@ -136,7 +137,7 @@ class Dispatcher:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._served = frozenset(_HANDLER_MODULES)
+        self._served: dict[int, tuple[Api, Route, ApiMetrics]] = {}
 
     @property
     def running_tasks(self) -> frozenset[asyncio.Task[Any]]:
@@ -146,9 +147,8 @@ class Dispatcher:
     def start(self, frame: memoryview, connection: Connection) -> Result:
         """Decode a frame and take the request as far as it goes without waiting."""
         header, position = decode_request_header(frame)
-        api = API_BY_KEY.get(header.api_key)
-        if api is None or header.api_key not in self._served:
-            raise CloseConnection(f"unknown api key {header.api_key}")
+        served = self._served.get(header.api_key) or self._serve(header.api_key)
+        api, route_, metrics = served
         version = header.api_version
         if not api.served[0] <= version <= api.served[1]:
             if api.key == API_VERSIONS_KEY:
@@ -158,11 +158,9 @@ class Dispatcher:
                 f" (served: {api.served[0]} to {api.served[1]})"
             )
         request, _ = decode(api.request, version, frame, position)
-        metrics = self._services.metrics.api(api.key, api.name)
         metrics.requests += 1
         metrics.request_bytes += len(frame) + 4
         context = RequestContext(self._services, connection, header, api, metrics)
-        route_ = route(api.key)
         if route_.prepare is None:
             return self._apply(route_, request, context)
         prepared = route_.prepare(request, context)
@@ -175,6 +173,15 @@ class Dispatcher:
             return self._apply(route_, request, context)
 
         return Pending(prepared, apply_prepared)
+
+    def _serve(self, api_key: int) -> tuple[Api, Route, ApiMetrics]:
+        """All that is needed for the requests of an API, found when it is first asked for."""
+        api = API_BY_KEY.get(api_key)
+        if api is None or api_key not in _HANDLER_MODULES:
+            raise CloseConnection(f"unknown api key {api_key}")
+        served = api, route(api_key), self._services.metrics.api(api_key, api.name)
+        self._served[api_key] = served
+        return served
 
     def _apply(self, route_: Route, request: object, context: RequestContext) -> Result:
         try:

@@ -19,6 +19,10 @@ from tidelog.server.broker import Broker
 
 _log = logging.getLogger(__name__)
 
+# What requests leave behind goes by counting references. Thousands of them in work at once are no
+# reason to look for cycles, and with thousands of connections looking costs more than the requests.
+_COLLECT_AFTER = (50_000, 20, 50)
+
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
     """uvloop where it exists, else asyncio's own."""
@@ -34,6 +38,7 @@ def run_broker(config: BrokerConfig, on_started: Callable[[Broker], None]) -> No
     """Run one broker until a signal asks it to stop."""
     if not __debug__:
         raise ConfigError("a broker does not run with python -O: its checks protect data")
+    gc.set_threshold(*_COLLECT_AFTER)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(_serve(config, on_started))
 

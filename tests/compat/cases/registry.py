@@ -5,13 +5,15 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from tests.compat.clients import Client
 from tests.compat.driver import ClientError, Driver
+from tests.compat.members import Member
 from tests.compat.wire import Wire
+from tests.compat.wire_groups import GroupWire
 
 # Kafka's error codes that the cases expect.
 OFFSET_OUT_OF_RANGE = 1
@@ -22,7 +24,12 @@ INVALID_TIMESTAMP = 32
 TOPIC_ALREADY_EXISTS = 36
 INVALID_PARTITIONS = 37
 INVALID_REPLICATION_FACTOR = 38
+UNKNOWN_MEMBER_ID = 25
 INVALID_CONFIG = 40
+NON_EMPTY_GROUP = 68
+GROUP_ID_NOT_FOUND = 69
+FENCED_INSTANCE_ID = 82
+GROUP_SUBSCRIBED_TO_TOPIC = 86
 INVALID_RECORD = 87
 
 
@@ -34,12 +41,44 @@ class Trial:
     driver: Driver
     wire: Wire
     topics: list[str] = field(default_factory=list)
+    groups: list[str] = field(default_factory=list)
+    members: list[Member] = field(default_factory=list)
+
+    def _unused_name(self) -> str:
+        return f"compat-{self.client.name}-{os.getpid()}-{next(_numbers)}"
 
     def unused_name(self) -> str:
         """A topic name that nobody has; what the case makes of it is deleted in the end."""
-        name = f"compat-{self.client.name}-{os.getpid()}-{next(_numbers)}"
+        name = self._unused_name()
         self.topics.append(name)
         return name
+
+    def unused_group(self) -> str:
+        """A group that nobody has; it is deleted in the end."""
+        name = self._unused_name()
+        self.groups.append(name)
+        return name
+
+    @property
+    def group_wire(self) -> GroupWire:
+        return GroupWire(self.wire)
+
+    def join(
+        self, group: str, topics: Sequence[str] = (), pattern: str | None = None, **settings: object
+    ) -> Member:
+        """A member that subscribes now and joins while it is polled; it is closed in the end."""
+        member = Member(self.driver, f"member-{next(_numbers)}", group)
+        self.members.append(member)
+        settings.setdefault("auto_commit", not self.commits)
+        return member.join(topics, pattern, **settings)
+
+    def clean_up(self) -> None:
+        for member in self.members:
+            member.close()
+        if self.groups:
+            self.group_wire.delete(self.groups)
+        if self.topics:
+            self.wire.delete_topics(self.topics)
 
     def topic(self, partitions: int = 1, configs: Mapping[str, str] | None = None) -> str:
         """A fresh topic, made without the client."""
@@ -53,6 +92,11 @@ class Trial:
     @property
     def consumes(self) -> bool:
         return self.can("consume_start")
+
+    @property
+    def commits(self) -> bool:
+        """Whether it can be told when to commit; else it is left to do it by itself."""
+        return self.can("group_commit_metadata")
 
 
 @dataclass(frozen=True)

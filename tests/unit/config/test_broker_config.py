@@ -98,6 +98,26 @@ def test_the_request_pool_must_hold_the_largest_request() -> None:
     assert unlimited.get_int("queued.max.request.bytes") == 256 * 1024 * 1024
 
 
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [
+        ({"session.timeout.ms": "44000"}, "must lie between"),
+        ({"max.heartbeat.interval.ms": "4000"}, "must lie between"),
+        (
+            {"session.timeout.ms": "5000", "min.session.timeout.ms": "1"},
+            "must be shorter than",
+        ),
+        ({"assignors": "uniform,random"}, "random is none of uniform, range"),
+        ({"assignors": ""}, "at least one assignor"),
+    ],
+)
+def test_settings_of_consumer_groups_that_contradict_are_refused(
+    given: dict[str, str], error: str
+) -> None:
+    with pytest.raises(ConfigError, match=error):
+        BrokerConfig({f"group.consumer.{name}": value for name, value in given.items()})
+
+
 def test_what_may_be_altered_while_brokers_run() -> None:
     validate_broker_overrides({"log.retention.ms": "5", "max.connections": "9"}, per_broker=False)
     with pytest.raises(ConfigError, match=r"dynamically: listeners, num\.partitions"):

@@ -9,7 +9,7 @@ from tests.unit.coordinators.helpers import REBALANCE_MS, World
 from tidelog.coordinators.consumer_group import ConsumerGroup
 from tidelog.coordinators.offset_commits import Commit, Committer
 from tidelog.coordinators.settings import Caller
-from tidelog.errors import ErrorCode
+from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -130,9 +130,14 @@ class Consumer:
         topic = self.world.image.topics["t"]
         by = self.committer if epoch is None else self.committer._replace(generation=epoch)
         commits = [Commit("t", topic.topic_id, partition, offset, -1, "")]
-        codes: list[ErrorCode] = self.world.run(
-            lambda shard, now: shard.commit(self.group, by, commits, now)
-        )
+        try:
+            codes: list[ErrorCode] = self.world.run(
+                lambda shard, now: shard.commit(self.group, by, commits, now)
+            )
+        except KafkaError as error:
+            if error.code is not ErrorCode.STALE_MEMBER_EPOCH:
+                raise
+            return error.code
         return codes[0]
 
 

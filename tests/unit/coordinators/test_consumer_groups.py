@@ -43,27 +43,27 @@ def refused(act: object) -> ErrorCode:
 
 def test_the_first_member_gets_everything_at_once(world: World) -> None:
     one = consumer(world, "one")
-    assert one.epoch == 1 and one.heartbeat_interval_ms == 5_000
+    assert one.epoch == 2 and one.heartbeat_interval_ms == 5_000
     one.reconcile()
     assert one.partitions == set(range(6))
     group = group_of(world)
-    assert (group.epoch, group.target_epoch, group.state) == (1, 1, "Stable")
+    assert (group.epoch, group.target_epoch, group.state) == (2, 2, "Stable")
 
 
 def test_a_partition_moves_only_after_its_owner_has_given_it_back(world: World) -> None:
     one = consumer(world, "one")
     one.step()
     two = consumer(world, "two")
-    assert two.target == frozenset() and two.epoch == 2
+    assert two.target == frozenset() and two.epoch == 3
     assert group_of(world).members["two"].state is MemberState.UNRELEASED_PARTITIONS
     one.beat()
-    assert one.epoch == 1, "it stays in its epoch while it owns what it lost"
+    assert one.epoch == 2, "it stays in its epoch while it owns what it lost"
     assert group_of(world).members["one"].state is MemberState.UNREVOKED_PARTITIONS
     two.beat()
     assert two.target == frozenset()
     assert one.reconcile()
     one.beat()
-    assert one.epoch == 2
+    assert one.epoch == 3
     two.beat()
     two.reconcile()
     assert len(two.owned) == 3 and not two.owned & one.owned
@@ -82,10 +82,10 @@ def test_a_member_that_leaves_frees_what_it_owned(world: World) -> None:
     settle(one, two)
     two.leave()
     settle(one)
-    assert one.partitions == set(range(6)) and one.epoch == 3
+    assert one.partitions == set(range(6)) and one.epoch == 4
     one.leave()
     group = group_of(world)
-    assert (group.state, group.epoch, group.target_epoch) == ("Empty", 4, 4)
+    assert (group.state, group.epoch, group.target_epoch) == ("Empty", 5, 4)
     assert refused(two.beat) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
@@ -143,9 +143,9 @@ def test_an_answer_that_was_lost_is_given_again(world: World) -> None:
     settle(one, two)
     two.leave()
     one.send(one.full_request())
-    # The answer with epoch 3 never arrived: it comes again with the epoch before, and all it owns.
+    # The answer with epoch 4 never arrived: it comes again with the epoch before, and all it owns.
     again = one.send(one.full_request())
-    assert again.member_epoch == 3 and again.assignment is not None
+    assert again.member_epoch == 4 and again.assignment is not None
 
 
 def test_a_member_in_another_epoch_is_fenced(world: World) -> None:
@@ -197,7 +197,7 @@ def test_members_choose_the_assignor_by_majority(world: World) -> None:
     assert [each.partitions for each in members] == [{0, 1, 2}, {3, 4, 5}]
     described = world.shard.describe_consumer("g")
     assert described.assignor_name == "range" and described.group_state == "Stable"
-    assert {each.member_epoch for each in described.members} == {2}
+    assert {each.member_epoch for each in described.members} == {3}
     assert described.members[0].assignment.topic_partitions[0].topic_name == "t"
 
 
@@ -345,6 +345,21 @@ def test_an_empty_group_may_change_its_protocol_and_keeps_its_offsets(
     assert other.heartbeat() == ErrorCode.NONE
 
 
+def test_a_change_of_protocol_that_was_refused_does_not_come_up_later(world: World) -> None:
+    one = consumer(world, "one")
+    one.leave()
+    world.is_refusing = True
+    # In this version a member is taken at once, and waits for the rebalance.
+    assert refused(Client(world, version=3).join) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    world.is_refusing = False
+    one.join()
+    for _ in range(20):
+        world.pass_time(REBALANCE_MS // 2)
+        one.step()
+    assert one.partitions == set(range(6)) and not world.shard.groups
+    assert world.shard.timers.next_deadline_ms() is not None and len(world.shard.timers) == 1
+
+
 def test_only_an_empty_group_is_deleted_and_takes_its_offsets_with_it(world: World) -> None:
     one = consumer(world, "one")
     one.step()
@@ -387,15 +402,15 @@ def test_g2_a_late_commit_cannot_move_what_somebody_else_owns(world: World) -> N
 def test_commits_and_fetches_name_the_member_and_its_epoch(world: World) -> None:
     one = consumer(world, "one")
     one.step()
-    assert refused(lambda: one.commit(0, 1, epoch=9)) is ErrorCode.STALE_MEMBER_EPOCH
+    assert one.commit(0, 1, epoch=9) is ErrorCode.STALE_MEMBER_EPOCH
     nobody = Committer("", None, -1, 9)
     assert refused(lambda: world.commit(1, nobody)) is ErrorCode.UNKNOWN_MEMBER_ID
     older = one.committer._replace(version=8)
     assert refused(lambda: world.commit(1, older)) is ErrorCode.UNSUPPORTED_VERSION
     check = world.shard.offsets.check_fetch
-    check("g", None, -1), check("g", "one", 1), check("unknown", "one", 1)
-    assert refused(lambda: check("g", "one", 0)) is ErrorCode.STALE_MEMBER_EPOCH
-    assert refused(lambda: check("g", "two", 1)) is ErrorCode.UNKNOWN_MEMBER_ID
+    check("g", None, -1), check("g", "one", 2), check("unknown", "one", 2)
+    assert refused(lambda: check("g", "one", 1)) is ErrorCode.STALE_MEMBER_EPOCH
+    assert refused(lambda: check("g", "two", 2)) is ErrorCode.UNKNOWN_MEMBER_ID
     one.leave()
     assert world.commit(5, nobody) == [ErrorCode.NONE]
     late = Committer("one", None, 1, 9)

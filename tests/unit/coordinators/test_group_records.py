@@ -6,6 +6,13 @@ from uuid import UUID
 
 import pytest
 
+from tidelog.coordinators.consumer_changes import ConsumerReplay, current_record, member_record
+from tidelog.coordinators.consumer_group import ConsumerGroup, ConsumerMember, MemberState
+from tidelog.coordinators.consumer_records import (
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+)
 from tidelog.coordinators.group_records import (
     CoordinatorRecord,
     GroupMetadataKey,
@@ -75,3 +82,49 @@ def test_the_older_kind_of_offset_is_read_and_an_unknown_kind_is_left_alone() ->
 def test_bad_bytes_are_refused(key: bytes | None) -> None:
     with pytest.raises(ProtocolError):
         decode_record(key, b"\0\3")
+
+
+def test_the_epoch_of_a_consumer_group_is_written_with_its_hash_as_a_tagged_field() -> None:
+    record = CoordinatorRecord(ConsumerGroupMetadataKey("g"), ConsumerGroupMetadataValue(5, -2))
+    key, value = encode_record(record)
+    assert key == b"\0\3\0\1g"
+    assert value == b"\0\0" + b"\0\0\0\5" + b"\1" + b"\0\x08" + (-2).to_bytes(8, signed=True)
+    assert decode_record(key, value) == record
+
+
+def test_a_member_and_what_it_owns_are_written_as_kafka_does() -> None:
+    member = ConsumerMember(
+        "m", "i", None, "c", "/h", frozenset({"u", "t"}), 300, "range", 4, 3,
+        MemberState.UNREVOKED_PARTITIONS, {TOPIC_ID: {1: 2}}, {TOPIC_ID: {5: 3}},
+    )  # fmt: skip
+    key, value = encode_record(member_record("g", member))
+    assert key == b"\0\5\0\1g\0\1m"
+    assert value == (
+        b"\0\0" + b"\2i" + b"\0" + b"\2c" + b"\3/h" + b"\3\2t\2u" + b"\0"
+        + (300).to_bytes(4) + b"\6range" + b"\0"
+    )  # fmt: skip
+    key, value = encode_record(current_record("g", member))
+    assert key == b"\0\x08\0\1g\0\1m"
+
+    def owned(partition: int, epoch: int) -> bytes:
+        tagged = b"\1" + b"\0\5" + b"\2" + epoch.to_bytes(4)
+        return b"\2" + TOPIC_ID.bytes + b"\2" + partition.to_bytes(4) + tagged
+
+    assert value == (
+        b"\0\0" + b"\0\0\0\4" + b"\0\0\0\3" + b"\1" + owned(1, 2) + owned(5, 3) + b"\0"
+    )
+
+
+def test_ownership_that_was_written_without_epochs_dates_from_the_members_own() -> None:
+    """Brokers before 4.3 wrote none."""
+    groups: dict[str, ConsumerGroup] = {}
+    replay = ConsumerReplay(groups, lambda *_: None).replay
+    record = current_record("g", ConsumerMember("m", epoch=4, assigned={TOPIC_ID: {1: 2}}))
+    assert isinstance(record.value, ConsumerGroupCurrentMemberAssignmentValue)
+    record.value.assigned_partitions[0].assignment_epochs = None
+    # And a state that only a newer broker knows.
+    record.value.state = 99
+    replay(record.key, record.value)  # type: ignore[arg-type]
+    member = groups["g"].members["m"]
+    assert member.assigned == {TOPIC_ID: {1: 4}}
+    assert member.state is MemberState.UNRELEASED_PARTITIONS

@@ -37,6 +37,7 @@ type driver struct {
 	client   *kgo.Client
 	admin    *kadm.Client
 	consumer *kgo.Client
+	members  map[string]*member
 }
 
 type operation func(context.Context, json.RawMessage) (any, error)
@@ -59,6 +60,20 @@ func (d *driver) operations() map[string]operation {
 		"consumer_read":             d.consumerRead,
 		"consumer_seek":             d.consumerSeek,
 		"consumer_close":            d.consumerClose,
+		"member_join":               d.memberJoin,
+		"member_poll":               d.memberPoll,
+		"member_commit":             d.memberCommit,
+		"member_committed":          d.memberCommitted,
+		"member_seek":               d.memberSeek,
+		"member_pause":              d.memberPause,
+		"member_resume":             d.memberResume,
+		"member_close":              d.memberClose,
+		"list_groups":               d.listGroups,
+		"describe_group":            d.describeGroup,
+		"list_group_offsets":        d.listGroupOffsets,
+		"alter_group_offsets":       d.alterGroupOffsets,
+		"delete_group":              d.deleteGroup,
+		"delete_group_offsets":      d.deleteGroupOffsets,
 	}
 }
 
@@ -71,6 +86,8 @@ func failureOf(err error) *failure {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, kgo.ErrRecordTimeout):
 		kind = "timeout"
+	case strings.Contains(err.Error(), "no prior committed offset"):
+		kind = "no_offset"
 	case strings.Contains(err.Error(), "invalid record partitioning choice"):
 		kind = "unknown_partition"
 	}
@@ -100,7 +117,12 @@ func main() {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	d := &driver{servers: servers, client: client, admin: kadm.NewClient(client)}
+	d := &driver{
+		servers: servers,
+		client:  client,
+		admin:   kadm.NewClient(client),
+		members: map[string]*member{},
+	}
 	operations := d.operations()
 	answers := json.NewEncoder(os.Stdout)
 	answers.Encode(map[string]string{"client": "franz-go", "version": version()})

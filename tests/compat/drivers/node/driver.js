@@ -15,6 +15,8 @@ const {
   logLevel,
 } = require('kafkajs')
 const { version } = require('kafkajs/package.json')
+const { groupOperations } = require('./groups')
+const { memberOperations } = require('./members')
 
 const TOPIC_ALREADY_EXISTS = 36
 const ZSTD_LEVEL = 3
@@ -46,7 +48,8 @@ class BrokerError extends Error {
 
 // kafkajs wraps the broker's error in up to three layers.
 function innermost(error) {
-  const [first] = error.errors || (error.partitions || []).map(partition => partition.error)
+  const parts = error.errors || error.groups || error.partitions || []
+  const [first] = parts.map(part => part.error || part)
   const inner = error.cause || error.originalError || first
   return inner ? innermost(inner) : error
 }
@@ -56,27 +59,38 @@ function describe(error) {
   if (Number.isInteger(cause.code) && cause.code > 0) {
     return { code: cause.code, kind: null, message: cause.message }
   }
-  const timedOut = /Timeout/.test(cause.name)
-  return { code: null, kind: timedOut ? 'timeout' : 'client', message: String(cause) }
+  return { code: null, kind: kindOf(cause), message: String(cause) }
+}
+
+function kindOf(cause) {
+  if (/must have no running instances/.test(cause.message)) return 'has_members'
+  return /Timeout/.test(cause.name) ? 'timeout' : 'client'
 }
 
 const bytes = text => (text === null ? null : Buffer.from(text, 'base64'))
 
 class Driver {
   constructor(servers) {
-    this.kafka = new Kafka({
-      clientId: 'compat',
-      brokers: servers.split(','),
+    this.servers = servers.split(',')
+    this.kafka = this.clientNamed('compat')
+    this.admin = null
+    this.members = {}
+  }
+
+  clientNamed(clientId) {
+    return new Kafka({
+      clientId,
+      brokers: this.servers,
       logLevel: logLevel.NOTHING,
       requestTimeout: 5000,
       retry: { initialRetryTime: 50, retries: 4 },
     })
-    this.admin = null
   }
 
   // With an admin client of its own for each request: it never forgets a topic it was asked about,
   // and fails for all others once that one is deleted.
   async carryOut({ operation, arguments: asked }) {
+    if (operation === 'member_poll') return this.member_poll(asked)
     this.admin = this.kafka.admin()
     await this.admin.connect()
     try {
@@ -184,6 +198,8 @@ class Driver {
     }
   }
 }
+
+Object.assign(Driver.prototype, memberOperations, groupOperations)
 
 // kafkajs answers with one base offset a partition: records that name the same partition go in
 // one batch, one whose key chooses goes alone.

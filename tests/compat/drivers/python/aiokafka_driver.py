@@ -14,6 +14,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, Records
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from tests.compat.drivers.python import loop
+from tests.compat.drivers.python.aiokafka_groups import GroupOperations
 from tests.compat.drivers.python.loop import DriverError, JsonObject, bytes_of
 
 TIMEOUT_MS = 10_000
@@ -23,6 +24,10 @@ DEFAULT_CONFIG_SOURCE = 5
 def to_error(error: Exception) -> DriverError:
     if isinstance(error, errors.BrokerResponseError) and error.errno > 0:
         return DriverError(repr(error), code=error.errno)
+    if isinstance(error, errors.CommitFailedError):
+        return DriverError(repr(error), kind="fenced")
+    if isinstance(error, errors.NoOffsetForPartitionError):
+        return DriverError(repr(error), kind="no_offset")
     if isinstance(error, errors.UnknownError):
         return DriverError(repr(error), kind="unnamed")
     if isinstance(error, errors.KafkaTimeoutError | asyncio.TimeoutError):
@@ -32,12 +37,13 @@ def to_error(error: Exception) -> DriverError:
     return DriverError(repr(error))
 
 
-class Client:
+class Client(GroupOperations):
     def __init__(self, bootstrap_servers: str, run: Callable[[Awaitable[Any]], Any]) -> None:
         self.common = {"bootstrap_servers": bootstrap_servers}
         self.run = run
         self.admin: AIOKafkaAdminClient | None = None
         self.consumer: AIOKafkaConsumer | None = None
+        self.members = {}
 
     def __getattr__(self, operation: str) -> Callable[..., Any]:
         """Each operation is a coroutine with an underscore before its name."""

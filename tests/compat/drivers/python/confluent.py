@@ -28,6 +28,7 @@ from confluent_kafka.admin import (
 )
 
 from tests.compat.drivers.python import loop
+from tests.compat.drivers.python.confluent_groups import GroupOperations, is_missing_offset
 from tests.compat.drivers.python.loop import DriverError, JsonObject, bytes_of
 
 TIMEOUT_S = 10.0
@@ -46,16 +47,19 @@ def to_error(error: Exception | KafkaError) -> DriverError:
         return DriverError(repr(error))
     if error.code() == KafkaError._AUTO_OFFSET_RESET and "Offset out of range" in error.str():
         return DriverError(str(error), code=KafkaError.OFFSET_OUT_OF_RANGE)
+    if is_missing_offset(error):
+        return DriverError(str(error), kind="no_offset")
     if error.code() > 0:
         return DriverError(str(error), code=error.code())
     return DriverError(str(error), kind=KINDS.get(error.code(), "client"))
 
 
-class Client:
+class Client(GroupOperations):
     def __init__(self, bootstrap_servers: str) -> None:
         self.common = {"bootstrap.servers": bootstrap_servers, "log_level": 0}
         self.admin = AdminClient(self.common)
         self.consumer: KafkaConsumer | None = None
+        self.members = {}
 
     # ---- admin ----
 

@@ -15,6 +15,7 @@ from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.protocol.consumer import OffsetSpec
 
 from tests.compat.drivers.python import loop
+from tests.compat.drivers.python.kafka_python_groups import GroupOperations
 from tests.compat.drivers.python.loop import DriverError, JsonObject, bytes_of
 
 TIMEOUT_MS = 10_000
@@ -23,6 +24,10 @@ TIMEOUT_MS = 10_000
 def to_error(error: Exception) -> DriverError:
     if isinstance(error, errors.BrokerResponseError) and error.errno > 0:
         return DriverError(repr(error), code=error.errno)
+    if isinstance(error, errors.CommitFailedError):
+        return DriverError(repr(error), kind="fenced")
+    if isinstance(error, errors.NoOffsetForPartitionError):
+        return DriverError(repr(error), kind="no_offset")
     if isinstance(error, errors.KafkaTimeoutError):
         return DriverError(repr(error), kind="timeout")
     if isinstance(error, ValueError) and "Unrecognized partition" in str(error):
@@ -30,11 +35,12 @@ def to_error(error: Exception) -> DriverError:
     return DriverError(repr(error))
 
 
-class Client:
+class Client(GroupOperations):
     def __init__(self, bootstrap_servers: str) -> None:
         self.common = {"bootstrap_servers": bootstrap_servers}
         self.admin = KafkaAdminClient(**self.common, request_timeout_ms=TIMEOUT_MS)
         self.consumer: KafkaConsumer | None = None
+        self.members = {}
 
     # ---- admin ----
 

@@ -9,44 +9,24 @@ from __future__ import annotations
 import itertools
 import json
 import re
-import select
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 
 from tests.compat.drivers.python import loop
+from tests.compat.drivers.python.kcat_consumer import KcatConsumer, consumed, to_error
+from tests.compat.drivers.python.kcat_groups import GroupOperations
 from tests.compat.drivers.python.loop import DriverError, JsonObject, bytes_of
 
 TIMEOUT_S = 10.0
 KEY_DELIMITER, RECORD_DELIMITER = "\x1f", "\x1e"
-# librdkafka's words for an error -> the code on the wire.
-CODES = {
-    "Broker: Offset out of range": 1,
-    "Broker: Unknown topic or partition": 3,
-    "Broker: Message size too large": 10,
-    "Broker: Broker failed to validate record": 87,
-}
-KINDS = {
-    "Local: Unknown topic": "unknown_topic",
-    "Local: Unknown partition": "unknown_partition",
-    "Local: Message timed out": "timeout",
-}
 
 
-def to_error(message: str | Exception) -> DriverError:
-    text = str(message)
-    for words, code in CODES.items():
-        if words in text:
-            return DriverError(text, code=code)
-    return DriverError(text, kind=next((KINDS[word] for word in KINDS if word in text), "client"))
-
-
-class Client:
+class Client(GroupOperations):
     def __init__(self, bootstrap_servers: str) -> None:
         self.bootstrap_servers = bootstrap_servers
-        self.consumer: subprocess.Popen[bytes] | None = None
-        self.unread = b""
+        self.consumer: KcatConsumer | None = None
+        self.members = {}
 
     def _command(self, mode: str, *arguments: str, **properties: object) -> list[str]:
         settings = [f"-X{name}={value}" for name, value in properties.items()]
@@ -164,55 +144,31 @@ class Client:
             "isolation.level": isolation,
             "max.partition.fetch.bytes": fetch_bytes,
         }
-        self.unread = b""
-        self.consumer = subprocess.Popen(
-            self._command("-C", "-J", "-u", "-t", topic, "-o", offset, *where, **settings),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
+        command = self._command("-C", "-J", "-u", "-t", topic, "-o", offset, *where, **settings)
+        self.consumer = KcatConsumer(command)
         if start["at"] == "latest":
             ends = 0
-            for line in self._lines(TIMEOUT_S):
-                ends += b"Reached end of topic" in line
+            for line in self.consumer.lines(TIMEOUT_S):
+                ends += "Reached end of topic" in line
                 if ends == len(partitions):
                     return
             raise DriverError("the end was not reached", kind="timeout")
 
-    def _lines(self, timeout_s: float) -> Iterator[bytes]:
-        """Lines of the consumer's output until it ends or the time is over."""
-        assert self.consumer is not None and self.consumer.stdout is not None
-        deadline = time.monotonic() + timeout_s
-        while True:
-            while b"\n" in self.unread:
-                line, _, self.unread = self.unread.partition(b"\n")
-                yield line
-            left = deadline - time.monotonic()
-            if left <= 0 or not select.select([self.consumer.stdout], [], [], left)[0]:
-                return
-            piece = self.consumer.stdout.read1(1 << 16)  # type: ignore[attr-defined]
-            if not piece:
-                return
-            self.unread += piece
-
     def consumer_read(self, count: int, timeout_ms: int) -> list[JsonObject]:
+        assert self.consumer is not None
         found: list[JsonObject] = []
-        for line in self._lines(timeout_ms / 1000) if count else ():
-            text = line.decode(errors="surrogateescape")
-            if text.startswith("{"):
-                found.append(_consumed(json.loads(text)))
+        for line in self.consumer.lines(timeout_ms / 1000) if count else ():
+            if line.startswith("{"):
+                found.append(consumed(line))
                 if len(found) == count:
                     break
-            elif "ERROR" in text:
-                raise to_error(text)
+            elif "ERROR" in line:
+                raise to_error(line)
         return found
 
     def consumer_close(self) -> None:
         if self.consumer is not None:
-            self.consumer.terminate()
-            self.consumer.wait()
-            assert self.consumer.stdout is not None
-            self.consumer.stdout.close()
+            self.consumer.close()
             self.consumer = None
 
 
@@ -257,24 +213,11 @@ def _as_arguments(run: list[JsonObject]) -> tuple[list[str], list[bytes]]:
     return [*arguments, "-K", KEY_DELIMITER], lines
 
 
-def _as_bytes(text: str | None) -> bytes | None:
-    return None if text is None else text.encode(errors="surrogateescape")
-
-
-def _consumed(shown: JsonObject) -> JsonObject:
-    flat = shown.get("headers", [])
-    return loop.consumed(
-        shown["partition"],
-        shown["offset"],
-        shown["ts"],
-        key=_as_bytes(shown["key"]),
-        value=_as_bytes(shown["payload"]),
-        headers=[(n, _as_bytes(v)) for n, v in zip(flat[::2], flat[1::2], strict=True)],
-    )
-
-
 if __name__ == "__main__":
     version = subprocess.run(["kcat", "-V"], capture_output=True, text=True, check=False).stdout
     numbers = re.search(r"Version (\S+) .*librdkafka (\S+)", version)
     loop.announce("kcat", f"{numbers[1]} (librdkafka {numbers[2]})" if numbers else "unknown")
-    loop.serve(Client(sys.argv[1]), to_error)
+    client = Client(sys.argv[1])
+    loop.serve(client, to_error)
+    for member in list(client.members):
+        client.member_close(member)

@@ -4,9 +4,9 @@ A driver is started with the bootstrap servers as its only argument. It writes o
 the client and its version, then reads one request a line, ``{"operation", "arguments"}``, and
 answers each with one line: ``{"result"}`` or ``{"error": {"code", "kind", "message"}}``. `code` is
 the error code the broker sent, or null; `kind` names an error that the client found out by itself
-(``unknown_topic``, ``unknown_partition``, ``timeout``, ``client``), or is ``unnamed`` for a code
-that the client has no name for and does not show. Keys, values and header values are base64, null
-where they are null. End of input ends the driver.
+(``unknown_topic``, ``unknown_partition``, ``no_offset``, ``fenced``, ``has_members``, ``timeout``,
+``client``), or is ``unnamed`` for a code that the client has no name for and does not show. Keys,
+values and header values are base64, null where they are null. End of input ends the driver.
 """
 
 from __future__ import annotations

@@ -51,6 +51,7 @@ final class AdminOperations implements AutoCloseable {
         operations.put("alter_configs", this::alterConfigs);
         operations.put("incremental_alter_configs", this::incrementalAlterConfigs);
         operations.put("list_offsets", this::listOffsets);
+        operations.putAll(new GroupAdmin(admin).operations());
         return operations;
     }
 

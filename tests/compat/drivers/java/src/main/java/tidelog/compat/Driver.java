@@ -10,7 +10,9 @@ import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.util.Map;
 import java.util.concurrent.ExecutionException;
+import org.apache.kafka.clients.consumer.CommitFailedException;
 import org.apache.kafka.clients.consumer.InvalidOffsetException;
+import org.apache.kafka.clients.consumer.NoOffsetForPartitionException;
 import org.apache.kafka.common.errors.ApiException;
 import org.apache.kafka.common.errors.TimeoutException;
 import org.apache.kafka.common.protocol.Errors;
@@ -33,9 +35,11 @@ public final class Driver {
         greeting.put("client", "java").put("version", AppInfoParser.getVersion());
         answers.println(greeting);
         try (AdminOperations admin = new AdminOperations(commandLine[0]);
-                RecordOperations records = new RecordOperations(commandLine[0])) {
+                RecordOperations records = new RecordOperations(commandLine[0]);
+                GroupMembers members = new GroupMembers(commandLine[0])) {
             Map<String, Operation> operations = admin.operations();
             operations.putAll(records.operations());
+            operations.putAll(members.operations());
             InputStreamReader input = new InputStreamReader(System.in, StandardCharsets.UTF_8);
             BufferedReader lines = new BufferedReader(input);
             for (String line = lines.readLine(); line != null; line = lines.readLine()) {
@@ -69,6 +73,10 @@ public final class Driver {
         described.putNull("code").putNull("kind").put("message", cause.toString());
         if (cause instanceof TimeoutException) {
             described.put("kind", kindOfTimeout(cause));
+        } else if (cause instanceof NoOffsetForPartitionException) {
+            described.put("kind", "no_offset");
+        } else if (cause instanceof CommitFailedException) {
+            described.put("kind", "fenced");
         } else if (cause instanceof InvalidOffsetException) {
             described.put("code", Errors.OFFSET_OUT_OF_RANGE.code());
         } else if (cause instanceof ApiException

@@ -168,7 +168,7 @@ final class RecordOperations implements AutoCloseable {
         return found;
     }
 
-    private static Map<String, Object> consumed(ConsumerRecord<byte[], byte[]> record) {
+    static Map<String, Object> consumed(ConsumerRecord<byte[], byte[]> record) {
         List<List<Object>> headers = new ArrayList<>();
         for (Header header : record.headers()) {
             List<Object> pair = new ArrayList<>();

@@ -1,0 +1,110 @@
+"""What the matrix prepares and checks of groups by hand, below the clients.
+
+Like `Wire` it shares no code with the broker under test and uses old, non-flexible versions:
+FindCoordinator 0, OffsetCommit 2, OffsetFetch 2, DescribeGroups 0, LeaveGroup 0, DeleteGroups 0.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tests.compat.wire import SETTLE_TIMEOUT_S, Wire, WireError, array, string
+
+# COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR
+_NOT_YET_COORDINATOR = (14, 15, 16)
+Place = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class StoredGroup:
+    """A classic group as the coordinator describes it; members by id, each with its client id."""
+
+    state: str
+    protocol: str
+    client_ids: Mapping[str, str]
+
+
+class GroupWire:
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+
+    def find_coordinator(self, group: str) -> None:
+        """Return once the group has a coordinator: the first one asked for is made then."""
+        deadline = time.monotonic() + SETTLE_TIMEOUT_S
+        while True:
+            (code,) = self._wire.call(10, 0, string(group)).take("h")
+            if code == 0:
+                return
+            self._wait_or_raise(f"coordinator of {group}", code, deadline)
+
+    def _wait_or_raise(self, what: str, code: int, deadline: float) -> None:
+        if code not in _NOT_YET_COORDINATOR or time.monotonic() > deadline:
+            raise WireError(what, code)
+        time.sleep(0.02)
+
+    def commit(self, group: str, offsets: Mapping[Place, int], metadata: str = "") -> None:
+        """Commit for a group without members."""
+        self.find_coordinator(group)
+        topics = []
+        for (topic, partition), offset in offsets.items():
+            place = struct.pack(">iq", partition, offset) + string(metadata)
+            topics.append(string(topic) + array([place]))
+        head = string(group) + struct.pack(">i", -1) + string("") + struct.pack(">q", -1)
+        deadline = time.monotonic() + SETTLE_TIMEOUT_S
+        while True:
+            reader = self._wire.call(8, 2, head + array(topics))
+            codes = set()
+            for _ in range(reader.take("i")[0]):
+                reader.string()
+                codes |= {reader.take("ih")[1] for _ in range(reader.take("i")[0])}
+            if codes == {0}:
+                return
+            self._wait_or_raise(f"commit for {group}", max(codes), deadline)
+
+    def committed(self, group: str) -> dict[Place, tuple[int, str]]:
+        """Offset and metadata of everything that the group has committed."""
+        self.find_coordinator(group)
+        deadline = time.monotonic() + SETTLE_TIMEOUT_S
+        while True:
+            reader = self._wire.call(9, 2, string(group) + struct.pack(">i", -1))
+            found = {}
+            for _ in range(reader.take("i")[0]):
+                topic = reader.string() or ""
+                for _ in range(reader.take("i")[0]):
+                    partition, offset = reader.take("iq")
+                    # confluent-kafka sends the zero byte that ends a string in C along.
+                    found[topic, partition] = offset, (reader.string() or "").rstrip("\0")
+                    reader.take("h")
+            (code,) = reader.take("h")
+            if code == 0:
+                return found
+            self._wait_or_raise(f"offsets of {group}", code, deadline)
+
+    def describe(self, group: str) -> StoredGroup:
+        reader = self._wire.call(15, 0, array([string(group)]))
+        _, code = reader.take("ih")
+        if code:
+            raise WireError(f"describe {group}", code)
+        reader.string()
+        state, _, protocol = reader.string(), reader.string(), reader.string()
+        client_ids = {}
+        for _ in range(reader.take("i")[0]):
+            member_id = reader.string() or ""
+            client_ids[member_id] = reader.string() or ""
+            reader.string()
+            for _ in range(2):
+                reader.raw(reader.take("i")[0])
+        return StoredGroup(state or "", protocol or "", client_ids)
+
+    def remove_member(self, group: str, member_id: str) -> None:
+        """Have a member leave without its knowing."""
+        (code,) = self._wire.call(13, 0, string(group) + string(member_id)).take("h")
+        if code:
+            raise WireError(f"remove {member_id} of {group}", code)
+
+    def delete(self, groups: Sequence[str]) -> None:
+        """Delete what can be deleted of these groups; what cannot is no error."""
+        self._wire.call(42, 0, array([string(group) for group in groups]))

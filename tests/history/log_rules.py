@@ -1,0 +1,77 @@
+"""The rules about the log itself: what was acknowledged and what anybody read (K1 to K4)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+
+from tests.history.events import Acknowledged, Event, LogRead, Polled, Record, Sent
+from tests.history.report import Rule, Violation
+
+
+class Contents:
+    """Every partition, as sends and reads together tell it.
+
+    `seen` is what was read, by the group or past it; `acknowledged` what producers were promised.
+    """
+
+    def __init__(self, events: Iterable[Event]) -> None:
+        self.seen: dict[str, dict[int, Event]] = defaultdict(dict)
+        self.acknowledged: dict[str, dict[int, Acknowledged]] = defaultdict(dict)
+        self.violations: list[Violation] = []
+        self._values: dict[tuple[str, int], tuple[int, Event]] = {}
+        self._places: dict[int, tuple[Record, Event]] = {}
+        for event in events:
+            if isinstance(event, Acknowledged):
+                self._place(Record(event.partition, event.offset, event.value), event)
+                self.acknowledged[event.partition].setdefault(event.offset, event)
+            elif isinstance(event, Polled | LogRead):
+                for record in event.records:
+                    self._place(record, event)
+                    self.seen[record.partition].setdefault(record.offset, event)
+
+    def _place(self, record: Record, event: Event) -> None:
+        value, first = self._values.setdefault(record[:2], (record.value, event))
+        if value != record.value:
+            what = f"{record.partition}@{record.offset} is {value} and then {record.value}"
+            self.violations.append(Violation(Rule.INCONSISTENT_OFFSET, what, (first, event)))
+            return
+        place, first = self._places.setdefault(record.value, (record, event))
+        if place != record:
+            what = (
+                f"value {record.value} is at {place.partition}@{place.offset}"
+                f" and at {record.partition}@{record.offset}"
+            )
+            self.violations.append(Violation(Rule.DUPLICATE, what, (first, event)))
+
+
+def lost_writes(contents: Contents) -> Iterator[Violation]:
+    """K1: others behind it were read, this one never."""
+    for partition, acknowledged in contents.acknowledged.items():
+        seen = contents.seen[partition]
+        highest = max(seen, default=-1)
+        for offset, event in acknowledged.items():
+            if offset < highest and offset not in seen:
+                what = f"{partition}@{offset} was acknowledged, {highest} was read, it never was"
+                yield Violation(Rule.LOST_WRITE, what, (event, seen[highest]))
+
+
+def reorders(events: Iterable[Event]) -> Iterator[Violation]:
+    """K4: of one producer, what was sent later lies at the higher offset."""
+    order: dict[tuple[str, str], list[Sent]] = defaultdict(list)
+    answers: dict[int, Acknowledged] = {}
+    for event in events:
+        if isinstance(event, Sent):
+            order[event.producer, event.partition].append(event)
+        elif isinstance(event, Acknowledged):
+            answers.setdefault(event.value, event)
+    for sends in order.values():
+        last: Acknowledged | None = None
+        for send in sends:
+            answer = answers.get(send.value)
+            if answer is None:
+                continue
+            if last is not None and answer.offset < last.offset:
+                what = f"{answer.value} was sent after {last.value} and lies before it"
+                yield Violation(Rule.REORDER, what, (last, answer))
+            last = answer
