@@ -248,7 +248,7 @@ def list_(bootstrap: str, output: str, timeout_s: float) -> None:
             "state": word.state_at(now_ms),
             "mode": word.mode,
             "host": word.host,
-            "rows": sum(query["rows"] for query in word.queries),
+            "rows": max((query["rows"] for query in word.queries), default=0),
             "lag": max((query["lag"] or 0 for query in word.queries), default=0),
             "bad": max((query["bad"] for query in word.queries), default=0),
             "seconds_ago": round((now_ms - word.updated_ms) / 1000, 1),

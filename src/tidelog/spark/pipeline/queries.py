@@ -150,7 +150,8 @@ class Streams:
     def start(self, query: Query, frame: DataFrame, checkpoint: str) -> StreamingQuery:
         """Run a query from its checkpoint on."""
         self.errors.pop(query.name, None)
-        writer = frame.writeStream.option("checkpointLocation", checkpoint)
+        writer = frame.writeStream.queryName(f"{self.pipeline.name}.{query.name}")
+        writer = writer.option("checkpointLocation", checkpoint)
         if self.mode is Mode.CATCH_UP:
             writer = writer.trigger(availableNow=True)
         else:

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 POLL_S: Final = 0.2
 START_TIMEOUT_S: Final = 60.0
-STOP_TIMEOUT_S: Final = 15.0
+STOP_TIMEOUT_S: Final = 25.0
 _INITIALIZING: Final = "Initializing sources"
 _BACKOFF_MAX_MS: Final = 300_000
 _PYTHON_ERROR: Final = re.compile(r"[A-Za-z_.]*(Error|Exception|Interrupt): ")
