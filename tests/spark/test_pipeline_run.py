@@ -149,7 +149,7 @@ def test_catch_up_resumes_and_a_batch_gives_the_same(world: World) -> None:
     assert world.last_views() == world.views
 
     dead = world.records("dead")
-    assert [record.value for record in dead] == [b"bad"] * world.bad
+    assert {record.value for record in dead} == {b"bad"}
     headers = {name: value.decode() for name, value in dead[0].headers}
     assert headers["tidelog.reason"] == "the value is no JSON"
     assert headers["tidelog.topic"] == f"{world.name}-in"
@@ -157,7 +157,7 @@ def test_catch_up_resumes_and_a_batch_gives_the_same(world: World) -> None:
     places = {
         (dict(r.headers)["tidelog.partition"], dict(r.headers)["tidelog.offset"]) for r in dead
     }
-    assert len(places) == world.bad
+    assert len(places) == world.bad, "a batch that is tried again may write them again"
 
     with Client(world.servers) as client:
         group = client.run(committed_offsets(client.cluster, f"tidelog.{world.name}"))
