@@ -158,6 +158,7 @@ def test_a_commit_whose_flush_hangs_is_answered_in_time(
     ):
         create_topic(client, "t")
         find_coordinator(client, "g")
+        member = join(client, "lively", 30_000)
         answer = client.call("OffsetCommit", 8, commit("g", 5))
         assert answer.topics[0].partitions[0].error_code == 0
         assert broker._broker is not None
@@ -176,9 +177,12 @@ def test_a_commit_whose_flush_hangs_is_answered_in_time(
                 late = answer.topics[0].partitions[0].error_code
                 # It may yet become durable, so nobody is told what the offset is.
                 unknown = fetched(client, "g").error_code
+                # A heartbeat rests on members, which are durable: it waits for no offset.
+                beat = client.call("Heartbeat", 3, member).error_code
             finally:
                 released.set()
         assert late == unknown == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert beat == 0
         answer = client.call("OffsetCommit", 8, commit("g", 7))
         assert answer.topics[0].partitions[0].error_code == 0
         assert fetched(client, "g").topics[0].partitions[0].committed_offset == 7

@@ -14,6 +14,7 @@ import click
 
 from tidelog.cli import doctor_host as host
 from tidelog.cli import doctor_network as network
+from tidelog.cli import doctor_spark as spark
 from tidelog.cli.common import bootstrap_option, format_option, print_json
 from tidelog.cli.faults import EXIT_FAILED, paint
 from tidelog.cli.finding import Finding
@@ -59,6 +60,8 @@ def doctor(
     findings = list(host.examine(os.environ, SystemDisk(), host.Plan(listen, data_dir, files)))
     # Who asks about a broker to be started does not ask about one that runs.
     starting = listen is not None or data_dir is not None or bool(files)
+    if not starting:
+        findings += spark.examine(os.environ)
     named = context.get_parameter_source("bootstrap") is not click.core.ParameterSource.DEFAULT
     if named or not starting:
         findings += _examine_brokers(bootstrap, timeout_s, tls=tls)

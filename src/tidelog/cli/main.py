@@ -26,6 +26,7 @@ _COMMANDS = {
     "consume": ("tidelog.cli.consume", "consume", "Print the records of a topic."),
     "group": ("tidelog.cli.group", "group", "Look at consumer groups, move and delete them."),
     "cluster": ("tidelog.cli.cluster", "cluster", "Look at the cluster."),
+    "pipeline": ("tidelog.cli.pipeline", "pipeline", "Run pipelines declared in a file, on Spark."),
     "doctor": ("tidelog.cli.doctor", "doctor", "Find out why it does not work."),
     "completion": ("tidelog.cli.completion", "completion", "Print the completion of a shell."),
 }
@@ -33,8 +34,9 @@ _COMMANDS = {
 _EPILOG = """\b
 Exit codes:
   0    done
-  1    the broker refused, a record was not delivered, or doctor found a fault
-  2    wrong usage
+  1    the broker refused, a record was not delivered, a pipeline or one of its tests failed, or
+       doctor found a fault
+  2    wrong usage, or a pipeline's file that cannot be run
   3    no broker could be reached in time
   4    the topic, partition or group does not exist
   130  interrupted

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tidelog.cli.faults import EXIT_USAGE, CliError
 from tidelog.client.offsets import Start
+from tidelog.durations import parse_duration_ms
 
 _START = frozenset({"start", "beginning", "earliest", "oldest"})
 _END = frozenset({"end", "latest", "newest"})
-_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _HINT = (
     "start, end, an offset, -N for the last N, @TIME with a date (@2026-11-15, "
     "@2026-11-15T12:30Z), milliseconds (@1700000000000) or an age (@-1h)"
@@ -44,8 +44,7 @@ def parse_time(text: str, now_ms: int) -> int:
 
 
 def _age_ms(text: str, whole: str) -> int:
-    number = text.rstrip("abcdefghijklmnopqrstuvwxyz")
-    unit = text[len(number) :]
-    if unit not in _UNITS_MS or not number.isdecimal():
+    age_ms = parse_duration_ms(text)
+    if age_ms is None:
         raise CliError(f"'@{whole}' is no age", "an age is @-90s, @-15m, @-1h or @-7d", EXIT_USAGE)
-    return int(number) * _UNITS_MS[unit]
+    return age_ms

@@ -15,6 +15,7 @@ from typing import Any
 
 from tidelog.cli.faults import CliError
 from tidelog.client.batching import ProducerRecord
+from tidelog.client.record_json import field_bytes, field_headers, field_integer
 from tidelog.model import TopicPartition
 from tidelog.protocol.batches import Record
 
@@ -107,34 +108,14 @@ def record_from_json(line: bytes, topic: str) -> ProducerRecord:
         entry = json.loads(line)
         if not isinstance(entry, dict):
             raise ValueError("not an object")
-        headers = [(str(head["name"]), _get(head, "value")) for head in entry.get("headers") or ()]
         return ProducerRecord(
             topic,
-            _get(entry, "value"),
-            _get(entry, "key"),
-            _integer(entry, "partition"),
-            headers,
-            _integer(entry, "timestamp"),
+            field_bytes(entry, "value"),
+            field_bytes(entry, "key"),
+            field_integer(entry, "partition"),
+            field_headers(entry),
+            field_integer(entry, "timestamp"),
         )
     except (ValueError, TypeError, KeyError, Base64Error) as error:
         shown = line[:60].decode(errors="replace").rstrip()
         raise CliError(f"'{shown}' is no record: {error}", hint) from None
-
-
-def _integer(entry: dict[str, Any], name: str) -> int | None:
-    value = entry.get(name)
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-        raise ValueError(f"{name} is not an integer")
-    return value
-
-
-def _get(entry: dict[str, Any], name: str) -> bytes | None:
-    coded = entry.get(f"{name}_base64")
-    if coded is not None:
-        return b64decode(coded, validate=True)
-    value = entry.get(name)
-    if value is None:
-        return None
-    if isinstance(value, str):
-        return value.encode()
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()

@@ -26,7 +26,7 @@ from tidelog.cluster.commands import Command
 from tidelog.cluster.image import MetadataImage
 from tidelog.cluster.names import OFFSETS_TOPIC
 from tidelog.config.broker_config import BrokerConfig
-from tidelog.coordinators.group_records import CoordinatorRecord, encode_record
+from tidelog.coordinators.group_records import CoordinatorRecord, OffsetCommitKey, encode_record
 from tidelog.coordinators.group_stats import GroupCensus, GroupStats
 from tidelog.coordinators.loading import load
 from tidelog.coordinators.offsets_topic import creation, partition_of
@@ -60,6 +60,8 @@ class _Slot:
     leader_epoch: int
     shard: GroupShard
     last_offset: int = -1
+    # Of the last record that is not a committed offset.
+    last_group_offset: int = -1
     error: KafkaError | None = None
     loading: asyncio.Task[None] | None = None
 
@@ -159,6 +161,14 @@ class GroupCoordinator:
         """Have the group's shard handle something; the answer, or a future that will hold it."""
         return self._run(self._slot_of(group_id), handler)
 
+    def call_for_member(self, group_id: str, handler: Handler) -> Any | asyncio.Future[Any]:
+        """As `call`, for an answer that rests on members and not on offsets: a heartbeat's.
+
+        Where offsets are being committed all the time it need not wait for any of them.
+        """
+        slot = self._slot_of(group_id)
+        return self._run(slot, handler, of_offsets=False)
+
     def call_each(self, handler: Handler) -> Iterator[Any | asyncio.Future[Any]]:
         """The same for every shard; KafkaError where one is not loaded yet."""
         for slot in tuple(self._slots.values()):
@@ -192,7 +202,9 @@ class GroupCoordinator:
 
     # -- running a shard --------------------------------------------------------------------------
 
-    def _run(self, slot: _Slot, handler: Handler) -> Any | asyncio.Future[Any]:
+    def _run(
+        self, slot: _Slot, handler: Handler, *, of_offsets: bool = True
+    ) -> Any | asyncio.Future[Any]:
         outcome = handler(slot.shard, self.now())
         self._apply(slot, outcome)
         deadline = slot.shard.timers.next_deadline_ms()
@@ -200,7 +212,8 @@ class GroupCoordinator:
             self._arm(deadline)
         answer = outcome.answer
         if not isinstance(answer, Reply):
-            if slot.partition.is_committed(slot.last_offset):
+            rests_on = slot.last_offset if of_offsets else slot.last_group_offset
+            if slot.partition.is_committed(rests_on):
                 return answer
             answer, given = Reply(), answer
             answer.resolve(given)
@@ -214,6 +227,8 @@ class GroupCoordinator:
             self._append(slot, chunk)
             for record in chunk:
                 slot.shard.replay(record)
+                if type(record.key) is not OffsetCommitKey:
+                    slot.last_group_offset = slot.last_offset
             self.stats.appended(chunk)
         if outcome.then is not None:
             outcome.then()

@@ -69,6 +69,13 @@ def test_an_unknown_option_is_an_error_that_names_it(name: str) -> None:
         parse_write_options(SERVERS | {name: "1"})
 
 
+def test_a_stream_that_has_a_name_is_not_refused() -> None:
+    """Spark hands `queryName` to the sink, in lower case, among its options."""
+    assert (
+        parse_write_options({"kafka.bootstrap.servers": "h:1", "queryname": "q"}).servers == "h:1"
+    )
+
+
 def test_the_defaults_are_safe_and_large() -> None:
     settings = parse()
     producer = settings.producer

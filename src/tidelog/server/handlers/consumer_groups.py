@@ -12,7 +12,7 @@ has members from one protocol to the other, settings of single groups, racks.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Awaitable, Iterable, Iterator
 
 from tidelog.coordinators.outcome import Outcome
 from tidelog.coordinators.settings import Now
@@ -30,25 +30,24 @@ from tidelog.protocol.messages.consumer_group_heartbeat import (
 from tidelog.security.authorizer import Operation, Resource, ResourceType
 from tidelog.server.context import RequestContext
 from tidelog.server.dispatch import handles
-from tidelog.server.handlers.groups import ask, caller_of
+from tidelog.server.handlers.groups import ask, ask_for_member, caller_of
 
 
 @handles(68)
-async def consumer_group_heartbeat(
+def consumer_group_heartbeat(
     request: ConsumerGroupHeartbeatRequest, context: RequestContext
-) -> ConsumerGroupHeartbeatResponse:
+) -> ConsumerGroupHeartbeatResponse | Awaitable[ConsumerGroupHeartbeatResponse]:
     caller = caller_of(context)
 
     def beat(shard: GroupShard, now: Now) -> Outcome:
         _require_topics(request.subscribed_topic_names or (), context)
         return shard.consumer_heartbeat(request, context.version, caller, now)
 
-    try:
-        answer: ConsumerGroupHeartbeatResponse = await ask(
-            context, Operation.READ, request.group_id, beat
-        )
-    except KafkaError as error:
+    def refused(error: KafkaError) -> ConsumerGroupHeartbeatResponse:
         return ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
+
+    answer: ConsumerGroupHeartbeatResponse | Awaitable[ConsumerGroupHeartbeatResponse]
+    answer = ask_for_member(context, request.group_id, beat, refused)
     return answer
 
 

@@ -14,7 +14,7 @@ static leader skip the assignment; LeaveGroup 3 takes several members.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from tidelog.coordinators.outcome import Outcome
@@ -57,14 +57,17 @@ async def sync_group(request: SyncGroupRequest, context: RequestContext) -> Sync
 
 
 @handles(12)
-async def heartbeat(request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
+def heartbeat(
+    request: HeartbeatRequest, context: RequestContext
+) -> HeartbeatResponse | Awaitable[HeartbeatResponse]:
     def beat(shard: GroupShard, now: Now) -> Outcome:
         return shard.heartbeat(request, now)
 
-    try:
-        answer: HeartbeatResponse = await ask(context, Operation.READ, request.group_id, beat)
-    except KafkaError as error:
-        answer = HeartbeatResponse(error_code=error.code)
+    def refused(error: KafkaError) -> HeartbeatResponse:
+        return HeartbeatResponse(error_code=error.code)
+
+    answer: HeartbeatResponse | Awaitable[HeartbeatResponse]
+    answer = ask_for_member(context, request.group_id, beat, refused)
     return answer
 
 
@@ -84,6 +87,28 @@ def caller_of(context: RequestContext) -> Caller:
     """Who sent the request, with the host as Java would print it."""
     host = context.connection.peer.rpartition(":")[0]
     return Caller(context.header.client_id or "", f"/{host}")
+
+
+def ask_for_member(
+    context: RequestContext,
+    group_id: str,
+    handler: Callable[[GroupShard, Now], Outcome],
+    refused: Callable[[KafkaError], Any],
+) -> Any:
+    """A heartbeat's answer: on the spot as a rule, and then without a task."""
+    try:
+        context.require_group(Operation.READ, group_id)
+        answer = context.services.groups.call_for_member(group_id, handler)
+    except KafkaError as error:
+        return refused(error)
+    return _settled(answer, refused) if isinstance(answer, asyncio.Future) else answer
+
+
+async def _settled(answer: asyncio.Future[Any], refused: Callable[[KafkaError], Any]) -> Any:
+    try:
+        return await answer
+    except KafkaError as error:
+        return refused(error)
 
 
 async def ask(

@@ -1,0 +1,175 @@
+"""What Spark says of a pipeline before a row is read: SQL, columns, and what a stream can do.
+
+The targets are built over empty streams with the declared schemas. Whether a query can run as a
+stream in its output mode is asked of Spark itself; what it refuses is told with the target's line
+and a remedy. `state_of` names what a query keeps in its checkpoint.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+
+from tidelog.spark.pipeline.check import Checked
+from tidelog.spark.pipeline.explain import sentence
+from tidelog.spark.pipeline.model import Emit, Pipeline, PipelineError, Source, Target, TopicSink
+from tidelog.spark.pipeline.plan import Plan
+from tidelog.spark.pipeline.values import record_schema
+
+_STATEFUL: Final = (
+    "Aggregate",
+    "Deduplicate",
+    "DeduplicateWithinWatermark",
+    "Distinct",
+    "FlatMapGroupsWithState",
+    "FlatMapGroupsInPandasWithState",
+    "TransformWithState",
+    "TransformWithStateInPySpark",
+    "GlobalLimit",
+)
+
+
+@dataclass(slots=True)
+class Analysed:
+    """One target as Spark understands it."""
+
+    target: Target
+    columns: list[tuple[str, str]]
+    mode: str
+    state: list[str]
+
+
+def analyse(session: SparkSession, pipeline: Pipeline, checked: Checked) -> list[Analysed]:
+    """Every target, built over empty streams; PipelineError names all that cannot work."""
+    problems: list[str] = []
+    found = []
+    with tempfile.TemporaryDirectory() as directory:
+        plan = Plan(session, pipeline, checked, _empty_streams(directory))
+        for target in pipeline.targets.values():
+            try:
+                found.append(_analyse(plan, target))
+            except PipelineError as error:
+                problems += [line for line in error.problems if line not in problems]
+        for source in pipeline.with_dead_letters():
+            try:
+                plan.dead_letters(source)
+            except PipelineError as error:
+                problems += [line for line in error.problems if line not in problems]
+    if problems:
+        raise PipelineError(problems)
+    return found
+
+
+def _empty_streams(directory: str) -> Any:
+    def records(session: SparkSession, source: Source, columns: list[str]) -> DataFrame:
+        return session.readStream.schema(record_schema(columns)).parquet(directory)
+
+    return records
+
+
+def _analyse(plan: Plan, target: Target) -> Analysed:
+    frame = plan.target(target)
+    state = state_of(frame)
+    mode = output_mode(target, state)
+    _check_mode(plan.session, frame, target, mode)
+    columns = [(field.name, field.dataType.simpleString()) for field in frame.schema.fields]
+    return Analysed(target, columns, mode, state)
+
+
+def output_mode(target: Target, state: list[str]) -> str:
+    """The mode in which a target is written; an aggregate must say which."""
+    aggregates = any(line.startswith("Aggregate") for line in state)
+    if aggregates and target.emit is None and isinstance(target.sink, TopicSink):
+        raise PipelineError(
+            [
+                f"{target.mark}: target {target.name} is an aggregate: say emit: updates (each"
+                " change) or emit: final (once, when the watermark has passed)"
+            ]
+        )
+    return "update" if target.emit is Emit.UPDATES else "append"
+
+
+def _check_mode(session: SparkSession, frame: DataFrame, target: Target, mode: str) -> None:
+    jvm: Any = session._jvm
+    modes = jvm.org.apache.spark.sql.streaming.OutputMode
+    checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
+    logical = frame._jdf.queryExecution().analyzed()
+    try:
+        checker.checkForStreaming(logical, modes.Update() if mode == "update" else modes.Append())
+    except AnalysisException as error:
+        text = sentence(error)
+        if "watermark" in text.lower():
+            remedy = "; give the source a watermark and group by a window of its column"
+            if isinstance(target.sink, TopicSink) and mode == "append":
+                remedy += ", or say emit: updates"
+            text += remedy
+        raise PipelineError([f"{target.mark}: target {target.name}: {text}"]) from None
+
+
+def state_of(frame: DataFrame) -> list[str]:
+    """What a query keeps between micro-batches, as text that changes when that must change."""
+    logical: Any = frame._jdf.queryExecution().analyzed()
+    return list(_states(logical))
+
+
+def _states(node: Any) -> Iterator[str]:
+    if not node.isStreaming():
+        return
+    name = node.nodeName()
+    if name == "Aggregate":
+        keys = [
+            expression.dataType().simpleString() for expression in _seq(node.groupingExpressions())
+        ]
+        functions = sorted(
+            {text for each in _seq(node.aggregateExpressions()) for text in _functions(each)}
+        )
+        yield f"Aggregate by ({', '.join(keys)}) of {', '.join(functions)}"
+    elif name == "Join":
+        left, right = node.left(), node.right()
+        if left.isStreaming() and right.isStreaming():
+            sides = [_types(side) for side in (left, right)]
+            yield f"Join {node.joinType().sql()} of ({sides[0]}) and ({sides[1]})"
+    elif name in _STATEFUL:
+        yield f"{name} of ({_types(node)})"
+    for child in _seq(node.children()):
+        yield from _states(child)
+
+
+def source_order(frame: DataFrame, sources: Collection[str]) -> list[str]:
+    """The sources of a plan in its order, by which a checkpoint tells their offsets apart."""
+    found: list[str] = []
+
+    def visit(node: Any) -> None:
+        if node.nodeName() == "SubqueryAlias" and node.identifier().name() in sources:
+            if node.identifier().name() not in found:
+                found.append(node.identifier().name())
+            return
+        for child in _seq(node.children()):
+            visit(child)
+
+    visit(frame._jdf.queryExecution().analyzed())
+    return found
+
+
+def _functions(expression: Any) -> Iterator[str]:
+    """The aggregate functions in an expression, each with the type of what it keeps."""
+    if expression.nodeName() == "AggregateExpression":
+        function = expression.aggregateFunction()
+        yield f"{function.prettyName()}: {function.dataType().simpleString()}"
+        return
+    for child in _seq(expression.children()):
+        yield from _functions(child)
+
+
+def _types(node: Any) -> str:
+    return ", ".join(field.dataType().simpleString() for field in node.schema().fields())
+
+
+def _seq(sequence: Any) -> Iterator[Any]:
+    for index in range(sequence.size()):
+        yield sequence.apply(index)

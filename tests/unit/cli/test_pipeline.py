@@ -1,0 +1,100 @@
+"""`tidelog pipeline` without Spark: what it writes, refuses and imports."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tidelog.cli.doctor_spark import check_java, check_worker_python
+from tidelog.cli.main import main
+
+
+def run(*arguments: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as stop:
+        main(["pipeline", *arguments])
+    captured = capsys.readouterr()
+    return int(stop.value.code or 0), captured.out, captured.err
+
+
+def test_what_init_writes_passes_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run("init", str(tmp_path), "--name", "mine", capsys=capsys)
+    assert code == 0
+    assert out.splitlines()[0] == str(tmp_path / "mine.yaml")
+    code, _, err = run("check", "--no-spark", str(tmp_path / "mine.yaml"), capsys=capsys)
+    assert code == 0
+    assert "1 sources, 2 steps and 2 targets are well" in err
+    assert run("init", str(tmp_path), "--name", "mine", capsys=capsys)[0] == 2
+
+
+def test_a_wrong_file_is_wrong_usage_with_its_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "p.yaml"
+    file.write_text("pipeline: x\nsource: {}\n")
+    code, out, err = run("check", str(file), capsys=capsys)
+    assert (code, out) == (2, "")
+    assert f"{file}:2:1: the file has no source; did you mean sources?" in err
+    assert err.splitlines()[-1].startswith("hint: ")
+    assert run("run", str(file), "--into", "x", capsys=capsys)[0] == 2
+
+
+def test_a_file_without_tests_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "p.yaml"
+    file.write_text(
+        "pipeline: x\nconnect: {bootstrap.servers: h}\nsources: {a: {topic: t}}\n"
+        "targets: {b: {from: a, topic: u, value: raw}}\n"
+    )
+    code, _, err = run("test", str(file), capsys=capsys)
+    assert code == 1 and "has no tests" in err
+
+
+def test_a_run_without_a_broker_ends_before_spark_begins(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("TIDELOG_BOOTSTRAP_SERVERS", f"127.0.0.1:{probe.getsockname()[1]}")
+    run("init", str(tmp_path), capsys=capsys)
+    code, _, err = run("run", str(tmp_path / "clicks.yaml"), capsys=capsys)
+    assert code == 3 and "no broker reached" in err
+
+
+def test_neither_help_nor_a_static_check_imports_spark(tmp_path: Path) -> None:
+    program = (
+        "import sys\n"
+        "from tidelog.cli.main import cli\n"
+        f"cli.main(['pipeline', 'init', {str(tmp_path)!r}], standalone_mode=False)\n"
+        f"cli.main(['pipeline', 'check', '--no-spark', {str(tmp_path / 'clicks.yaml')!r}],"
+        " standalone_mode=False)\n"
+        "print(sorted({'pyspark', 'pyarrow', 'numpy'} & set(sys.modules)))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_the_doctor_names_the_python_of_the_workers(tmp_path: Path) -> None:
+    assert check_worker_python({}).ok
+    assert check_worker_python({"PYSPARK_PYTHON": sys.executable, "PATH": ""}).ok
+    missing = check_worker_python({"PYSPARK_PYTHON": "/none/python", "PATH": ""})
+    assert not missing.ok and "is not there" in missing.sentence
+    other = tmp_path / "python"
+    other.write_text("#!/bin/sh\n")
+    other.chmod(0o755)
+    wrong = check_worker_python({"PYSPARK_PYTHON": str(other), "PATH": ""})
+    assert not wrong.ok and "may not find its modules" in wrong.sentence
+
+
+def test_the_doctor_explains_a_missing_java(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tidelog.spark import java
+
+    monkeypatch.setattr(java, "_candidates", lambda environment, system: iter(()))
+    finding = check_java({})
+    assert not finding.ok and "no Java of version 17" in finding.sentence
