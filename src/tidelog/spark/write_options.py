@@ -23,6 +23,10 @@ WRITE_OPTIONS: Final = (
     OptionRow("topic", "same", "the topic of every row; it wins over a column of that name"),
     OptionRow("includeHeaders", "same", "for reading; a column 'headers' is always written"),
     OptionRow("checkpointLocation", "same", "Spark's own, for streaming queries"),
+    OptionRow("asyncProgressTrackingEnabled", "same", "Spark's own, for streaming queries"),
+    OptionRow(
+        "asyncProgressTrackingCheckpointIntervalMs", "same", "Spark's own, for streaming queries"
+    ),
     OptionRow("queryName", "same", "Spark's own, what a streaming query is called"),
     OptionRow(
         "compression",
