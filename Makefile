@@ -1,6 +1,6 @@
 # Tidelog's commands. `make help` lists them; none of them asks a question.
 .DEFAULT_GOAL := help
-.PHONY: help setup toolchains demo test test-fast check compat bench verify wheel lock clean
+.PHONY: help setup java toolchains demo test test-fast check compat bench verify wheel lock clean
 
 # The first interpreter that is new enough; override with `make PYTHON=...`.
 PYTHON ?= $(shell for each in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -29,10 +29,15 @@ $(STAMP):
 toolchains:  ## install what Debian has of the toolchains that some tests need
 	@sh scripts/toolchains.sh
 
-demo: $(STAMP)  ## a broker and a tour of it; ONCE=1 ends by itself
-	@$(BIN)/python -m examples.tour $(if $(ONCE),--once)
+java: $(STAMP)
+	@$(BIN)/python -m tidelog.spark.java > /dev/null || { \
+		echo "fetching a Java runtime for Spark"; \
+		$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/java.txt; }
 
-test: $(STAMP) check  ## everything a change must pass
+demo: java  ## a broker, a click stream, a Spark pipeline, and kills; ONCE=1 ends by itself
+	@$(BIN)/python -m examples.demo $(if $(ONCE),--once)
+
+test: java check  ## everything a change must pass
 	$(PYTEST) -q
 
 test-fast: $(STAMP)  ## what runs in under a minute, without a JVM
@@ -48,10 +53,10 @@ check: $(STAMP)  ## ruff, mypy, import contracts, tidy
 compat: $(STAMP) toolchains  ## every client against every case; writes docs/compat.md
 	$(PYTEST) -q tests/compat --write-compat-table
 
-bench: $(STAMP)  ## side by side with Apache Kafka; writes docs/benchmarks.md
+bench: java  ## side by side with Apache Kafka; writes docs/benchmarks.md
 	$(BIN)/python -m bench
 
-verify: $(STAMP)  ## the long tiers, with their counts
+verify: java  ## the long tiers, with their counts
 	TIDELOG_LONG=1 $(PYTEST) -q -s
 
 wheel: $(STAMP)  ## build wheel and sdist, and try both in clean environments

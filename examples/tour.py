@@ -14,16 +14,15 @@ import re
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from examples.processes import free_ports, wait_until
 from examples.terminal import (
     TIDELOG,
     heading,
@@ -43,25 +42,6 @@ KILL_AFTER = 10_000
 WAIT_SECONDS_MAX = 30.0
 ORDERS = "alice:1 book\nbob:2 pens\nalice:3 maps\ncarol:1 lamp\n"
 METRICS = "^tidelog_(produced_records|fetched_bytes|connections_opened|log_end)"
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
-
-
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + WAIT_SECONDS_MAX
-    while not condition():
-        if time.monotonic() > deadline:
-            raise RuntimeError(f"waited {WAIT_SECONDS_MAX:.0f} s in vain for {what}")
-        time.sleep(0.01)
 
 
 class TourBroker:

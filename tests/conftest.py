@@ -64,7 +64,14 @@ def _java() -> str | None:
 
 
 def _spark() -> str | None:
-    return _programs("java") or _at_least(17, ["java", "-version"], r'version "(\d+)')
+    """The Java that the pipelines would use, from PyPI where the system has none."""
+    from tidelog.spark.java import JavaNotFoundError, find_java
+
+    try:
+        find_java(os.environ)
+    except JavaNotFoundError as error:
+        return str(error).splitlines()[0]
+    return None
 
 
 def _go() -> str | None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from bench.peers import spark_connector
+from tidelog.spark.session import prepare_environment
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -30,8 +31,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
     """`local[2]`, a task tried twice, no UI; Spark's own Kafka connector where Maven is there."""
-    os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = os.pathsep.join((str(ROOT / "src"), str(ROOT)))
+    prepare_environment()
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master("local[2,2]").appName("tidelog-tests")

@@ -15,6 +15,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -207,3 +208,18 @@ def _run(command: list[str]) -> subprocess.CompletedProcess[str] | str:
 def _first_line(text: str) -> str:
     lines = text.strip().splitlines()
     return lines[0] if lines else "it said nothing"
+
+
+def main() -> int:
+    """Say which Java is used, or why none is."""
+    try:
+        java = find_java(os.environ)
+    except JavaNotFoundError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    sys.stdout.write(f"Java {java.version} at {java.home} ({java.origin})\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

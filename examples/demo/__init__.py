@@ -1,0 +1,1 @@
+"""What `make demo` runs: a broker, a live click stream, three applications, a Spark pipeline."""

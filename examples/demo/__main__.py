@@ -1,0 +1,235 @@
+"""`make demo`: everything at once, in one terminal; with --once it ends by itself.
+
+A broker, a live click stream with bad records in it, three applications, and a pipeline on Spark
+that keeps a table and counts pages. On the way a member of an application, the broker and the Spark
+driver are killed with SIGKILL, and each comes back. At the end the same pipeline file is run over
+history as a batch, and one line says whether everything adds up; it decides the exit code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from examples.demo.counting import (
+    Balance,
+    TopPages,
+    balance,
+    batch_equals_stream,
+    group_lag,
+    member_partitions,
+    rows_in_table,
+)
+from examples.processes import Program, free_ports, wait_until
+from examples.terminal import heading, note, paint, show_command, show_output, tidelog
+
+PIPELINE = Path(__file__).with_name("clicks.yaml")
+PARTITIONS = 4
+WATCH_SECONDS = 5.0
+BACKLOG_SECONDS = 120.0
+
+
+class Demo:
+    """The programs of the demo, and the steps in which they are shown."""
+
+    def __init__(self, directory: Path, rate: int) -> None:
+        port, metrics_port = free_ports(2)
+        self.directory = directory
+        self.address = f"127.0.0.1:{port}"
+        self.ledger = directory / "site.json"
+        run = ["tidelog", "pipeline", "run", str(PIPELINE), "--master", "local[2]"]
+
+        def program(name: str, *arguments: str) -> Program:
+            return Program(name, list(arguments), directory)
+
+        self.broker = program(
+            "broker", "tidelog", "up", "--listen", self.address,
+            "--metrics", f"127.0.0.1:{metrics_port}", "--data-dir", str(directory / "data"),
+        )  # fmt: skip
+        self.site = program("site", "examples.demo.site", str(self.ledger), "--rate", str(rate))
+        application = "examples.demo.application"
+        self.applications = [
+            program(name, application, group)
+            for name, group in (
+                ("billing-1", "billing"), ("billing-2", "billing"),
+                ("search", "search"), ("fraud", "fraud"),
+            )
+        ]  # fmt: skip
+        self.pipeline = program("pipeline", *run)
+        self.batch = program("batch", *run, "--mode", "batch", "--into", str(directory / "history"))
+        os.environ["TIDELOG_BOOTSTRAP_SERVERS"] = self.address
+        os.environ["DEMO_DIRECTORY"] = str(directory)
+        self.pages = TopPages(self.address)
+
+    def start(self) -> None:
+        heading("A broker, and the topics of a site")
+        self._start_broker()
+        tidelog("topic", "create", "clicks", "-p", str(PARTITIONS))
+        tidelog("topic", "create", "clicks.dead", "-p", "1")
+        tidelog("topic", "create", "page-counts", "-p", "1")
+        tidelog("topic", "list")
+        tidelog("topic", "describe", "clicks")
+
+        heading("A live click stream, and a pipeline on Spark over it")
+        show_command(f"tidelog pipeline run {PIPELINE.name} &")
+        self.pipeline.start()
+        self.site.start()
+        for application in self.applications:
+            application.start()
+        note("  three applications read the same clicks, each a group of its own")
+        note("  Spark needs some seconds to start; the clicks wait in the topic")
+        self._wait_for_news()
+        self.watch(WATCH_SECONDS)
+
+    def _start_broker(self) -> None:
+        show_command(f"tidelog up --listen {self.address} &")
+        begun, said = time.monotonic(), len(self.broker.said)
+        self.broker.start()
+
+        def is_up() -> bool:
+            self.broker.check()
+            return "tidelog is up" in self.broker.said[said:]
+
+        wait_until(is_up, "the broker")
+        note(f"  it is up after {time.monotonic() - begun:.2f} s")
+
+    def _wait_for_news(self) -> None:
+        """Until the table has more rows, and the counts are higher, than now."""
+        rows, views = rows_in_table(self.directory), self.pages.views
+
+        def more() -> bool:
+            self.pipeline.check()
+            self.pages.update(0.1)
+            return rows_in_table(self.directory) > rows and self.pages.views > views
+
+        wait_until(more, "news from the pipeline", BACKLOG_SECONDS)
+
+    def watch(self, seconds: float) -> None:
+        """The table of top pages, painted again as it changes."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            self.pages.update(0.5)
+            self.pages.paint(rows_in_table(self.directory))
+        self.pages.settle()
+
+    def kill_a_member(self) -> None:
+        heading("A member of an application is killed; the other takes over its partitions")
+        tidelog("group", "members", "billing")
+        victim = self.applications[0]
+        show_command(f"kill -KILL {victim.pid}    # {victim.name}")
+        victim.kill()
+        wait_until(lambda: member_partitions("billing") == [PARTITIONS], "the takeover")
+        tidelog("group", "members", "billing")
+
+    def kill_the_broker(self) -> None:
+        heading("The broker is killed, and comes back; everybody goes on")
+        show_command(f"kill -KILL {self.broker.pid}    # the broker")
+        self.broker.kill()
+        self._start_broker()
+        self._wait_for_news()
+        self.watch(WATCH_SECONDS)
+
+    def kill_the_driver(self) -> None:
+        heading("The Spark driver is killed, and resumes from its checkpoint")
+        show_command(f"kill -KILL {self.pipeline.pid}    # the driver and its JVM")
+        self.pipeline.kill()
+        show_command(f"tidelog pipeline run {PIPELINE.name} &")
+        self.pipeline.start()
+        self._wait_for_news()
+        self.watch(WATCH_SECONDS)
+
+    def drain(self) -> None:
+        heading("The site stops; everybody reads to the end")
+        self.site.stop()
+        groups = ["tidelog.clicks", "billing", "search", "fraud"]
+
+        def caught_up() -> bool:
+            self.pipeline.check()
+            return all(group_lag(each) == 0 for each in groups)
+
+        wait_until(caught_up, "a lag of 0", BACKLOG_SECONDS)
+        self.watch(1.0)
+        for group in ("tidelog.clicks", "billing"):
+            tidelog("group", "describe", group)
+        tidelog("pipeline", "list")
+        self.pipeline.stop()
+        for application in self.applications:
+            application.stop()
+
+    def check(self) -> Balance:
+        heading("The same file over history, as a batch")
+        show_command(f"tidelog pipeline run {PIPELINE.name} --mode batch --into history")
+        self.batch.start()
+        if self.batch.wait(BACKLOG_SECONDS) != 0:
+            self.batch.check()
+        self.pages.update(1.0)
+        same = batch_equals_stream(self.directory, self.pages.counts)
+        note(f"  the batch {'gives the same rows' if same else 'DIFFERS'}")
+        found = balance(self.address, self.directory, self.ledger)
+        found.same = same
+        return found
+
+    def stop(self) -> None:
+        self.pages.close()
+        for program in (
+            self.site, *self.applications, self.pipeline, self.batch, self.broker,
+        ):  # fmt: skip
+            program.stop()
+
+
+def show(demo: Demo, *, once: bool) -> bool:
+    demo.start()
+    demo.kill_a_member()
+    demo.kill_the_broker()
+    demo.kill_the_driver()
+    if not once:
+        print(f"\nIt all stays up on {paint(demo.address, '1')} until Ctrl-C.")
+        with suppress(KeyboardInterrupt):
+            while True:
+                demo.watch(3600)
+        print("\nstopping, and counting")
+    demo.drain()
+    found = demo.check()
+    print(f"\n{paint(found.line, '1;32' if found.holds else '1;31')}", flush=True)
+    if not found.holds:
+        show_output(found.explanation)
+    return found.holds
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m examples.demo", description=__doc__)
+    parser.add_argument("--once", action="store_true", help="end by itself after the last step")
+    parser.add_argument("--rate", type=int, default=2_000, help="clicks per second")
+    given = parser.parse_args()
+    # These take the same way out as Ctrl-C, through every `finally`.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
+    begun, directory = time.monotonic(), Path(tempfile.mkdtemp(prefix="tidelog-demo-"))
+    demo = Demo(directory, given.rate)
+    try:
+        good = show(demo, once=given.once)
+        note(f"({time.monotonic() - begun:.0f} s)")
+        return 0 if good else 1
+    except KeyboardInterrupt:
+        print("\nstopped")
+        return 130
+    except (RuntimeError, OSError) as error:
+        print(f"{paint('the demo failed:', '1;31')} {error}", file=sys.stderr)
+        return 1
+    finally:
+        # An impatient second Ctrl-C shall not keep the first from cleaning up.
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        demo.stop()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
