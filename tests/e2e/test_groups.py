@@ -18,6 +18,7 @@ from confluent_kafka import (
     Consumer,
     KafkaError,
     KafkaException,
+    Message,
     Producer,
     TopicPartition,
 )
@@ -98,9 +99,21 @@ class Member:
                 value = message.value()
                 assert value is not None
                 self.values.append(int(value))
-                self.consumer.commit(message, asynchronous=False)
+                self._commit(message)
         if self._leave:
             self.consumer.close()
+
+    def _commit(self, message: Message) -> None:
+        try:
+            self.consumer.commit(message, asynchronous=False)
+        except KafkaException as raised:
+            error = raised.args[0]
+            # A rebalance overtook the commit, as with any broker: the record may come again.
+            if error.code() not in (
+                KafkaError.ILLEGAL_GENERATION,
+                KafkaError.REBALANCE_IN_PROGRESS,
+            ):
+                self.errors.append(error)
 
     def close(self) -> None:
         self._stop.set()
