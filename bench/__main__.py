@@ -31,7 +31,9 @@ _SETTINGS = {
     "log.segment.delete.delay.ms": "0",
 }
 # Kinds of rows whose brokers are started for them alone.
-_STANDALONE = ("start", "in-process", "groups", "offsets")
+_STANDALONE = (
+    "start", "in-process", "groups", "offsets", "spark-read", "spark-write", "spark-stream",
+)  # fmt: skip
 
 
 def say(line: str) -> None:
@@ -43,7 +45,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="small loads, one round")
     parser.add_argument("--rounds", type=int, help="rounds of each row (5; with --quick 1)")
-    parser.add_argument("--rows", help=f"prefixes of the rows to run, by comma: {keys}")
+    parser.add_argument("--rows", help=f"prefixes of the rows to run, the others kept: {keys}")
     parser.add_argument("--only", choices=("tidelog", "kafka"), help="measure one side alone")
     parser.add_argument("--output", type=Path, default=RESULTS, help="where the JSON goes")
     parser.add_argument("--no-page", action="store_true", help="leave the page and plot alone")
@@ -102,6 +104,23 @@ def run(options: argparse.Namespace) -> runner.Result:
     return results
 
 
+def with_kept_rows(results: runner.Result, before: runner.Result) -> runner.Result:
+    """What was run now, and every other row as it was taken before, in the table's order."""
+    order = [row.key for row in ROWS]
+    fresh = {row["key"]: {**row, "taken": results["taken"]} for row in results["rows"]}
+    kept = {row["key"]: {"taken": before["taken"], **row} for row in before["rows"]}
+    rows = {**kept, **fresh}
+    titles = {row["title"] for row in fresh.values()}
+    ranked = sorted(rows, key=lambda key: order.index(key) if key in order else len(order))
+    profiles = {title: each for title, each in before["profiles"].items() if title not in titles}
+    return {
+        **results,
+        "peers": {**before["peers"], **results["peers"]},
+        "rows": [rows[key] for key in ranked],
+        "profiles": {**profiles, **results["profiles"]},
+    }
+
+
 def _run_standalone(
     row: Row, makers: standalone.Makers, options: argparse.Namespace
 ) -> runner.Result | None:
@@ -112,6 +131,10 @@ def _run_standalone(
         return standalone.run_groups(row, makers, rounds, quick, say)
     if row.kind == "offsets":
         return standalone.run_offsets(row, makers, rounds, quick, say)
+    if row.kind in ("spark-read", "spark-write"):
+        return standalone.run_spark(row, makers, rounds, quick, say)
+    if row.kind == "spark-stream":
+        return standalone.run_stream(row, makers, rounds, quick, say)
     return None if options.only == "kafka" else standalone.run_in_process(row, rounds, say)
 
 
@@ -184,6 +207,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         results = json.loads(options.output.read_text())
     else:
         results = run(options)
+        if options.rows and options.output.exists():
+            results = with_kept_rows(results, json.loads(options.output.read_text()))
         options.output.parent.mkdir(parents=True, exist_ok=True)
         options.output.write_text(json.dumps(results, indent=1) + "\n")
         say(f"{options.output} after {results['seconds']:.0f} s")

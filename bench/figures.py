@@ -26,7 +26,11 @@ FIGURES: dict[str, Callable[[Result], float]] = {
     "requests_per_cpu_s": lambda result: result["requests"] / max(_cpu(result), 0.01),
     "records_per_cpu_s": lambda result: result["records"] / max(_cpu(result), 0.01),
     "p50_ms": lambda result: result["p50_ms"],
+    "p95_ms": lambda result: result["p95_ms"],
     "p99_ms": lambda result: result["p99_ms"],
+    "cpu_s_per_mrow": lambda result: (
+        (_cpu(result) + result["spark_cpu_s"]) / result["records"] * 1e6
+    ),
     "elapsed_s": lambda result: result["elapsed_s"],
     "cpu_s": lambda result: result["cpu_s"],
     "loaded_s": lambda result: result["loaded_s"],
@@ -77,6 +81,8 @@ _AGAINST_KAFKA: dict[str, tuple[tuple[str, float, bool], ...]] = {
     "latency": (("p50_ms", 1.0, False), ("p99_ms", 1.0, False)),
     "requests": (("requests_per_cpu_s", 1.0, True),),
     "limit": (("records_per_s", 0.9, True), ("cpu_s_per_gb", 1.0, False)),
+    "spark-read": (("records_per_s", 3.0, True),),
+    "spark-write": (("records_per_s", 1.0, True), ("cpu_s_per_mrow", 1.0, False)),
 }
 # kind of row -> (figure, bound)
 _ABSOLUTE: dict[str, tuple[tuple[str, float], ...]] = {
@@ -85,6 +91,7 @@ _ABSOLUTE: dict[str, tuple[tuple[str, float], ...]] = {
     "memory": (("resident_mb", 120.0),),
     "groups": (("elapsed_s", 60.0), ("p99_ms", 500.0), ("resident_mb", 400.0)),
     "offsets": (("elapsed_s", 2.0),),
+    "spark-stream": (("p50_ms", 150.0), ("p95_ms", 500.0)),
 }
 # What a broker keeps of the bare loop's rate, for batches of 64 KiB and more.
 _SHARE_OF_LIMIT = 0.7

@@ -12,7 +12,12 @@ from bench.figures import Floor, figures, floors
 from bench.measure import Spread
 
 NOTES = Path(__file__).with_name("notes.md")
-PEERS = {"kafka": "Apache Kafka", "tidelog": "Tidelog", "bare": "bare C loop"}
+PEERS = {
+    "kafka": "Apache Kafka",
+    "tidelog": "Tidelog",
+    "bare": "bare C loop",
+    "connector": "Spark's connector on Tidelog",
+}
 
 _NAMES = {
     "records_per_s": "records/s",
@@ -21,7 +26,9 @@ _NAMES = {
     "requests_per_s": "requests/s",
     "requests_per_cpu_s": "requests per broker CPU s",
     "p50_ms": "p50 ms",
+    "p95_ms": "p95 ms",
     "p99_ms": "p99 ms",
+    "cpu_s_per_mrow": "CPU s per million rows (Spark and broker)",
     "elapsed_s": "s",
     "cpu_s": "CPU s",
     "loaded_s": "s from listening",
@@ -51,6 +58,9 @@ _SHOWN = {
     "memory": ("resident_mb",),
     "groups": _SHOWN_OF_GROUPS,
     "offsets": ("elapsed_s", "loaded_s", "cpu_s", "resident_mb"),
+    "spark-read": ("records_per_s", "mb_per_s", "cpu_s_per_mrow"),
+    "spark-write": ("records_per_s", "mb_per_s", "cpu_s_per_mrow"),
+    "spark-stream": ("p50_ms", "p95_ms"),
 }
 
 
@@ -140,6 +150,16 @@ def warnings(results: Mapping[str, Any]) -> list[str]:
     return found
 
 
+def _other_times(results: Mapping[str, Any]) -> list[str]:
+    """Which rows were taken at another time than the page says."""
+    times: dict[str, list[str]] = {}
+    for row in results["rows"]:
+        taken = row.get("taken", results["taken"])
+        if taken != results["taken"]:
+            times.setdefault(taken, []).append(row["title"])
+    return [f"Taken {taken} instead: {'; '.join(titles)}." for taken, titles in times.items()]
+
+
 def page(results: Mapping[str, Any], image: str | None) -> str:
     versions = ", ".join(f"{PEERS[name]} {text}" for name, text in results["peers"].items())
     machine = "\n".join(f"- {name}: {text}" for name, text in results["machine"].items())
@@ -152,6 +172,7 @@ def page(results: Mapping[str, Any], image: str | None) -> str:
         f"within each round, {results['seconds'] / 60:.0f} minutes in all. "
         f"{count - len(short)} of {count} floors are met.",
         *warnings(results),
+        *_other_times(results),
         "## Floors",
         floor_table(results),
     ]

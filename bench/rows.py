@@ -15,8 +15,9 @@ class Row:
 
     `kind` says what is held against what: "throughput" (records/s and CPU per GB), "latency" (p50
     and p99), "requests" (requests per second, and per CPU second), "limit" (MB/s beside a bare
-    loop), "start", "in-process", "groups" and "offsets" (seconds, memory). `amount` names the
-    argument that a quick run divides.
+    loop), "start", "in-process", "groups" and "offsets" (seconds, memory), "spark-read",
+    "spark-write" (rows/s and CPU per million, beside Spark's connector) and "spark-stream" (times
+    of a live stream). `amount` names the argument that a quick run divides.
     """
 
     key: str
@@ -111,6 +112,13 @@ def _offsets(groups: int, partitions: int) -> Row:
     )
 
 
+def _spark(direction: str, records: int, record_bytes: int, name: str) -> Row:
+    sizes = {"direction": direction, "records": records, "record_bytes": record_bytes}
+    title = f"Spark {direction}, local[2], {name}, {_PARTS}: our source, and the connector"
+    key = f"spark-{direction}-{name.replace(' ', '').lower()}"
+    return Row(key, title, f"spark-{direction}", "spark.compare", sizes, partitions=4)
+
+
 _BATCHES = "acks=all, batches to 1 MB"
 _PARTS = "4 partitions"
 _JAVA_BATCHES = "64 KB batches, linger 5 ms"
@@ -132,4 +140,18 @@ ROWS: tuple[Row, ...] = (
     *(_requests(kind, count) for kind in ("produce", "metadata") for count in (1, 1_000)),
     _limit(65_536, "64 KiB"),
     _limit(1_000_000, "1 MB"),
+    _spark("read", 2_000_000, 100, "100 B"),
+    _spark("read", 500_000, KB, "1 KB"),
+    _spark("write", 1_000_000, 100, "100 B"),
+    _spark("write", 200_000, KB, "1 KB"),
+    Row(
+        "spark-stream",
+        "Spark stream, topic to topic, 200 records/s: micro-batch, and end to end",
+        "spark-stream",
+        "spark.stream",
+        {"seconds": 30.0},
+        amount="seconds",
+        quick_divisor=2,
+        rounds_max=3,
+    ),
 )

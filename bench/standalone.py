@@ -50,6 +50,41 @@ def run_start(row: Row, make: Makers, rounds: int, say: Say) -> Result:
     return {"key": row.key, "title": row.title, "kind": row.kind, "rounds": results}
 
 
+def run_spark(row: Row, make: Makers, rounds: int, quick: bool, say: Say) -> Result:
+    """Our source on Tidelog beside the connector, on Apache Kafka and on Tidelog; one session."""
+    sizes = row.sized(quick)
+    with contextlib.ExitStack() as running:
+        sides: dict[str, dict[str, object]] = {}
+        for peer in (running.enter_context(maker()) for maker in make):
+            topic = running.enter_context(peer.topic(row.partitions))
+            if sizes["direction"] == "read":
+                fill = {"topic": topic, "pid": peer.pid, "partitions": row.partitions}
+                amount = {each: sizes[each] for each in ("records", "record_bytes")}
+                servers = {"bootstrap_servers": peer.bootstrap_servers}
+                run_load("librdkafka.produce", fill | amount | servers)
+            side = {"servers": peer.bootstrap_servers, "pid": peer.pid, "topic": topic}
+            if peer.name == "tidelog":
+                sides["tidelog"] = {**side, "format": "tidelog"}
+                sides["connector"] = {**side, "format": "kafka"}
+            else:
+                sides["kafka"] = {**side, "format": "kafka"}
+        results = run_load(row.load, sizes | {"sides": sides, "rounds": rounds})
+    for name, some in results.items():
+        for number, result in enumerate(some):
+            say(f"  {row.key} round {number + 1} {name}: {brief(result)}")
+    return {"key": row.key, "title": row.title, "kind": row.kind, "rounds": results}
+
+
+def run_stream(row: Row, make: Makers, rounds: int, quick: bool, say: Say) -> Result:
+    """Live streams, one after the other, on brokers of their own."""
+
+    def measure(peer: Peer) -> Result:
+        with peer.start().topic(row.partitions) as topic:
+            return measured_load(row, peer, topic, quick)
+
+    return _on_new_brokers(row, make, rounds, say, measure)
+
+
 def wait_for_first_record(port: int, timeout_s: float = 60.0) -> None:
     """Ask every millisecond until a topic exists and one record in it is acknowledged."""
     topic, deadline = "first", time.monotonic() + timeout_s

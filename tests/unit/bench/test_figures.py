@@ -139,3 +139,22 @@ def test_a_profile_sums_own_time_by_function_and_leaves_out_waiting_threads() ->
         "thread (t.py:1);_queue_SimpleQueue_get (_queuemodule.c:1) 90",
     ]
     assert summed_up(stacks) == [(0.8, "work (b.py)"), (0.2, "main (a.py)")]
+
+
+def test_rows_that_are_not_run_again_are_kept_with_their_time() -> None:
+    from bench.__main__ import with_kept_rows
+
+    def results(taken: str, **rows: int) -> dict[str, Any]:
+        made = [{"key": key, "title": key, "kind": "start", "n": n} for key, n in rows.items()]
+        return {
+            "taken": taken, "rows": made, "profiles": dict.fromkeys(rows, taken),
+            "peers": {taken: ""},
+        }  # fmt: skip
+
+    before = {**results("monday", **{"produce-1k": 1, "start": 1, "memory": 1})}
+    merged = with_kept_rows(results("friday", **{"produce-1k": 2}), before)
+    assert [(row["key"], row["n"], row["taken"]) for row in merged["rows"]] == [
+        ("start", 1, "monday"), ("produce-1k", 2, "friday"), ("memory", 1, "monday"),
+    ]  # fmt: skip
+    assert merged["taken"] == "friday"
+    assert merged["profiles"] == {"start": "monday", "memory": "monday", "produce-1k": "friday"}
