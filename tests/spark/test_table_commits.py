@@ -230,6 +230,23 @@ def test_what_was_committed_is_known_after_the_log_was_checkpointed(
     assert ids_of(path, "delta") == [0, 1, 2]
 
 
+@pytest.mark.parametrize("table_format", FORMATS)
+def test_p4_a_query_whose_checkpoint_is_older_than_the_table_is_refused(
+    tmp_path: Path, table_format: str, query_id: str
+) -> None:
+    """Its batches may hold other rows than those of the same numbers did: none may be skipped."""
+    path = tmp_path / "t"
+    for batch_id in range(3):
+        writer = stream_writer(path, format=table_format)
+        writer.commit([writer.write(iter([batch_of([batch_id])]))], batch_id)
+    message = writer.write(iter([batch_of([1, 2, 3])]))
+    with pytest.raises(TableError, match="has batch 2 of query query-a, which is at batch 1"):
+        writer.commit([message], 1)
+    writer.abort([message], 1)
+    assert ids_of(path, table_format) == [0, 1, 2]
+    assert len(parquet_files(tmp_path)) == 3
+
+
 # ---- schemas ------------------------------------------------------------------------------
 
 

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from deltalake import DeltaTable
 from pyspark.errors import PySparkException
 
+from tests.spark.processes import kill_with_descendants, wait_until
 from tests.spark.table_driver import LAST_BATCH
 from tests.spark.table_streams import BATCHES, read_source, rows_of, run, start, write_source
 from tests.spark.table_writers import start_delta_runtime
@@ -92,7 +90,7 @@ def test_a_killed_task_and_a_killed_driver_double_nothing(
         cwd=ROOT, stdout=subprocess.DEVNULL, stderr=(tmp_path / "log").open("wb"),
     )  # fmt: skip
     try:
-        wait_for(tmp_path / "committed", driver, tmp_path / "log")
+        wait_until((tmp_path / "committed").exists, driver, tmp_path / "log")
     finally:
         kill_with_descendants(driver)
     assert (tmp_path / "killed").exists(), "no task was killed"
@@ -102,26 +100,6 @@ def test_a_killed_task_and_a_killed_driver_double_nothing(
     more = rows + write_source(tmp_path / "source", first=LAST_BATCH + 1, batches=1)
     run(spark, tmp_path / "source", table, checkpoint, format=table_format)
     assert rows_of(table, table_format) == more
-
-
-def wait_for(sign: Path, driver: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + 240
-    while not sign.exists():
-        assert driver.poll() is None and time.monotonic() < deadline, log.read_text()[-4000:]
-        time.sleep(0.05)
-
-
-def kill_with_descendants(driver: subprocess.Popen[bytes]) -> None:
-    """The driver first, so that it sees nothing of its workers' end."""
-    descendants = []
-    with contextlib.suppress(psutil.NoSuchProcess):
-        descendants = psutil.Process(driver.pid).children(recursive=True)
-    driver.kill()
-    driver.wait()
-    for process in descendants:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.kill()
-    psutil.wait_procs(descendants, timeout=60)
 
 
 ALL_TYPES = """

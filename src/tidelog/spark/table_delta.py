@@ -89,11 +89,9 @@ class DeltaTarget:
 
     def _commit_once(self, commit: Commit) -> None:
         table = self._open_or_create()
-        if commit.version is not None:
-            done = table.transaction_version(commit.app_id)
-            if done is not None and done >= commit.version:
-                self.discard(commit.written)
-                return
+        if commit.is_done(table.transaction_version(commit.app_id)):
+            self.discard(commit.written)
+            return
         added = self._check(table)
         if added:
             table.alter.add_columns([Field.from_json(json.dumps(field)) for field in added])

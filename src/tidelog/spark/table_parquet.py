@@ -63,7 +63,8 @@ class ParquetTarget:
         os.makedirs(self._path, exist_ok=True)
         name = commit.app_id if commit.version is None else f"{commit.app_id}-{commit.version:010}"
         batch = partition_directory((BATCH_COLUMN,), (name,))
-        if not commit.is_empty and not os.path.exists(os.path.join(self._path, batch)):
+        done = commit.is_done(self._newest(commit))
+        if not commit.is_empty and not done:
             gathered = os.path.join(self._staging(commit.app_id), f"commit-{uuid.uuid4()}")
             self._gather(commit, os.path.join(gathered, batch))
             if commit.overwrite:
@@ -71,6 +72,13 @@ class ParquetTarget:
             else:
                 _rename_if_free(os.path.join(gathered, batch), os.path.join(self._path, batch))
         self.discard(commit.written)
+
+    def _newest(self, commit: Commit) -> int | None:
+        """The newest of the writer's batches that are there."""
+        names = os.listdir(self._path)
+        prefix = partition_directory((BATCH_COLUMN,), (f"{commit.app_id}-",))
+        numbers = (name.removeprefix(prefix) for name in names if name.startswith(prefix))
+        return max((int(number) for number in numbers if number.isdecimal()), default=None)
 
     def discard(self, written: list[WrittenFiles]) -> None:
         """Nothing in the staging directory is ever part of the table."""

@@ -8,6 +8,7 @@ from typing import Protocol
 from pyspark.sql.datasource import WriterCommitMessage
 
 from tidelog.spark.table_files import DataFile
+from tidelog.spark.table_options import TableError
 
 
 @dataclass
@@ -25,17 +26,34 @@ class Commit:
 
     `version` rises with every change of an `app_id` (a streaming query's id and its batch id), so
     that the same change is made once however often it is asked for; without it (a plain batch
-    write) the change is made.
+    write) the change is made. A `streaming` query asks again for its last change at most.
     """
 
     app_id: str
     version: int | None
     written: list[WrittenFiles]
     overwrite: bool = False
+    streaming: bool = False
 
     @property
     def is_empty(self) -> bool:
         return not self.overwrite and not any(each.files for each in self.written)
+
+    def is_done(self, newest: int | None) -> bool:
+        """Whether it is in the table, which has the writer's changes up to `newest`.
+
+        A streaming query that is further behind goes by an old copy of its checkpoint. Its batches
+        need not hold what those of the same numbers held, so nothing may be taken for done.
+        """
+        if self.version is None or newest is None or newest < self.version:
+            return False
+        if self.streaming and newest > self.version:
+            raise TableError(
+                f"the table has batch {newest} of query {self.app_id}, which is at batch"
+                f" {self.version}: its checkpoint is older than the table. Put the newer checkpoint"
+                " back, or begin anew with an empty table and an empty checkpoint"
+            )
+        return True
 
 
 class TableTarget(Protocol):

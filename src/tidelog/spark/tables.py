@@ -76,10 +76,17 @@ class _TableWriter:
         files = TableFiles(directory, self._partition_by).write_all(batches)
         return WrittenFiles(app_id, directory, files)
 
-    def _commit(self, written: list[WrittenFiles], app_id: str, version: int | None) -> None:
+    def _commit(
+        self,
+        written: list[WrittenFiles],
+        app_id: str,
+        version: int | None,
+        *,
+        streaming: bool = False,
+    ) -> None:
         from tidelog.spark.table_target import Commit
 
-        self._target().commit(Commit(app_id, version, written, self._overwrite))
+        self._target().commit(Commit(app_id, version, written, self._overwrite, streaming))
 
     def _abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         written = _written(messages)
@@ -96,7 +103,7 @@ class StreamTableWriter(_TableWriter, DataSourceStreamArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         written = _written(messages)
         if written:
-            self._commit(written, written[0].app_id, batchId)
+            self._commit(written, written[0].app_id, batchId, streaming=True)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         self._abort(messages)
