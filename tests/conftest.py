@@ -36,6 +36,7 @@ settings.register_profile("local", deadline=None, suppress_health_check=[HealthC
 settings.register_profile(
     "ci", parent=settings.get_profile("local"), derandomize=True, print_blob=True
 )
+IN_LONG_TIER = bool(os.environ.get("TIDELOG_LONG"))
 IN_CI = os.environ.get("CI", "").lower() == "true"
 settings.load_profile("ci" if IN_CI else "local")
 
@@ -142,6 +143,10 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect what cannot run; last, so that what the caller left out is not listed."""
     not_run = config.stash[_not_run]
+    if not IN_LONG_TIER:
+        long = [item for item in items if item.get_closest_marker("long")]
+        items[:] = [item for item in items if not item.get_closest_marker("long")]
+        config.hook.pytest_deselected(items=long)
     used = {mark.name for item in items for mark in item.iter_markers()}
     faults = {name: fault for name in TOOLCHAINS.keys() & used if (fault := TOOLCHAINS[name]())}
     kept, dropped = [], []

@@ -43,6 +43,7 @@ def in_mid_batch(cluster: SparkCluster, world: HeldPipeline) -> bool:
     return all(any(map(worker.runs, pids)) for worker in cluster.workers)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kill", [False, True] if LONG else [True])
 def test_a_file_runs_on_a_cluster_and_a_worker_killed_in_mid_batch_changes_no_row(
     cluster: SparkCluster, tidelog_broker: Broker, tidelog_topic: str, tmp_path: Path, kill: bool

@@ -73,6 +73,7 @@ def check(lines: list[str], modes: tuple[str, ...]) -> None:
         assert not re.search(r"\b0\b", line.partition("truth:")[2]), "a target is empty"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "events", "modes"), CASES, ids=[case[0] for case in CASES])
 def test_every_mode_gives_the_truth_after_a_kill(
     name: str, events: int, modes: tuple[str, ...]

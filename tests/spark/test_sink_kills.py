@@ -135,6 +135,7 @@ def test_a_micro_batch_whose_commit_was_lost_is_written_again(
     assert twice == 1000
 
 
+@pytest.mark.long
 def test_a_stream_goes_on_after_its_driver_was_killed(
     spark: SparkSession, broker: BrokerProcess, tmp_path: Path
 ) -> None:
