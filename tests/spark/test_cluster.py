@@ -25,10 +25,10 @@ def start_run(world: HeldPipeline, master: str, log: Path) -> subprocess.Popen[b
         sys.executable, "-m", "tidelog", "pipeline", "run", str(world.file), "--mode", "catch-up",
         "--master", master, "--conf", f"spark.driver.host={HOST}",
     ]  # fmt: skip
+    # A usual setting, and no Python; Spark would use it for the data source, on the workers also.
+    environment = spark_environment() | {"PYSPARK_DRIVER_PYTHON": "jupyter"}
     with log.open("wb") as output:
-        return subprocess.Popen(
-            command, cwd=ROOT, env=spark_environment(), stdout=output, stderr=output
-        )
+        return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=output)
 
 
 @pytest.fixture(scope="module")

@@ -67,7 +67,8 @@ def prepare_environment() -> Java:
     os.environ["JAVA_HOME"] = str(java.home)
     # Who named one means it: on a cluster the Python of the workers lies elsewhere.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    # Data sources that Spark finds by name run with this one, also on the workers.
+    os.environ["PYSPARK_DRIVER_PYTHON"] = os.environ["PYSPARK_PYTHON"]
     here = str(Path(__file__).parents[2])
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     if here not in paths:
