@@ -16,6 +16,7 @@ from pathlib import Path
 from examples.pipelines.example import NAMES, load
 from examples.pipelines.processes import Broker, Failure
 from examples.pipelines.trial import MODES, Trial
+from tidelog.errors import TidelogError
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -50,6 +51,8 @@ def main(arguments: list[str] | None = None) -> int:
         parts = example.generate(given.events, given.seed)
         chance = random.Random(given.seed)
         trial = Trial(given.name, example, servers, directory, parts, chance, given.kill)
+        if given.bootstrap_servers is not None:
+            stack.callback(trial.remove)
         print(f"{given.name}: {sum(map(len, parts)):,} records of seed {given.seed}", flush=True)
         equal = True
         try:
@@ -58,7 +61,7 @@ def main(arguments: list[str] | None = None) -> int:
                 for each in result.comparisons:
                     print(*(f"  {line}\n" for line in each.differences()), sep="", end="")
                 equal = equal and result.equal
-        except Failure as failure:
+        except (Failure, TidelogError) as failure:
             print(f"{given.name}: {failure}", file=sys.stderr)
             return 1
     return 0 if equal else 1

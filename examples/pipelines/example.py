@@ -13,7 +13,7 @@ from tidelog.client.batching import ProducerRecord
 
 HERE = Path(__file__).parent
 # In the order in which they are best read.
-NAMES = ("website_activity",)
+NAMES = ("website_activity", "log_aggregation", "topic_to_topic", "metrics")
 
 Parts = Sequence[Sequence[ProducerRecord]]
 Rows = Sequence[Mapping[str, Any]]

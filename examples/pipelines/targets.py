@@ -74,7 +74,9 @@ class Records:
                 {
                     "key": row["key"].decode(),
                     "value": json.loads(row["value"]),
-                    "headers": {each["key"]: each["value"].decode() for each in row["headers"]},
+                    "headers": {
+                        each["key"]: each["value"].decode() for each in row["headers"] or ()
+                    },
                 }
                 for row in found
             ]

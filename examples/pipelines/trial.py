@@ -12,18 +12,18 @@ import random
 import shutil
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from examples.pipelines.example import HERE, Example, Parts
 from examples.pipelines.processes import Failure, Process
 from examples.pipelines.targets import PARTITIONS, Comparison, DeadLetters, Place, as_texts
-from tidelog.client.admin import NewTopic, create_topic
+from tidelog.client.admin import NewTopic, create_topic, delete_topic
 from tidelog.client.batching import ProducerRecord
 from tidelog.client.blocking import Client
 from tidelog.client.blocking_producer import Producer
-from tidelog.client.group_admin import committed_offsets
+from tidelog.client.group_admin import committed_offsets, delete_group, list_groups
 
 MODES = ("stream", "catch-up", "batch")
 SECONDS_MAX = 900.0
@@ -64,13 +64,33 @@ class Trial:
     chance: random.Random
     kill: bool = False
     sent: int = 0
+    _created: list[str] = field(default_factory=list)
     _truth: dict[str, Counter[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         records = [record for part in self.parts for record in part]
         rows = self.example.truth(records)
         self._truth = {name: as_texts(rows[name]) for name in self.example.targets}
-        create_topics(self.servers, self.example.topics.items())
+
+    def create(self, topics: Mapping[str, int]) -> None:
+        """Topics that keep everything: the events' times are long past, and retention goes by them.
+
+        One that is there already is an error: what it holds would be counted.
+        """
+        with Client(self.servers) as client:
+            for name, partitions in topics.items():
+                topic = NewTopic(name, partitions, configs={"retention.ms": "-1"})
+                client.run(create_topic(client.cluster, topic))
+                self._created.append(name)
+
+    def remove(self) -> None:
+        """Take topics and groups off a broker that others use."""
+        with Client(self.servers) as client:
+            for name in self._created:
+                client.run(delete_topic(client.cluster, name))
+            for group in client.run(list_groups(client.cluster)):
+                if any(group.name.startswith(self._group(f".{mode}")) for mode in MODES):
+                    client.run(delete_group(client.cluster, group.name))
 
     def send(self, parts: Iterable[Sequence[ProducerRecord]]) -> None:
         """Send with acks=all; each part is acknowledged before the next begins."""
@@ -84,6 +104,7 @@ class Trial:
 
     def run(self, modes: Sequence[str]) -> Iterator[Result]:
         """A result for each mode; a stream comes first, because it sees events as they are sent."""
+        self.create(self.example.topics)
         for mode in sorted(modes, key=MODES.index):
             began = time.monotonic()
             place = self._prepare(mode)
@@ -102,7 +123,7 @@ class Trial:
         shutil.copytree(HERE / self.name, directory, ignore=shutil.ignore_patterns("__pycache__"))
         place = Place(directory, f".{mode}", self.servers)
         names = {kind.topic + place.suffix for kind in self.example.targets.values() if kind.topic}
-        create_topics(self.servers, dict.fromkeys(names, PARTITIONS).items())
+        self.create(dict.fromkeys(sorted(names), PARTITIONS))
         return place
 
     def _driver(self, place: Place, mode: str) -> Process:
@@ -112,7 +133,7 @@ class Trial:
         temporary.mkdir(exist_ok=True)
         java = f"spark.driver.defaultJavaOptions=-Djava.io.tmpdir={temporary}"
         return Process(
-            ["pipeline", "run", file, "--mode", mode, "--conf", java],
+            ["pipeline", "run", file, "--mode", mode, "--no-publish", "--conf", java],
             place.directory / "driver.log",
             RUN=place.suffix,
             TMPDIR=str(temporary),
@@ -174,18 +195,15 @@ class Trial:
 
     def _is_read(self, place: Place) -> bool:
         """Whether the pipeline's group, which is where the slowest target is, is at the end."""
-        group = f"tidelog.{self.name.replace('_', '-')}{place.suffix}"
+        group = self._group(place.suffix)
         with Client(self.servers) as client:
             return sum(client.run(committed_offsets(client.cluster, group)).values()) == self.sent
+
+    def _group(self, suffix: str) -> str:
+        return f"tidelog.{self.name.replace('_', '-')}{suffix}"
 
     def _compare(self, place: Place) -> list[Comparison]:
         return [
             Comparison(name, kind.held(place), self._truth[name])
             for name, kind in self.example.targets.items()
         ]
-
-
-def create_topics(servers: str, topics: Iterable[tuple[str, int]]) -> None:
-    with Client(servers) as client:
-        for name, partitions in topics:
-            client.run(create_topic(client.cluster, NewTopic(name, partitions)))

@@ -15,7 +15,8 @@ def sort_out(
     records: Iterable[ProducerRecord], read: Callable[[str], Read]
 ) -> tuple[list[Read], list[Mapping[str, Any]]]:
     """What `read` makes of the values, and dead letters for those on which it raises ValueError."""
-    good, bad = [], []
+    good: list[Read] = []
+    bad: list[Mapping[str, Any]] = []
     for record in records:
         try:
             if record.value is None:

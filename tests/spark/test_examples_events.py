@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import json
+import random
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
 from examples.pipelines.events import iso, ms
 from examples.pipelines.example import NAMES, load
 from examples.pipelines.targets import Comparison, Held, as_texts
+from examples.pipelines.trial import Trial
 from examples.pipelines.website_activity.generate import click
 from examples.pipelines.website_activity.truth import truth
+from tidelog.client.admin import ResourceType, describe_configs, list_topics
+from tidelog.client.blocking import Client
+from tidelog.client.group_admin import commit_offsets, list_groups
+from tidelog.model import TopicPartition
+from tidelog.testing import Broker
 
 COUNT = 5_000
 WATERMARK_MS = 3600 * 1000
@@ -77,3 +85,38 @@ def test_a_comparison_sees_rows_that_are_missing_or_twice() -> None:
         assert comparison.differences()
     shown = Comparison("t", Held(as_texts(rows[:1])), expected).differences()
     assert json.loads(shown[1].partition("- ")[2]) == rows[1]
+
+
+def test_a_given_broker_keeps_the_events_and_is_left_as_it_was(
+    tidelog_broker: Broker, tmp_path: Path
+) -> None:
+    example = load("website_activity")
+    parts = example.generate(100, 1)
+    servers = tidelog_broker.bootstrap_servers
+    trial = Trial("website_activity", example, servers, tmp_path, parts, random.Random(1))
+    with Client(servers) as client:
+
+        def left() -> tuple[set[str], set[str]]:
+            topics = client.run(list_topics(client.cluster))
+            groups = client.run(list_groups(client.cluster))
+            return {each.name for each in topics}, {each.name for each in groups}
+
+        others = TopicPartition("others", 0)
+        trial.create({"others": 1})
+        trial._created.clear()
+        client.run(commit_offsets(client.cluster, "tidelog.website-activity", {others: 0}))
+        before = left()
+        trial.create(example.topics)
+        trial.send(parts)
+        # Retention goes by the records' times, which are long past.
+        (retention,) = [
+            each
+            for each in client.run(describe_configs(client.cluster, ResourceType.TOPIC, "clicks"))
+            if each.name == "retention.ms"
+        ]
+        assert retention.value == "-1"
+        group = "tidelog.website-activity.stream.page_views"
+        client.run(commit_offsets(client.cluster, group, {TopicPartition("clicks", 0): 1}))
+        assert left() != before
+        trial.remove()
+        assert left() == before
