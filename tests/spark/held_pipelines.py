@@ -40,7 +40,7 @@ steps:
   held: {{python: "steps.py:hold", inputs: [visits]}}
 targets:
   visits: {{from: {step}, table: {{delta: ./lake/visits}}}}
-on_error: {{retries: 0}}
+on_error: {{retries: {retries}, backoff: 50ms}}
 """
 Visits = Counter[tuple[str, str]]
 
@@ -54,6 +54,7 @@ class HeldPipeline:
     name: str
     limit: int = 1_000_000
     held: bool = True
+    retries: int = 8
 
     def __post_init__(self) -> None:
         self.file = self.directory / "p.yaml"
@@ -62,8 +63,8 @@ class HeldPipeline:
         self.visits: Visits = Counter()
         self.notes: list[str] = []
         names = {"name": self.name, "servers": self.servers, "limit": self.limit}
-        step = "held" if self.held else "visits"
-        self.file.write_text(FILE.format(**names, partitions=PARTITIONS, step=step))
+        names |= {"step": "held" if self.held else "visits", "retries": self.retries}
+        self.file.write_text(FILE.format(**names, partitions=PARTITIONS))
         shutil.copy(held_step.__file__, self.directory / "steps.py")
         create(self.servers, self.name, PARTITIONS)
 

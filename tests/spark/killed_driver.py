@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,12 @@ def main(directory: Path, topic: str) -> None:
 
     servers = pipeline.bootstrap_servers
     writer = from_the_end(session, servers, topic).writeStream.foreachBatch(hang)
-    writer.option("checkpointLocation", str(directory / "latest")).start()
+    writer = writer.option("checkpointLocation", str(directory / "latest"))
+    # Spark gives a source's process ten seconds to start, too few on a busy machine.
+    while not (directory / "planned").exists():
+        query = writer.start()
+        while query.isActive and not (directory / "planned").exists():
+            time.sleep(0.05)
     run = RunSettings(Mode.STREAM, publish=False)
     Runner(session, pipeline, check_static(pipeline), run).run()
 

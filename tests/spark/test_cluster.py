@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.spark.cluster import HOST, ROOT, SparkCluster, spark_environment
+from tests.spark.cluster import HOST, SparkCluster, spark_environment
 from tests.spark.held_pipelines import HeldPipeline
 from tests.spark.processes import kill_with_descendants, wait_until
 from tidelog.testing import Broker
@@ -19,16 +21,32 @@ LONG = os.environ.get("TIDELOG_LONG") == "1"
 ROWS = 20_000
 
 
+def pack_environment(directory: Path) -> Path:
+    """An archive whose `bin/python` is this one, and beside it what is in it, for the driver."""
+    python = directory / "environment" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
+    python.chmod(0o755)
+    return Path(shutil.make_archive(str(directory / "packed"), "gztar", python.parents[1]))
+
+
 def start_run(world: HeldPipeline, master: str, log: Path) -> subprocess.Popen[bytes]:
-    """`tidelog pipeline run`, as anybody would start it."""
+    """`tidelog pipeline run`, with a packed environment for the workers."""
+    archive = pack_environment(world.directory)
     command = [
         sys.executable, "-m", "tidelog", "pipeline", "run", str(world.file), "--mode", "catch-up",
         "--master", master, "--conf", f"spark.driver.host={HOST}",
+        "--conf", f"spark.archives={archive}#environment",
     ]  # fmt: skip
-    # A usual setting, and no Python; Spark would use it for the data source, on the workers also.
-    environment = spark_environment() | {"PYSPARK_DRIVER_PYTHON": "jupyter"}
+    environment = spark_environment() | {
+        "PYSPARK_PYTHON": "./environment/bin/python",
+        # A usual setting, and no Python; Spark would use it for the data source, on workers also.
+        "PYSPARK_DRIVER_PYTHON": "jupyter",
+    }
     with log.open("wb") as output:
-        return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=output)
+        return subprocess.Popen(
+            command, cwd=world.directory, env=environment, stdout=output, stderr=output
+        )
 
 
 @pytest.fixture(scope="module")

@@ -49,7 +49,7 @@ def test_a_broker_killed_in_mid_batch_is_waited_for(spark: Any, tmp_path: Path) 
     """The tasks still have megabytes to fetch when it dies, far more than they hold."""
     with BrokerProcess(tmp_path / "data") as broker:
         world = HeldPipeline(tmp_path, broker.bootstrap_servers, "broker-kill")
-        world.send(range(20_000), padding=2_000)
+        world.send(range(8_000), padding=4_000)
         reports: list[Any] = []
         thread = threading.Thread(target=lambda: reports.append(world.run(spark)))
         thread.start()
@@ -57,12 +57,14 @@ def test_a_broker_killed_in_mid_batch_is_waited_for(spark: Any, tmp_path: Path) 
             wait_for(lambda: bool(world.marks()) or not thread.is_alive())
             assert thread.is_alive() and not world.table(), world.notes
             broker.kill()
+            notes = list(world.notes)
             world.open_gate()
             broker.start()
         finally:
             world.open_gate()
             thread.join(WAIT_SECONDS_MAX)
-    assert [(str(each.state), each.failures) for each in reports] == [("done", 0)], world.notes
+    assert [str(each.state) for each in reports] == ["done"]
+    assert world.notes == notes, "the query had to be started again"
     assert world.table() == world.visits
 
 
@@ -156,7 +158,7 @@ def test_latest_killed_before_its_first_commit_forgets_nothing(spark: Any, kille
 def test_p4_an_old_or_damaged_checkpoint_stops_the_query_and_says_so(
     spark: Any, broker: BrokerProcess, tmp_path: Path
 ) -> None:
-    world = HeldPipeline(tmp_path, broker.bootstrap_servers, "checkpoints", limit=100, held=False)
+    world = HeldPipeline(tmp_path, broker.bootstrap_servers, "checkpoints", 100, False, retries=1)
     newer = tmp_path / "newer"
 
     def put_back(copy: Path) -> None:
@@ -166,7 +168,7 @@ def test_p4_an_old_or_damaged_checkpoint_stops_the_query_and_says_so(
     world.send(range(100))
     assert str(world.run(spark).state) == "done"
     shutil.copytree(world.checkpoint, tmp_path / "older")
-    world.send(range(100, 400))
+    world.send(range(100, 300))
     assert str(world.run(spark).state) == "done"
     assert world.table() == world.visits
     shutil.copytree(world.checkpoint, newer)
@@ -174,7 +176,7 @@ def test_p4_an_old_or_damaged_checkpoint_stops_the_query_and_says_so(
     # Now the batch of the same number would hold all that is new.
     put_back(tmp_path / "older")
     world.file.write_text(world.file.read_text().replace("rows: 100", "rows: 1000000"))
-    world.send(range(400, 500))
+    world.send(range(300, 400))
     report = world.run(spark)
     assert (
         str(report.state) == "failed" and "its checkpoint is older than the table" in report.error

@@ -74,6 +74,7 @@ def split(spark: Any, pipeline: Pipeline, values: list[Any]) -> tuple[list[Any],
 
 
 def test_json_is_decoded_and_what_is_bad_has_a_reason(spark: Any, tmp_path: Path) -> None:
+    """P8: a poisoned record stops nothing."""
     pipeline = with_source(
         tmp_path,
         "value: {json: 'user STRING NOT NULL, n INT'}, record: [partition], bad_records: {to: d}",

@@ -84,6 +84,7 @@ def wait_for(broker: BrokerProcess, count: int, still_running: Callable[[], bool
 def test_a_worker_killed_in_mid_write_is_run_again(
     spark: SparkSession, broker: BrokerProcess
 ) -> None:
+    """P1: a task that is run again loses nothing, and writes again what it had written."""
     write(numbers(spark), broker, KILLED_FORMAT)
     values = [record.value for record in read_topic(broker.bootstrap_servers, TOPIC)]
     twice = duplicates(values, EXPECTED)
@@ -119,6 +120,7 @@ def test_a_broker_killed_in_mid_write_costs_neither_rows_nor_duplicates(
 def test_a_micro_batch_whose_commit_was_lost_is_written_again(
     spark: SparkSession, broker: BrokerProcess, tmp_path: Path
 ) -> None:
+    """P2, where a topic is the target."""
     for number in range(2):
         feed(tmp_path / "in", str(number), [f"{number}-{line}" for line in range(1000)])
     checkpoint = tmp_path / "checkpoint"

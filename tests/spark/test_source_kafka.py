@@ -81,6 +81,7 @@ def test_every_codec_headers_and_nulls(spark: Any, kafka: ApacheKafka) -> None:
 
 
 def test_markers_of_transactions_are_no_rows_and_no_loss(spark: Any, kafka: ApacheKafka) -> None:
+    """P6: markers are not misread."""
     servers = kafka.bootstrap_servers
     create(servers, "transactions", 2)
     fill_with_transactions(servers, "transactions")
@@ -92,6 +93,7 @@ def test_markers_of_transactions_are_no_rows_and_no_loss(spark: Any, kafka: Apac
 
 
 def test_gaps_of_compaction_are_no_loss(spark: Any, kafka: ApacheKafka, tmp_path: Path) -> None:
+    """P6: gaps are not misread."""
     servers = kafka.bootstrap_servers
     create(
         servers, "compacted", 1, cleanup_policy="compact", segment_ms="100",

@@ -263,6 +263,7 @@ def test_p4_a_query_whose_checkpoint_is_older_than_the_table_is_refused(
 def test_columns_that_do_not_fit_the_table_are_refused(
     tmp_path: Path, table_format: str, columns: Columns, told: str
 ) -> None:
+    """P8: a schema that changed is told."""
     append(tmp_path / "t", batch_of([1]), format=table_format)
     with pytest.raises(TableError, match=told):
         batch_writer(tmp_path / "t", columns, format=table_format)

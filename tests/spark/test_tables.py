@@ -36,6 +36,7 @@ def data_files(table: Path) -> set[str]:
 def test_a_batch_that_is_run_again_is_in_the_table_once(
     spark: Any, tmp_path: Path, table_format: str
 ) -> None:
+    """P2, where a table is the target."""
     table, checkpoint = tmp_path / "lake" / "visits", tmp_path / "checkpoint"
     rows = write_source(tmp_path / "source")
     options = {"format": table_format, "partitionBy": "day"}
@@ -83,6 +84,7 @@ def test_a_fresh_checkpoint_is_a_new_query_and_loses_no_batch(spark: Any, tmp_pa
 def test_a_killed_task_and_a_killed_driver_double_nothing(
     spark: Any, tmp_path: Path, table_format: str
 ) -> None:
+    """P1 and P2, with real kills."""
     table, checkpoint = tmp_path / "lake" / "t", tmp_path / "state"
     rows = write_source(tmp_path / "source", batches=LAST_BATCH + 1)
     driver = subprocess.Popen(

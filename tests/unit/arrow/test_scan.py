@@ -84,6 +84,7 @@ def test_what_was_removed_is_a_loss(
 def test_a_log_that_ends_too_soon_was_truncated(
     tidelog_broker: Broker, tidelog_topic: str, consumer: Consumer
 ) -> None:
+    """P5, found by a task."""
     topic = f"{tidelog_topic}-short"
     fill(tidelog_broker, consumer, topic)
     ranges = [PartitionRange(topic, 0, 990, 1_010)]

@@ -255,6 +255,7 @@ def lose(bench: Bench, kind: str) -> None:
     ],
 )
 def test_lost_data_stops_the_query_or_is_logged(bench: Bench, kind: str, reason: str) -> None:
+    """P5: said loudly, with the reason."""
     bench.produce({0: 10, 1: 10})
     query = bench.query(maxOffsetsPerTrigger=10)
     first = query.advance(query.initial())
