@@ -37,8 +37,8 @@ EXPECTED = {
 class Schedule:
     """One run by a seed."""
 
-    def __init__(self, seed: int) -> None:
-        self.chance = Random(seed)
+    def __init__(self, seed: int, chance: Random | None = None) -> None:
+        self.chance = chance or Random(seed)
         size = self.chance.choice((4, 100))
         self.world = World(
             GroupSettings(

@@ -32,8 +32,8 @@ EXPECTED = {
 class Schedule:
     """One run by a seed."""
 
-    def __init__(self, seed: int) -> None:
-        self.chance = Random(seed)
+    def __init__(self, seed: int, chance: Random | None = None) -> None:
+        self.chance = chance or Random(seed)
         delay = self.chance.choice((0, 0, 500))
         size = self.chance.choice((3, 100))
         self.world = World(GroupSettings(delay, group_size_max=size), seed)
