@@ -26,7 +26,7 @@ CASES = (
 )
 SECONDS_MAX = 3600
 GONE_SECONDS_MAX = 60.0
-MARK = "TIDELOG_TEST_MARK"
+MARK = "EXAMPLES_TEST_MARK"
 
 
 def marked(mark: str) -> list[psutil.Process]:
