@@ -118,6 +118,7 @@ def killed(spark: Any, broker: BrokerProcess, tmp_path_factory: pytest.TempPathF
     return Killed(spark, broker, tmp_path_factory.mktemp("driver"))
 
 
+@pytest.mark.long
 def test_p2_a_driver_killed_in_mid_stream_is_followed_without_a_double_row(
     spark: Any, killed: Killed
 ) -> None:
@@ -132,10 +133,12 @@ def test_p2_a_driver_killed_in_mid_stream_is_followed_without_a_double_row(
     assert world.table() == world.visits
 
 
+@pytest.mark.long
 def test_p3_a_second_driver_on_a_checkpoint_is_refused(killed: Killed) -> None:
     assert f"this checkpoint is in use by process {killed.pid}; stop that run" in killed.refused
 
 
+@pytest.mark.long
 def test_latest_killed_before_its_first_commit_forgets_nothing(spark: Any, killed: Killed) -> None:
     checkpoint = killed.directory / "latest"
     assert os.listdir(checkpoint / "offsets") and not list(checkpoint.glob("commits/[0-9]*"))
@@ -155,6 +158,7 @@ def test_latest_killed_before_its_first_commit_forgets_nothing(spark: Any, kille
 # ---- the checkpoint -------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_p4_an_old_or_damaged_checkpoint_stops_the_query_and_says_so(
     spark: Any, broker: BrokerProcess, tmp_path: Path
 ) -> None:

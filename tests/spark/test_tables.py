@@ -20,7 +20,6 @@ from tests.spark.table_streams import BATCHES, read_source, rows_of, run, start,
 from tests.spark.table_writers import start_delta_runtime
 
 ROOT = Path(__file__).resolve().parents[2]
-LONG = bool(os.environ.get("TIDELOG_LONG"))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -80,7 +79,8 @@ def test_a_fresh_checkpoint_is_a_new_query_and_loses_no_batch(spark: Any, tmp_pa
     assert versions == {BATCHES - 1}
 
 
-@pytest.mark.parametrize("table_format", ["delta", "parquet"] if LONG else ["delta"])
+@pytest.mark.long
+@pytest.mark.parametrize("table_format", ["delta", "parquet"])
 def test_a_killed_task_and_a_killed_driver_double_nothing(
     spark: Any, tmp_path: Path, table_format: str
 ) -> None:
