@@ -32,7 +32,8 @@ _SETTINGS = {
 }
 # Kinds of rows whose brokers are started for them alone.
 _STANDALONE = (
-    "start", "in-process", "groups", "offsets", "spark-read", "spark-write", "spark-stream",
+    "start", "in-process", "groups", "groups-commits", "offsets",
+    "spark-read", "spark-write", "spark-stream",
 )  # fmt: skip
 
 
@@ -127,7 +128,7 @@ def _run_standalone(
     rounds, quick = options.rounds, options.quick
     if row.kind == "start":
         return standalone.run_start(row, makers, rounds, say)
-    if row.kind == "groups":
+    if row.kind in ("groups", "groups-commits"):
         return standalone.run_groups(row, makers, rounds, quick, say)
     if row.kind == "offsets":
         return standalone.run_offsets(row, makers, rounds, quick, say)

@@ -90,7 +90,7 @@ _ABSOLUTE: dict[str, tuple[tuple[str, float], ...]] = {
     "in-process": (("elapsed_s", 0.1),),
     "memory": (("resident_mb", 120.0),),
     "groups": (("elapsed_s", 60.0), ("p99_ms", 500.0), ("resident_mb", 400.0)),
-    "offsets": (("elapsed_s", 2.0),),
+    "offsets": (("loaded_s", 2.0),),
     "spark-stream": (("p50_ms", 150.0), ("p95_ms", 500.0)),
 }
 # What a broker keeps of the bare loop's rate, for batches of 64 KiB and more.

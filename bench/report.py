@@ -57,6 +57,7 @@ _SHOWN = {
     "in-process": ("elapsed_s",),
     "memory": ("resident_mb",),
     "groups": _SHOWN_OF_GROUPS,
+    "groups-commits": _SHOWN_OF_GROUPS,
     "offsets": ("elapsed_s", "loaded_s", "cpu_s", "resident_mb"),
     "spark-read": ("records_per_s", "mb_per_s", "cpu_s_per_mrow"),
     "spark-write": ("records_per_s", "mb_per_s", "cpu_s_per_mrow"),

@@ -79,15 +79,20 @@ def _limit(batch_bytes: int, name: str) -> Row:
     return Row(key, title, "limit", load, sizes, amount="total_bytes", bare=True)
 
 
-def _groups(groups: int, members: int) -> Row:
-    sizes = {"groups": groups, "members": members, "partitions": members, "hold_s": 21.0}
+def _groups(groups: int, members: int, *, commits: bool) -> Row:
+    sizes = {
+        "groups": groups, "members": members, "partitions": members, "hold_s": 21.0,
+        "commits": commits,
+    }  # fmt: skip
     title = f"{groups * members:,} members in {groups:,} groups, each on a connection of its own"
+    key, kind = ("groups-commits", "groups-commits") if commits else ("groups-members", "groups")
+    title += ", and each commits every 5 s" if commits else ""
     # Descriptors are for connections here; Kafka knows no such setting and leaves it alone.
     settings = {"group.initial.rebalance.delay.ms": "3000", "open.files.max": "500"}
     return Row(
-        "groups-members",
+        key,
         title,
-        "groups",
+        kind,
         "groups.hold",
         sizes,
         amount="groups",
@@ -126,7 +131,8 @@ _JAVA_BATCHES = "64 KB batches, linger 5 ms"
 ROWS: tuple[Row, ...] = (
     Row("start", "Process start to first acknowledged record", "start", ""),
     Row("in-process", "In-process Broker(), warm interpreter", "in-process", "in_process.start"),
-    _groups(1_000, 10),
+    _groups(1_000, 10, commits=False),
+    _groups(1_000, 10, commits=True),
     _offsets(1_000, 100),
     _produce("produce-1k", f"Produce, librdkafka, 1 KB, {_BATCHES}", 1_000_000, KB),
     _produce("produce-100", f"Produce, librdkafka, 100 B, {_BATCHES}", 2_000_000, 100),

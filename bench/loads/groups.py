@@ -51,10 +51,11 @@ def committed_offsets(group: int, partitions: Iterable[int]) -> dict[int, int]:
 class Fleet:
     """All members together: what they share, and what was seen of the broker."""
 
-    def __init__(self, topic: str, partitions: int, members: int) -> None:
+    def __init__(self, topic: str, partitions: int, members: int, *, commits: bool = True) -> None:
         self.topic = topic
         self.partitions = partitions
         self.members = members
+        self.commits_too = commits
         self.starting = asyncio.Semaphore(_STARTING_MAX)
         self.settled = 0
         self.stable = asyncio.Event()
@@ -207,7 +208,8 @@ class GroupMember(asyncio.Protocol):
         self._is_settled = True
         self._fleet.member_settled()
         self._beating = self._loop.call_later(_HEARTBEAT_INTERVAL_S, self._beat)
-        self._committing = self._loop.call_later(_COMMIT_INTERVAL_S, self._commit)
+        if self._fleet.commits_too:
+            self._committing = self._loop.call_later(_COMMIT_INTERVAL_S, self._commit)
 
     def _rejoin(self, error: int) -> None:
         if error == _UNKNOWN_MEMBER:
@@ -298,14 +300,21 @@ async def _run(fleet: Fleet, groups: int, port: int, pid: int, hold_s: float) ->
 
 
 def hold(
-    port: int, pid: int, topic: str, groups: int, members: int, partitions: int, hold_s: float
+    port: int,
+    pid: int,
+    topic: str,
+    groups: int,
+    members: int,
+    partitions: int,
+    hold_s: float,
+    commits: bool = True,
 ) -> dict[str, float]:
     """Bring `members` members of each group up, all at once, and keep them for `hold_s`."""
     _, files_max = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (files_max, files_max))
 
     async def run() -> dict[str, float]:
-        fleet = Fleet(topic, partitions, groups * members)
+        fleet = Fleet(topic, partitions, groups * members, commits=commits)
         return await _run(fleet, groups, port, pid, hold_s)
 
     return uvloop.run(run())
