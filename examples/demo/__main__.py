@@ -32,7 +32,7 @@ from examples.terminal import heading, note, paint, show_command, show_output, t
 
 PIPELINE = Path(__file__).with_name("clicks.yaml")
 PARTITIONS = 4
-WATCH_SECONDS = 5.0
+WATCH_SECONDS = 3.0
 BACKLOG_SECONDS = 120.0
 
 

@@ -45,6 +45,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 # ---- the broker -----------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_broker_killed_in_mid_batch_is_waited_for(spark: Any, tmp_path: Path) -> None:
     """The tasks still have megabytes to fetch when it dies, far more than they hold."""
     with BrokerProcess(tmp_path / "data") as broker:
