@@ -70,16 +70,18 @@ class Schedule:
             + [self.leave, self.static_return, self.vanish, self.restart, self.refuse]
         )  # fmt: skip
         for _ in range(STEPS):
-            step = self.chance.choice(steps)
-            try:
-                step()
-            except KafkaError as error:
-                assert error.code in EXPECTED, error
-                self.counts[error.code.name] += 1
+            self.attempt(self.chance.choice(steps))
             self.check()
             if self.chance.random() < 0.2:
                 self.world.is_refusing = False
         self.come_to_rest()
+
+    def attempt(self, step: object) -> None:
+        try:
+            step()  # type: ignore[operator]
+        except KafkaError as error:
+            assert error.code in EXPECTED, error
+            self.counts[error.code.name] += 1
 
     def pick(self) -> Consumer | None:
         return self.chance.choice(self.consumers) if self.consumers else None

@@ -13,17 +13,22 @@ from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
-    invariant,
     rule,
     run_state_machine_as_test,
 )
 
 from tests.model import test_consumer_group_model as newer
 from tests.model import test_group_model as classic
-from tidelog.errors import KafkaError
 
 EXAMPLES = 60
 STEPS = 60
+CLASSIC_STEPS = (
+    "add", "advance", "commit", "beat", "sleep", "leave", "vanish", "restart", "refuse",
+)  # fmt: skip
+NEWER_STEPS = (
+    "add", "move", "commit", "lose_answer", "sleep", "subscribe", "grow", "replace_topic",
+    "leave", "static_return", "vanish", "restart", "refuse",
+)  # fmt: skip
 RUNS: dict[str, int] = {"classic": 0, "newer": 0}
 
 
@@ -35,46 +40,10 @@ class ClassicGroup(RuleBasedStateMachine):
         self.group = classic.Schedule(0, chance)
         RUNS["classic"] += 1
 
-    @rule()
-    def add(self) -> None:
-        self.group.attempt(self.group.add)
-
-    @rule(times=st.integers(1, 8))
-    def advance(self, times: int) -> None:
+    @rule(step=st.sampled_from(CLASSIC_STEPS), times=st.integers(1, 6))
+    def act(self, step: str, times: int) -> None:
         for _ in range(times):
-            self.group.attempt(self.group.advance)
-
-    @rule()
-    def commit(self) -> None:
-        self.group.attempt(self.group.commit)
-
-    @rule()
-    def beat(self) -> None:
-        self.group.attempt(self.group.beat)
-
-    @rule()
-    def sleep(self) -> None:
-        self.group.attempt(self.group.sleep)
-
-    @rule()
-    def leave(self) -> None:
-        self.group.attempt(self.group.leave)
-
-    @rule()
-    def vanish(self) -> None:
-        self.group.attempt(self.group.vanish)
-
-    @rule()
-    def restart(self) -> None:
-        self.group.attempt(self.group.restart)
-
-    @rule()
-    def refuse(self) -> None:
-        self.group.attempt(self.group.refuse)
-
-    @invariant()
-    def promises_hold(self) -> None:
-        if hasattr(self, "group"):
+            self.group.attempt(getattr(self.group, step))
             self.group.check()
 
     def teardown(self) -> None:
@@ -90,73 +59,15 @@ class NewerGroup(RuleBasedStateMachine):
         self.group = newer.Schedule(0, chance)
         RUNS["newer"] += 1
 
-    def attempt(self, step: object) -> None:
-        try:
-            step()  # type: ignore[operator]
-        except KafkaError as error:
-            assert error.code in newer.EXPECTED, error
-
-    @rule()
-    def add(self) -> None:
-        self.attempt(self.group.add)
-
-    @rule(times=st.integers(1, 8))
-    def move(self, times: int) -> None:
+    @rule(step=st.sampled_from(NEWER_STEPS), times=st.integers(1, 6))
+    def act(self, step: str, times: int) -> None:
         for _ in range(times):
-            self.attempt(self.group.move)
-
-    @rule()
-    def commit(self) -> None:
-        self.attempt(self.group.commit)
-
-    @rule()
-    def lose_answer(self) -> None:
-        self.attempt(self.group.lose_answer)
-
-    @rule()
-    def sleep(self) -> None:
-        self.attempt(self.group.sleep)
-
-    @rule()
-    def subscribe(self) -> None:
-        self.attempt(self.group.subscribe)
-
-    @rule()
-    def grow(self) -> None:
-        self.attempt(self.group.grow)
-
-    @rule()
-    def replace_topic(self) -> None:
-        self.attempt(self.group.replace_topic)
-
-    @rule()
-    def leave(self) -> None:
-        self.attempt(self.group.leave)
-
-    @rule()
-    def static_return(self) -> None:
-        self.attempt(self.group.static_return)
-
-    @rule()
-    def vanish(self) -> None:
-        self.attempt(self.group.vanish)
-
-    @rule()
-    def restart(self) -> None:
-        self.attempt(self.group.restart)
-
-    @rule()
-    def refuse(self) -> None:
-        self.attempt(self.group.refuse)
+            self.group.attempt(getattr(self.group, step))
+            self.group.check()
 
     @rule()
     def take_again(self) -> None:
         self.group.world.is_refusing = False
-
-    @invariant()
-    def promises_hold(self) -> None:
-        if hasattr(self, "group"):
-            self.group.check()
 
     def teardown(self) -> None:
         if hasattr(self, "group"):

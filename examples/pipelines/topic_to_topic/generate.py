@@ -8,7 +8,7 @@ from examples.pipelines.events import as_json, event_time, in_parts, iso, with_f
 from tidelog.client.batching import ProducerRecord
 
 TOPIC = "orders"
-CURRENCIES, WEIGHTS = ("EUR", "USD", "GBP", "JPY", "XXX"), (50, 30, 10, 8, 2)
+CURRENCIES, WEIGHTS = ("EUR", "USD", "GBP", "JPY", "ZZZ"), (50, 30, 10, 8, 2)
 ORDERS_PER_CUSTOMER = 20
 
 

@@ -27,9 +27,10 @@ from tidelog.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
-from tidelog.security.authorizer import Operation, Resource, ResourceType
+from tidelog.security.authorizer import Operation
 from tidelog.server.context import RequestContext
 from tidelog.server.dispatch import handles
+from tidelog.server.handlers.group_admin import add_operations
 from tidelog.server.handlers.groups import ask, ask_for_member, caller_of
 
 
@@ -55,14 +56,10 @@ def consumer_group_heartbeat(
 async def consumer_group_describe(
     request: ConsumerGroupDescribeRequest, context: RequestContext
 ) -> ConsumerGroupDescribeResponse:
-    response = ConsumerGroupDescribeResponse()
-    for group_id in request.group_ids:
-        described = await _describe(group_id, context)
-        if request.include_authorized_operations and not described.error_code:
-            resource = Resource(ResourceType.GROUP, group_id)
-            described.authorized_operations = context.allowed_operations(resource)
-        response.groups.append(described)
-    return response
+    found = [await _describe(group_id, context) for group_id in request.group_ids]
+    if request.include_authorized_operations:
+        add_operations(found, context)
+    return ConsumerGroupDescribeResponse(groups=found)
 
 
 async def _describe(group_id: str, context: RequestContext) -> DescribedGroup:

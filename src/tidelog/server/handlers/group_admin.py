@@ -9,6 +9,8 @@ an error, before with the state Dead.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from typing import Any
 
 from tidelog.coordinators.classic_group import GroupState
 from tidelog.coordinators.outcome import Outcome
@@ -40,14 +42,18 @@ _VERSION_WITH_ERRORS = 6
 async def describe_groups(
     request: DescribeGroupsRequest, context: RequestContext
 ) -> DescribeGroupsResponse:
-    response = DescribeGroupsResponse()
-    for group_id in request.groups:
-        described = await _describe(group_id, context)
-        if request.include_authorized_operations and not described.error_code:
-            resource = Resource(ResourceType.GROUP, group_id)
-            described.authorized_operations = context.allowed_operations(resource)
-        response.groups.append(described)
-    return response
+    found = [await _describe(group_id, context) for group_id in request.groups]
+    if request.include_authorized_operations:
+        add_operations(found, context)
+    return DescribeGroupsResponse(groups=found)
+
+
+def add_operations(described: Sequence[Any], context: RequestContext) -> None:
+    """Say of each group that was found what the client may do with it."""
+    for group in described:
+        if not group.error_code:
+            resource = Resource(ResourceType.GROUP, group.group_id)
+            group.authorized_operations = context.allowed_operations(resource)
 
 
 async def _describe(group_id: str, context: RequestContext) -> DescribedGroup:
