@@ -69,7 +69,6 @@ class Decoder:
             if not column.type.equals(expected):
                 raise ValueError(f"column '{column.name}' is {expected}, not {column.type}")
         self.schema = schema
-        self._names = frozenset(schema.names)
         self._max_decompressed_bytes = max_decompressed_bytes
 
     def decode(self, chunk: Chunk, end: int) -> Iterator[pa.RecordBatch]:

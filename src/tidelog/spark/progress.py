@@ -32,7 +32,8 @@ IDLE_WAIT_MS = 200
 
 def log_line(text: str) -> None:
     """A line for the driver's log; Spark collects what Python writes to standard error."""
-    print(f"tidelog: {text}", file=sys.stderr, flush=True)  # noqa: T201
+    sys.stderr.write(f"tidelog: {text}\n")
+    sys.stderr.flush()
 
 
 class QueryProgress:

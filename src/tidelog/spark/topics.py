@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from typing import Any
 from uuid import UUID
 
 from tidelog.client.blocking import Client
@@ -251,5 +252,5 @@ class Topics:
         return Call(leader, "Fetch", request, _BY_NAME_VERSION)
 
 
-def _all_of(calls: list[Call]) -> Operation[list]:  # type: ignore[type-arg]
+def _all_of(calls: list[Call]) -> Operation[list[Any]]:
     return (yield calls) if calls else []
