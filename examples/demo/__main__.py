@@ -25,6 +25,7 @@ from examples.demo.counting import (
     batch_equals_stream,
     group_lag,
     member_partitions,
+    published_lag,
     rows_in_table,
 )
 from examples.processes import Program, free_ports, wait_until
@@ -155,6 +156,7 @@ class Demo:
             return all(group_lag(each) == 0 for each in groups)
 
         wait_until(caught_up, "a lag of 0", BACKLOG_SECONDS)
+        wait_until(lambda: published_lag("clicks") == 0, "the pipeline to say so")
         self.watch(1.0)
         for group in ("tidelog.clicks", "billing"):
             tidelog("group", "describe", group)

@@ -31,6 +31,13 @@ def group_lag(group: str) -> int:
     return sum(lags) if lags else -1
 
 
+def published_lag(pipeline: str) -> int:
+    """The lag that the pipeline's runner has last published, which it does every few seconds."""
+    listed = _json("pipeline", "list")
+    assert isinstance(listed, list)
+    return next((each["lag"] for each in listed if each["name"] == pipeline), -1)
+
+
 def member_partitions(group: str) -> list[int]:
     """How many partitions each member has."""
     members = _json("group", "members", group)
