@@ -216,6 +216,8 @@ class PartitionQueue:
     searches: int = 0
     identity: Identity | None = None
     next_sequence: int = 0
+    # The identity whose batches the leader has taken, and whose sequence it therefore checks.
+    known_as: Identity | None = None
 
     def put_back(self, batch: Batch) -> None:
         """Queue a batch that was sent before, at its place in the order."""

@@ -3,9 +3,10 @@
 Promises, with `idempotent` (the default): records of a partition are stored in the order of
 `append`, each at most once, however often a batch is sent again, and with up to `in_flight_max`
 requests under way per broker. How: a batch gets its sequence numbers when it is first sent and
-keeps its bytes across retries; after a failure the partition goes one batch at a time until what
-failed has been settled; a batch that the broker refused for its sequence was not stored, so when
-nothing before it is outstanding it may take a fresh identity without becoming a duplicate.
+keeps its bytes across retries; the first batch of an identity goes alone; after a failure the
+partition goes one batch at a time until what failed has been settled; a batch that the broker
+refused for its sequence was not stored, so when nothing before it is outstanding it may take a
+fresh identity without becoming a duplicate.
 
 No socket, no thread, no clock: a shell calls `append`, sends what `calls` returns, reports with
 `finish`, and fetches metadata and producer ids when asked (`stale_topics`, `needs_identity`).
@@ -232,9 +233,11 @@ class ProducerCore:
         if not queue.waiting:
             return None
         if self.settings.idempotent:
-            # Only within one identity do sequences keep the order, so a change waits for answers.
+            # Only within one identity do sequences keep the order, so a change waits for answers;
+            # and a leader takes any sequence from an identity new to it, so its first goes alone.
             others = any(batch.identity != self.identity for batch in queue.in_flight)
-            if self.identity is None or others:
+            alone = queue.in_flight and queue.known_as != self.identity
+            if self.identity is None or others or alone:
                 return None
         batch = queue.waiting[0]
         due = (
@@ -376,6 +379,8 @@ class ProducerCore:
     def _complete(self, batch: Batch, error: TidelogError | None = None) -> None:
         batch.done = True
         batch.error = error
+        if error is None:
+            self._queues[batch.partition].known_as = batch.identity
         batch.encoded = None
         self.buffered_bytes -= batch.size_bytes
         self._completed.append(batch)

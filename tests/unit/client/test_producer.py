@@ -111,7 +111,7 @@ def test_keys_choose_the_partition_and_a_chosen_one_wins() -> None:
 
 def test_one_request_per_leader_and_no_more_than_allowed_under_way() -> None:
     cluster, clock = known_cluster({0: 1, 1: 2, 2: 1})
-    core = new_core(cluster, batch_bytes=120, linger_ms=0, in_flight_max=3)
+    core = new_core(cluster, batch_bytes=120, linger_ms=0, in_flight_max=3, idempotent=False)
     for _ in range(5):
         for partition in range(3):
             core.append(ProducerRecord("orders", b"x" * 100, partition=partition), clock.now)
@@ -128,12 +128,33 @@ def test_sequence_numbers_follow_each_other_across_batches() -> None:
     core = new_core(cluster, batch_bytes=150, linger_ms=0)
     for _ in range(6):
         core.append(ProducerRecord("orders", b"x" * 30), clock.now)
+    [first] = core.calls(clock.now)
+    core.finish(first, response({0: (0, 0)}), clock.now)
     headers = [
         read_header(call.call.message.topic_data[0].partition_data[0].records)  # type: ignore[attr-defined]
-        for call in core.calls(clock.now)
+        for call in (first, *core.calls(clock.now))
     ]
-    assert [header.base_sequence for header in headers] == [0, 1, 2, 3, 4]
+    assert [header.base_sequence for header in headers] == [0, 1, 2, 3, 4, 5]
     assert {header.producer_id for header in headers} == {7}
+
+
+def test_the_first_batch_to_a_leader_goes_alone_since_any_sequence_would_be_taken() -> None:
+    cluster, clock = known_cluster()
+    core = new_core(cluster, batch_bytes=100, linger_ms=0)
+    for value in (b"a", b"b", b"c"):
+        core.append(ProducerRecord("orders", value * 90, partition=0), clock.now)
+    [first] = core.calls(clock.now)
+    core.finish(first, response({0: (int(ErrorCode.NOT_LEADER_OR_FOLLOWER), -1)}), clock.now)
+    core.take_stale_topics()
+    cluster.apply(metadata_response())
+    clock.now += 1
+    [again] = core.calls(clock.now)
+    assert batches_of(again) == batches_of(first)
+    core.finish(again, response({0: (0, 0)}), clock.now)
+    assert [batches_of(call) for call in core.calls(clock.now)] == [
+        [(0, [b"b" * 90])],
+        [(0, [b"c" * 90])],
+    ]
 
 
 def test_without_idempotence_no_producer_id_is_asked_for() -> None:
@@ -268,7 +289,10 @@ def test_a_producer_id_is_asked_for_until_a_broker_has_one() -> None:
 
 @dataclass
 class ModelPartition:
-    """A partition as Kafka's leader keeps it: a window of five batches per producer."""
+    """A partition as Kafka's leader keeps it: a window of five batches per producer.
+
+    From a producer that it does not know it takes any sequence as the first.
+    """
 
     log: list[bytes] = field(default_factory=list)
     producers: dict[int, deque[tuple[int, int, int]]] = field(default_factory=dict)
@@ -279,8 +303,7 @@ class ModelPartition:
         for first, last, offset in window or ():
             if (first, last) == (header.base_sequence, header.last_sequence):
                 return 0, offset
-        expected = window[-1][1] + 1 if window else 0
-        if header.base_sequence != expected:
+        if window and header.base_sequence != window[-1][1] + 1:
             return int(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER), -1
         values = [record.value for record in decode_records(batch)]
         if b"poison" in values:

@@ -39,6 +39,9 @@ def test_a_whole_batch_does_not_wait_for_linger() -> None:
 def test_a_retry_sends_the_same_bytes_and_sequences_count_records(codec: Codec) -> None:
     cluster, clock = known_cluster()
     core = new_core(cluster, codec=codec)
+    core.append_encoded(PARTITION, encoded(b"known"), clock.now)
+    [known] = core.calls(clock.now)
+    core.finish(known, response({0: (0, 0)}), clock.now)
     for values in ((b"a", b"b", b"c"), (b"d",)):
         core.append_encoded(PARTITION, encoded(*values), clock.now)
     first, second = core.calls(clock.now)
@@ -47,7 +50,7 @@ def test_a_retry_sends_the_same_bytes_and_sequences_count_records(codec: Codec) 
         return bytes(call.call.message.topic_data[0].partition_data[0].records)  # type: ignore[attr-defined]
 
     headers = [read_header(sent(call)) for call in (first, second)]
-    assert [header.base_sequence for header in headers] == [0, 3]
+    assert [header.base_sequence for header in headers] == [1, 4]
     assert {header.codec for header in headers} == {codec}
     before = sent(first)
     core.finish(first, NetworkError("b1", "reset"), clock.now)
@@ -59,7 +62,7 @@ def test_a_retry_sends_the_same_bytes_and_sequences_count_records(codec: Codec) 
 
 def test_records_are_not_put_into_a_batch_that_is_whole() -> None:
     cluster, clock = known_cluster()
-    core = new_core(cluster, linger_ms=0)
+    core = new_core(cluster, linger_ms=0, idempotent=False)
     core.append_encoded(PARTITION, encoded(b"a"), clock.now)
     core.append(ProducerRecord("orders", b"b"), clock.now)
     assert [batches_of(call) for call in core.calls(clock.now)] == [[(0, [b"a"])], [(0, [b"b"])]]
