@@ -1,3 +1,4 @@
+from cpython.bytearray cimport PyByteArray_FromStringAndSize
 from libc.string cimport memcpy
 
 
@@ -9,3 +10,7 @@ cdef inline void copy_bytes(
     Py_ssize_t length,
 ) noexcept:
     memcpy(&target[target_position], &source[position], <size_t>length)
+
+
+cdef inline bytearray reserve(Py_ssize_t size):
+    return PyByteArray_FromStringAndSize(NULL, size)

@@ -1,4 +1,7 @@
-"""The one thing that C and Python spell differently: copying bytes. `memory.pxd` has it in C."""
+"""What C and Python spell differently: copying bytes, and memory that nobody has cleared.
+
+`memory.pxd` has it in C.
+"""
 
 from __future__ import annotations
 
@@ -10,3 +13,8 @@ def copy_bytes(
 ) -> None:
     """Copy; the caller has checked that both ranges lie inside their buffers."""
     target[target_position : target_position + length] = source[position : position + length]
+
+
+def reserve(size: int) -> bytearray:
+    """Bytes to be overwritten, all of them; what they are before is undefined."""
+    return bytearray(size)

@@ -18,6 +18,8 @@ cdef long long _INT64_MIN
 cdef unsigned long long _UINT32_MAX
 cdef unsigned long long _MURMUR2_SEED
 
+cpdef bytearray reserve(Py_ssize_t size)
+
 @cython.locals(value=cython.ulonglong, byte=cython.ulonglong, shift=cython.int)
 cdef (long long, Py_ssize_t) _varint(
     const unsigned char[::1] payload, Py_ssize_t position, Py_ssize_t end

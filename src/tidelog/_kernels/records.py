@@ -3,7 +3,8 @@
 This file is plain Python and runs as it is. Where a compiler is at hand when the package is built,
 Cython compiles it with the types that `records.pxd` gives; `tidelog._kernels.COMPILED` tells which
 form runs. Both forms give the same answer to every input, and both parse hostile bytes: every read
-is checked against the end of its record, every sum against 64 bits, and nothing is allocated here.
+is checked against the end of its record, every sum against 64 bits, and nothing is allocated here
+except by `reserve`, for who fills it himself.
 
 One record, all integers zigzag varints of at most 5 bytes (10 for the timestamp delta):
 
@@ -79,6 +80,13 @@ FAULT_MESSAGES: Final[dict[int, str]] = {
     9: "the record has no key, which a compacted topic needs",
     10: "the record's timestamp is out of range",
 }
+
+
+def reserve(size: int) -> bytearray:
+    """Bytes of which every one will be overwritten; clearing them first would be wasted."""
+    if size < 0:
+        raise ValueError("a size is not negative")
+    return memory.reserve(size)
 
 
 def _varint(payload: Buffer, position: int, end: int) -> tuple[int, int]:

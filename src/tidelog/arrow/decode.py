@@ -120,7 +120,7 @@ def _index(header: BatchHeader, payload: memoryview, chunk: Chunk, end: int) -> 
     except ProtocolError as error:
         place = f"{chunk.partition}, batch at offset {header.base_offset}"
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{place}: {error}") from error
-    rows, timestamps = memoryview(indexed[0]), memoryview(indexed[1])
+    rows, timestamps = indexed
     base, fields = header.base_offset, kernel.ROW_FIELDS
     first, last = 0, count
     if base < chunk.fetch_offset:
@@ -134,7 +134,7 @@ def _index(header: BatchHeader, payload: memoryview, chunk: Chunk, end: int) -> 
 
 
 def _int64_column(count: int) -> memoryview:
-    return memoryview(bytearray(8 * count)).cast("q")
+    return memoryview(kernel.reserve(8 * count)).cast("q")
 
 
 def _offsets(count: int) -> memoryview:
@@ -146,7 +146,7 @@ def _bits(count: int) -> bytearray:
 
 
 def _bytes_column(group: _Group, position_field: int, size: int) -> pa.Array:
-    offsets, data, validity = _offsets(group.count), bytearray(size), _bits(group.count)
+    offsets, data, validity = _offsets(group.count), kernel.reserve(size), _bits(group.count)
     row = nulls = 0
     for piece in group.pieces:
         nulls += kernel.gather_bytes(

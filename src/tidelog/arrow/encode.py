@@ -31,6 +31,7 @@ from tidelog.client.batching import EncodedRecords
 from tidelog.client.partitioner import StickyPartitioner
 from tidelog.errors import TidelogError
 from tidelog.host.random import Random
+from tidelog.model import NO_TIMESTAMP
 from tidelog.protocol.batches import HEADER_BYTES
 
 _INT64_MIN = -(1 << 63)
@@ -111,10 +112,11 @@ def _integer_column(column: pa.Array) -> IntegerColumn:
 
 
 def _timestamps(column: pa.Array, now_ms: int) -> Int64Buffer:
-    lowest = pc.min(column.cast(pa.int64())).as_py()
-    if lowest is not None and lowest < 0:
-        raise RowError("column 'timestamp' holds a time before 1970, which a record cannot have")
     milliseconds = column.cast(pa.timestamp("ms", column.type.tz), safe=False).cast(pa.int64())
+    early = pc.less(column.cast(pa.int64()), 0)
+    # A record without a time is read with this one, and shall be written as it was.
+    if pc.any(pc.and_(early, pc.not_equal(milliseconds, NO_TIMESTAMP))).as_py():
+        raise RowError("column 'timestamp' holds a time before 1970, which a record cannot have")
     filled = _aligned(pc.fill_null(milliseconds, now_ms))
     return _view(filled.buffers()[1], "q")[: len(filled)]
 
@@ -231,7 +233,7 @@ class TopicEncoder:
         """Go on until a batch is full or the rows are at their end: the next row's place."""
         batch = self._open.get(number)
         if batch is None:
-            batch = self._open[number] = _OpenBatch(bytearray(self.batch_bytes))
+            batch = self._open[number] = _OpenBatch(kernel.reserve(self.batch_bytes))
         start += batch.take(rows, order, start, end - start)
         if start < end:
             del self._open[number]
@@ -256,7 +258,7 @@ def _alone(rows: Rows, order: array[int], start: int) -> EncodedRecords:
         size += kernel.HEADER_OVERHEAD_MAX * (last - first)
         for offsets, _, _ in parts:
             size += offsets[last] - offsets[first]
-    batch = _OpenBatch(bytearray(size))
+    batch = _OpenBatch(kernel.reserve(size))
     taken = batch.take(rows, order, start, 1)
     assert taken == 1
     return batch.close()

@@ -84,6 +84,8 @@ class Scan:
             "one range for each partition"
         )
         self._ends = {tp: each.end for tp, each in self._ranges.items()}
+        # Whether an open transaction is what a range was last seen waiting for.
+        self._held = False
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         if not self._ranges:
@@ -132,12 +134,14 @@ class Scan:
     def _look_at_ends(self, positions: dict[TopicPartition, Position]) -> None:
         """A log that ends before the range does was truncated; a fetch at its end just waits."""
         committed = self._consumer.settings.isolation is Isolation.READ_COMMITTED
-        short = []
+        short, held = [], False
         for tp, state in positions.items():
             known = state.last_stable_offset if committed else state.high_watermark
             if 0 <= known <= state.position and state.position < self._ends[tp]:
                 short.append(tp)
+                held |= committed and known < state.high_watermark
         if short:
+            self._held = held
             self._look_for_loss(short)
 
     def _look_for_loss(self, partitions: list[TopicPartition]) -> None:
@@ -173,6 +177,8 @@ class Scan:
         )
         trouble = self._consumer.core.trouble
         why = f"; the last trouble was: {trouble}" if trouble else ""
+        if self._held:
+            why = "; an open transaction stands there, and read_committed waits for its end" + why
         return TidelogError(
             f"nothing came for {self._policy.stall_timeout_ms} ms from {waiting}{why}"
         )

@@ -170,10 +170,7 @@ class Network:
     def _serve(self, channel: _Channel, events: int) -> None:
         try:
             if events & selectors.EVENT_READ:
-                data = channel.stream.recv(self._settings.receive_bytes)
-                if not data:
-                    raise ConnectionResetError("the broker closed the connection")
-                channel.connection.receive(data)
+                self._receive(channel)
             channel.push()
         except BlockingIOError:
             pass
@@ -183,6 +180,28 @@ class Network:
             return
         self._watch(channel)
         channel.deliver()
+
+    def _receive(self, channel: _Channel) -> None:
+        """Take what is there; of a large answer as much as comes without waiting."""
+        stream, connection = channel.stream, channel.connection
+        while True:
+            room = connection.room
+            if room is None:
+                data = stream.recv(self._settings.receive_bytes)
+                if not data:
+                    break
+                connection.receive(data)
+            else:
+                try:
+                    count = stream.recv_into(room)
+                except BlockingIOError:
+                    return
+                if not count:
+                    break
+                connection.received(count)
+            if connection.room is None:
+                return
+        raise ConnectionResetError("the broker closed the connection")
 
     def _expire(self) -> None:
         now = self._cluster.clock.monotonic()

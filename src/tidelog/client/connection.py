@@ -4,7 +4,7 @@ Promises: the versions of every API are negotiated first (KIP-511: on error 35 t
 again in the version that the broker names); calls made meanwhile wait and are encoded afterwards;
 any number of requests may be under way, answers are matched to them in order, and an answer that
 is out of order, malformed or larger than `max_frame_bytes` is a `ProtocolError` after which the
-connection is of no use. Memory grows with the bytes that arrive, not with the length claimed.
+connection is of no use. A large answer has its memory reserved once its length is known.
 
 Bytes: each message is a 4-byte big-endian length and that many bytes (`protocol/framing`).
 
@@ -17,6 +17,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tidelog._kernels import records
 from tidelog.client.faults import NetworkError, UnsupportedApiError
 from tidelog.errors import ErrorCode, ProtocolError, TidelogError
 from tidelog.protocol.apis import Api, api
@@ -31,6 +32,8 @@ Buffer = bytes | bytearray | memoryview
 _API_VERSIONS_KEY = 18
 _NEGOTIATION = -1
 _NO_CAP = 32767
+# Above this, collecting a frame in pieces and joining them costs more than a buffer of its own.
+_LARGE_FRAME_BYTES = 64 << 10
 
 
 @dataclass(slots=True)
@@ -62,24 +65,51 @@ class _Pending:
 
 
 class Framer:
-    """Cuts a stream of bytes into frames without their length prefix."""
+    """Cuts a stream of bytes into frames without their length prefix.
 
-    __slots__ = ("_chunks", "_max_bytes", "_needed", "_size")
+    A frame that is large has a buffer of its own as soon as its length is known; who can receive
+    into memory asks for `room`, and the bytes are where they stay.
+    """
+
+    __slots__ = ("_chunks", "_filled", "_large", "_max_bytes", "_needed", "_size")
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._chunks: list[Buffer] = []
         self._size = 0
         self._needed = 4
+        self._large: memoryview | None = None
+        self._filled = 0
+
+    @property
+    def room(self) -> memoryview | None:
+        """Where the rest of a large frame belongs; None where any bytes may come next."""
+        return None if self._large is None else self._large[self._filled :]
+
+    def fill(self, count: int) -> list[memoryview]:
+        """`count` bytes were put into `room`; the frame, where it is whole with them."""
+        assert self._large is not None
+        self._filled += count
+        if self._filled < len(self._large):
+            return []
+        frame, self._large = self._large.toreadonly(), None
+        return [frame]
 
     def feed(self, data: Buffer) -> list[memoryview]:
         """Take bytes as they came; give back the frames that are whole now."""
+        frames: list[memoryview] = []
+        room = self.room
+        if room is not None:
+            given = memoryview(data)
+            count = min(len(room), len(given))
+            room[:count] = given[:count]
+            frames += self.fill(count)
+            data = given[count:]
         self._chunks.append(data)
         self._size += len(data)
         if self._size < self._needed:
-            return []
+            return frames
         whole = memoryview(b"".join(self._chunks) if len(self._chunks) > 1 else data)
-        frames: list[memoryview] = []
         position = 0
         while len(whole) - position >= 4:
             length = self._length(whole, position)
@@ -89,10 +119,19 @@ class Framer:
             frames.append(whole[position + 4 : position + 4 + length])
             position += self._needed
             self._needed = 4
-        rest = bytes(whole[position:])
-        self._chunks = [rest] if rest else []
-        self._size = len(rest)
+        self._keep(whole[position:])
         return frames
+
+    def _keep(self, rest: memoryview) -> None:
+        """The beginning of a frame, until the rest of it comes."""
+        if self._needed > _LARGE_FRAME_BYTES:
+            self._large = memoryview(records.reserve(self._needed - 4))
+            self._filled = len(rest) - 4
+            self._large[: self._filled] = rest[4:]
+            self._needed = 4
+            rest = rest[:0]
+        self._chunks = [bytes(rest)] if rest else []
+        self._size = len(rest)
 
     def _length(self, data: memoryview, position: int) -> int:
         length = int.from_bytes(data[position : position + 4], "big", signed=True)
@@ -154,6 +193,16 @@ class Connection:
     def receive(self, data: Buffer) -> None:
         """Take bytes from the broker; ProtocolError where they are no answer to what was sent."""
         for frame in self._framer.feed(data):
+            self._take_frame(frame)
+
+    @property
+    def room(self) -> memoryview | None:
+        """Where the next bytes may be received into, before `received`; None where nowhere."""
+        return self._framer.room
+
+    def received(self, count: int) -> None:
+        """As `receive`, for bytes that are in `room` already."""
+        for frame in self._framer.fill(count):
             self._take_frame(frame)
 
     def fail(self, error: TidelogError) -> None:

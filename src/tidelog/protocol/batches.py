@@ -377,9 +377,10 @@ def decode_records(
     base_offset = header.base_offset
     append_time = header.timestamp_type is TimestampType.LOG_APPEND_TIME
     records = []
-    for index, timestamp in enumerate(timestamps):
+    numbers = rows.tolist()
+    for index, timestamp in enumerate(timestamps.tolist()):
         row = index * kernel.ROW_FIELDS
-        offset_delta, _, key_at, key_length, value_at, value_length, headers_at = rows[
+        offset_delta, _, key_at, key_length, value_at, value_length, headers_at = numbers[
             row : row + kernel.ROW_FIELDS
         ]
         records.append(
@@ -396,12 +397,12 @@ def decode_records(
 
 def index_records(
     payload: Buffer, record_count: int, base_timestamp: int
-) -> tuple[array[int], array[int]]:
+) -> tuple[memoryview, memoryview]:
     """Where the parts of each record lie and its timestamp, as the kernel `index` writes them."""
     if not 0 <= record_count <= len(payload) // kernel.RECORD_BYTES_MIN:
         raise ProtocolError(f"A record batch of {len(payload)} bytes claims {record_count} records")
-    rows = array("i", bytes(record_count * kernel.ROW_FIELDS * 4))
-    timestamps = array("q", bytes(record_count * 8))
+    rows = memoryview(kernel.reserve(record_count * kernel.ROW_FIELDS * 4)).cast("i")
+    timestamps = memoryview(kernel.reserve(record_count * 8)).cast("q")
     fault, record = kernel.index(payload, record_count, base_timestamp, rows, timestamps)
     if fault:
         raise ProtocolError(f"Record {record} of a batch is bad: {kernel.FAULT_MESSAGES[fault]}")

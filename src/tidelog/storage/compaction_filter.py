@@ -14,7 +14,6 @@ dropped, as Kafka does; they are refused on compacted topics, but one may have b
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -192,7 +191,7 @@ class BatchFilter:
             return self._with_horizon(batch, header, kept)
         if len(kept) == header.record_count:
             return Kept(batch, header)
-        starts = rows[kernel.START :: kernel.ROW_FIELDS]
+        starts = rows[kernel.START :: kernel.ROW_FIELDS].tolist()
         starts.append(len(payload))
         selected = b"".join([payload[starts[index] : starts[index + 1]] for index in kept])
         changed = replace(header, record_count=len(kept))
@@ -201,7 +200,7 @@ class BatchFilter:
         return Kept(build_batch(changed, selected), changed)
 
     def _kept_records(
-        self, payload: bytes, rows: array[int], header: BatchHeader
+        self, payload: bytes, rows: memoryview, header: BatchHeader
     ) -> tuple[list[int], bool]:
         """The places of the records that stay, and whether there is a tombstone among them."""
         rules = self._rules
@@ -211,11 +210,12 @@ class BatchFilter:
         judged = rules.newest.next_offset - header.base_offset
         kept = []
         tombstones = False
+        numbers = rows.tolist()
         for index, (delta, key_length, value_length) in enumerate(
             zip(
-                rows[kernel.OFFSET_DELTA :: fields],
-                rows[kernel.KEY_LENGTH :: fields],
-                rows[kernel.VALUE_LENGTH :: fields],
+                numbers[kernel.OFFSET_DELTA :: fields],
+                numbers[kernel.KEY_LENGTH :: fields],
+                numbers[kernel.VALUE_LENGTH :: fields],
                 strict=True,
             )
         ):

@@ -7,7 +7,6 @@ large dictionary that grows would hold the interpreter, and so the event loop, f
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable
 from hashlib import blake2b
 
@@ -40,12 +39,12 @@ class OffsetMap:
     def __len__(self) -> int:
         return sum(map(len, self._shards))
 
-    def put(self, payload: bytes, rows: array[int], base_offset: int) -> None:
+    def put(self, payload: bytes, rows: memoryview, base_offset: int) -> None:
         """Note the records of one batch, as the kernel has indexed them."""
         shards = self._shards
         fields = kernel.ROW_FIELDS
         for start in range(0, len(rows), _STRETCH * fields):
-            part = rows[start : start + _STRETCH * fields]
+            part = rows[start : start + _STRETCH * fields].tolist()
             for delta, position, length in zip(
                 part[kernel.OFFSET_DELTA :: fields],
                 part[kernel.KEY_POSITION :: fields],
@@ -60,13 +59,13 @@ class OffsetMap:
                 shards[hash(key) >> _SHARD_SHIFT & _SHARD_MASK][key] = base_offset + delta
             self._breathe()
 
-    def newest(self, payload: bytes, rows: array[int]) -> list[int]:
+    def newest(self, payload: bytes, rows: memoryview) -> list[int]:
         """For each record the newest offset of its key; -1 where the key is not here."""
         shards = self._shards
         fields = kernel.ROW_FIELDS
         found: list[int] = []
         for start in range(0, len(rows), _STRETCH * fields):
-            part = rows[start : start + _STRETCH * fields]
+            part = rows[start : start + _STRETCH * fields].tolist()
             for position, length in zip(
                 part[kernel.KEY_POSITION :: fields], part[kernel.KEY_LENGTH :: fields], strict=True
             ):

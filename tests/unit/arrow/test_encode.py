@@ -16,6 +16,7 @@ from tidelog.arrow import encode
 from tidelog.arrow.encode import RowError, TopicEncoder, rows_of
 from tidelog.client.batching import EncodedRecords
 from tidelog.client.partitioner import partition_for_key
+from tidelog.model import NO_TIMESTAMP
 from tidelog.protocol.batches import HEADER_BYTES, BatchHeader, Record, decode_records
 
 NOW_MS = 1_700_000_000_000
@@ -183,6 +184,7 @@ def test_a_batch_without_rows_writes_nothing() -> None:
         ({"partition": 4}, "'partition' holds 4, and the topic's partitions are 0 to 3"),
         ({"partition": -1}, "'partition' holds -1"),
         ({"timestamp": -1}, "'timestamp' holds a time before 1970"),
+        ({"timestamp": -2000}, "'timestamp' holds a time before 1970"),
         ({"headers": [{"key": None, "value": b"x"}]}, "'headers' holds a header without a key"),
         ({"headers": [None]}, "'headers' holds a header without a key"),
     ],
@@ -191,6 +193,16 @@ def test_a_row_that_cannot_be_a_record_is_refused_by_its_column(row: Row, compla
     sound = random_row(random.Random(1), 0) | {"partition": None}
     with pytest.raises(RowError, match=complaint):
         list(written([batch_of([sound, sound | row])]))
+
+
+def test_a_record_that_was_read_without_a_time_is_written_without_one() -> None:
+    chance = random.Random(1)
+    rows = [random_row(chance, number) | {"partition": 0} for number in range(20)]
+    for row in rows[::3]:
+        row["timestamp"] = NO_TIMESTAMP * 1000
+    [records] = by_partition(written([batch_of(rows)])).values()
+    for row, record in zip(rows, records, strict=True):
+        check(row, record)
 
 
 def test_rows_without_a_value_column_are_refused() -> None:

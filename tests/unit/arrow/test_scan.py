@@ -1,4 +1,4 @@
-"""Ranges read from a real broker: whole, in order, and what is lost is told."""
+"""Ranges read from real brokers: whole, in order, and what is lost is told."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from uuid import uuid4
 import pytest
 from confluent_kafka import Producer
 
+from tests.peers import KAFKA_3_LONG, KAFKA_4_LONG, TIDELOG, serving
 from tidelog.arrow.columns import record_schema
 from tidelog.arrow.decode import Decoder
 from tidelog.arrow.scan import DataLossError, PartitionRange, Scan, ScanPolicy
@@ -27,16 +28,22 @@ from tidelog.testing import Broker
 COUNT = 3_000
 
 
+@pytest.fixture(scope="module", params=[TIDELOG, KAFKA_4_LONG, KAFKA_3_LONG])
+def servers(request: pytest.FixtureRequest, tidelog_broker: Broker) -> Iterator[str]:
+    with serving(request.param, tidelog_broker) as servers:
+        yield servers
+
+
 @pytest.fixture
-def consumer(tidelog_broker: Broker) -> Iterator[Consumer]:
+def consumer(servers: str) -> Iterator[Consumer]:
     settings = ConsumerSettings(partition_max_bytes=20_000, max_wait_ms=50)
-    with Consumer(tidelog_broker.bootstrap_servers, settings) as made:
+    with Consumer(servers, settings) as made:
         yield made
 
 
-def fill(broker: Broker, consumer: Consumer, topic: str, partitions: int = 3) -> None:
+def fill(servers: str, consumer: Consumer, topic: str, partitions: int = 3) -> None:
     consumer.run(create_topic(consumer.cluster, NewTopic(topic, partitions)))
-    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "batch.size": 4_000})
+    producer = Producer({"bootstrap.servers": servers, "batch.size": 4_000})
     for value in range(COUNT):
         producer.produce(topic, b"%d" % value, partition=value % partitions)
     assert producer.flush(30) == 0
@@ -52,10 +59,10 @@ def offsets(consumer: Consumer, ranges: list[PartitionRange], policy: ScanPolicy
 
 
 def test_every_range_is_read_whole_and_no_further(
-    tidelog_broker: Broker, tidelog_topic: str, consumer: Consumer
+    servers: str, tidelog_topic: str, consumer: Consumer
 ) -> None:
     topic = f"{tidelog_topic}-ranges"
-    fill(tidelog_broker, consumer, topic)
+    fill(servers, consumer, topic)
     ranges = [
         PartitionRange(topic, 0, 0, 1_000),
         PartitionRange(topic, 1, 17, 423),
@@ -66,11 +73,9 @@ def test_every_range_is_read_whole_and_no_further(
         assert found == {0: list(range(1_000)), 1: list(range(17, 423))}
 
 
-def test_what_was_removed_is_a_loss(
-    tidelog_broker: Broker, tidelog_topic: str, consumer: Consumer
-) -> None:
+def test_what_was_removed_is_a_loss(servers: str, tidelog_topic: str, consumer: Consumer) -> None:
     topic = f"{tidelog_topic}-removed"
-    fill(tidelog_broker, consumer, topic)
+    fill(servers, consumer, topic)
     consumer.run(delete_records(consumer.cluster, {TopicPartition(topic, 0): 400}))
     ranges = [PartitionRange(topic, 0, 100, 600), PartitionRange(topic, 1, 0, 10)]
     with pytest.raises(DataLossError, match="offsets 100 to 399 are lost: retention"):
@@ -82,11 +87,11 @@ def test_what_was_removed_is_a_loss(
 
 
 def test_a_log_that_ends_too_soon_was_truncated(
-    tidelog_broker: Broker, tidelog_topic: str, consumer: Consumer
+    servers: str, tidelog_topic: str, consumer: Consumer
 ) -> None:
     """P5, found by a task."""
     topic = f"{tidelog_topic}-short"
-    fill(tidelog_broker, consumer, topic)
+    fill(servers, consumer, topic)
     ranges = [PartitionRange(topic, 0, 990, 1_010)]
     with pytest.raises(DataLossError, match="1000 to 1009 are lost: the log ends at 1000"):
         offsets(consumer, ranges)
@@ -96,22 +101,22 @@ def test_a_log_that_ends_too_soon_was_truncated(
 
 
 def test_a_start_behind_the_end_was_truncated_too(
-    tidelog_broker: Broker, tidelog_topic: str, consumer: Consumer
+    servers: str, tidelog_topic: str, consumer: Consumer
 ) -> None:
     topic = f"{tidelog_topic}-behind"
-    fill(tidelog_broker, consumer, topic)
+    fill(servers, consumer, topic)
     with pytest.raises(DataLossError, match="the log ends at 1000"):
         offsets(consumer, [PartitionRange(topic, 0, 2_000, 2_010)])
 
 
 def test_a_topic_created_again_is_another_topic(
-    tidelog_broker: Broker, tidelog_topic: str, consumer: Consumer
+    servers: str, tidelog_topic: str, consumer: Consumer
 ) -> None:
     topic = f"{tidelog_topic}-again"
-    fill(tidelog_broker, consumer, topic)
+    fill(servers, consumer, topic)
     was = consumer.run(describe_topic(consumer.cluster, topic)).topic_id
     consumer.run(delete_topic(consumer.cluster, topic))
-    fill(tidelog_broker, consumer, topic)
+    fill(servers, consumer, topic)
     with pytest.raises(DataLossError, match="created again"):
         offsets(consumer, [PartitionRange(topic, 0, 0, 10, was)])
     assert offsets(consumer, [PartitionRange(topic, 0, 0, 3, uuid4())], ScanPolicy(print)) == {}
@@ -124,3 +129,21 @@ def test_a_broker_that_says_nothing_is_an_error_with_a_name() -> None:
     with Consumer("127.0.0.1:1", ConsumerSettings(client=client)) as consumer:
         with pytest.raises(TidelogError, match=r"127\.0\.0\.1:1"):
             offsets(consumer, [PartitionRange("orders", 0, 0, 1)])
+
+
+def test_a_broker_that_falls_silent_is_an_error_that_says_how_far_it_came(
+    tidelog_topic: str,
+) -> None:
+    settings = ConsumerSettings(partition_max_bytes=1_000, max_wait_ms=50)
+    with Broker() as broker, Consumer(broker.bootstrap_servers, settings) as consumer:
+        fill(broker.bootstrap_servers, consumer, tidelog_topic, partitions=1)
+        decoder = Decoder(record_schema(("offset",)))
+        ranges = [PartitionRange(tidelog_topic, 0, 0, COUNT)]
+        scan = iter(Scan(consumer, ranges, decoder, ScanPolicy(stall_timeout_ms=300)))
+        assert next(scan).num_rows > 0
+        broker.stop()
+        with pytest.raises(
+            TidelogError, match=rf"nothing came for 300 ms from .*-0 at \d+ of {COUNT}"
+        ):
+            for _ in scan:
+                pass
