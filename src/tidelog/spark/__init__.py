@@ -1,1 +1,20 @@
-"""PySpark on topics: the data source `tidelog`, tables, and pipelines declared in a file."""
+"""PySpark on topics: the data source `tidelog`, tables, and pipelines declared in a file.
+
+`decode` and `Values` (values of records as columns) are imported when they are first used: they
+need PySpark, and reading a pipeline's file does not.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tidelog.spark.values import Values, decode
+
+__all__ = ["Values", "decode"]
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module 'tidelog.spark' has no attribute '{name}'")
+    from tidelog.spark import values
+
+    return getattr(values, name)

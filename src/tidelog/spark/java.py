@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Final
 
 from tidelog.errors import TidelogError
+from tidelog.spark.cache import cache_directory
 
 VERSION_MIN: Final = 17
 _START_TIMEOUT_S: Final = 30
@@ -140,7 +141,7 @@ def wrap(home: Path, cache: Path | None = None) -> Path:
     """A home with one script, `bin/java`, that runs the Java in `home` as Spark can use it."""
     # One wrapper for each Java: virtual environments with different ones share the cache.
     digest = hashlib.sha256(str(home).encode()).hexdigest()[:12]
-    wrapper = (cache or _cache_directory()) / f"java-{digest}"
+    wrapper = (cache or cache_directory()) / f"java-{digest}"
     script = wrapper / "bin" / "java"
     text = _WRAPPER.format(option=_MISSING_OPTION, java=shlex.quote(str(home / "bin" / "java")))
     if script.is_file() and script.read_text() == text and os.access(script, os.X_OK):
@@ -152,11 +153,6 @@ def wrap(home: Path, cache: Path | None = None) -> Path:
     os.chmod(file.name, 0o755)
     os.replace(file.name, script)
     return wrapper
-
-
-def _cache_directory() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "tidelog"
 
 
 def _try(candidate: Candidate) -> Java | None:

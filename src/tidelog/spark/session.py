@@ -10,11 +10,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
+from subprocess import TimeoutExpired
 from typing import TYPE_CHECKING, Final
 
 from tidelog.errors import TidelogError
+from tidelog.spark.home import use_quick_home
 from tidelog.spark.java import Java, find_java
 from tidelog.spark.pipeline.checkpoint import is_local
 
@@ -24,7 +27,10 @@ if TYPE_CHECKING:
 _CHECKPOINTS: Final = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
+_JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+JVM_EXIT_TIMEOUT_S: Final = 30
 
 # What the runner sets unless the pipeline's file says otherwise.
 DEFAULTS: Final[Mapping[str, str]] = {
@@ -52,11 +58,20 @@ class SparkMissingError(TidelogError):
         )
 
 
-def session_settings(settings: Mapping[str, str], checkpoint: str = "") -> dict[str, str]:
-    """The defaults under the settings of a pipeline, for where its checkpoint lies."""
+def session_settings(
+    settings: Mapping[str, str], checkpoint: str = "", temporary: Path | None = None
+) -> dict[str, str]:
+    """The defaults under the settings of a pipeline, for where its checkpoint lies.
+
+    `temporary` is where the driver's JVM keeps what goes with it.
+    """
     local = LOCAL_CHECKPOINT if is_local(checkpoint) else {}
-    logs = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}"
-    return {**DEFAULTS, **local, "spark.driver.extraJavaOptions": logs, **settings}
+    java = [f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}"]
+    if temporary is not None:
+        java.append(f"-Djava.io.tmpdir={temporary}")
+    # Behind ours, and so above them, what the user gives.
+    options = [*(f'"{each}"' for each in java), settings.get(_JAVA_OPTIONS, "")]
+    return {**DEFAULTS, **local, **settings, _JAVA_OPTIONS: " ".join(options).strip()}
 
 
 def prepare_environment() -> Java:
@@ -65,6 +80,7 @@ def prepare_environment() -> Java:
         raise SparkMissingError
     java = find_java(os.environ)
     os.environ["JAVA_HOME"] = str(java.home)
+    use_quick_home(os.environ)
     # Who named one means it: on a cluster the Python of the workers lies elsewhere.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     # Data sources that Spark finds by name run with this one, also on the workers.
@@ -85,3 +101,21 @@ def open_session(name: str, settings: Mapping[str, str]) -> SparkSession:
     for key, value in settings.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def close_session(session: SparkSession) -> None:
+    """Stop the session and its JVM, which would else outlive it until this process ends."""
+    from pyspark import SparkContext
+
+    gateway = session.sparkContext._gateway
+    session.stop()
+    if gateway is None:
+        return
+    gateway.shutdown()
+    process = getattr(gateway, "proc", None)
+    if process is not None:
+        process.stdin.close()
+        # It goes in any case, later, now that it has no input.
+        with suppress(TimeoutExpired):
+            process.wait(JVM_EXIT_TIMEOUT_S)
+    SparkContext._gateway = SparkContext._jvm = None
