@@ -12,7 +12,6 @@ import pytest
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from bench.peers.kafka import ApacheKafka
 from tests.spark.reading import read_topic
 from tests.spark.text_streams import feed, run_stream, text_stream
 from tests.spark.topics import CODECS
@@ -85,25 +84,6 @@ def test_rows_are_read_back_as_they_were_written(
         if place(key, partition) is not None
     )
     assert placed <= Counter(kept)
-
-
-@pytest.mark.java
-def test_rows_are_written_to_apache_kafka_as_well(spark: SparkSession) -> None:
-    rows = spark.range(0, 20_000, numPartitions=2).selectExpr(
-        "cast(id AS string) AS key", "cast(id AS string) AS value",
-        "array(struct('id' AS key, cast(string(id) AS binary) AS value)) AS headers",
-    )  # fmt: skip
-    with ApacheKafka(settings={"num.partitions": str(PARTITIONS)}) as kafka:
-        for codec in CODECS:
-            writer = rows.write.format("tidelog").mode("append").option("topic", codec)
-            writer = writer.option("kafka.bootstrap.servers", kafka.bootstrap_servers)
-            writer.option("compression", codec).option("kafka.batch.size", "20000").save()
-            found = read_topic(kafka.bootstrap_servers, codec)
-            assert len(found) == len({record.value for record in found}) == 20_000
-            for record in found:
-                assert record.key is not None and record.key == record.value
-                assert record.headers == (("id", record.key),)
-                assert record.partition == partition_for_key(record.key, PARTITIONS)
 
 
 def test_rows_of_a_key_keep_the_order_of_their_task(

@@ -23,11 +23,13 @@ from tidelog.host.clock import Clock, SystemClock
 from tidelog.model import NO_TOPIC_ID, TopicPartition
 from tidelog.spark.limits import DEFAULT_BYTES_PER_BATCH, share_out
 from tidelog.spark.offsets import Offsets, StreamOffset
+from tidelog.spark.open_transactions import OpenTransactions
 from tidelog.spark.read_options import ReadOptions
 from tidelog.spark.topics import Topics
 
 # An idle query asks some ninety times a second; this long it is kept waiting for news instead.
 IDLE_WAIT_MS = 200
+_GONE = "the partition is gone"
 
 
 def log_line(text: str) -> None:
@@ -55,6 +57,7 @@ class QueryProgress:
         self._bound: Offsets | None = None
         self._newest: Offsets = {}
         self._last_batch_at = self._clock.monotonic()
+        self._transactions = OpenTransactions(topics, self._clock, log)
 
     def initial(self) -> StreamOffset:
         """Where a query without a checkpoint begins; the same whenever it is asked."""
@@ -74,8 +77,8 @@ class QueryProgress:
 
     def bound_now(self) -> None:
         """From now on nothing that comes later is read (AvailableNow)."""
-        partitions = self._topics.partitions(fresh=True)
-        self._bound = self._topics.latest(partitions)
+        # Those that are gone are for `advance` to tell, and `initial` tells of a wrong name.
+        self._bound = self._topics.latest(self._topics.known_partitions(fresh=True))
 
     def newest(self) -> StreamOffset | None:
         """Where the logs ended when last looked at."""
@@ -87,6 +90,7 @@ class QueryProgress:
             self._commit(start)
         origin = self._origin(start)
         ends = self._ends(origin)
+        self._transactions.look(self._newest)
         if self._is_idle(start, origin, ends):
             if self._bound is None:
                 self._topics.wait_for_more(ends, IDLE_WAIT_MS)
@@ -108,7 +112,7 @@ class QueryProgress:
         ids = self._topics.topic_ids({tp.topic for tp in known})
         offsets = dict(start.next)
         for tp in sorted(set(offsets) - set(known)):
-            self._lose(DataLossError(tp, offsets[tp], offsets[tp] + 1, "the partition is gone"))
+            self._lose(DataLossError(tp, offsets[tp], offsets[tp] + 1, _GONE))
             del offsets[tp]
         anew = {name for name, each in start.topic_ids.items() if ids.get(name, each) != each}
         for name in sorted(anew):
@@ -136,8 +140,7 @@ class QueryProgress:
         if waiting and least is not None and waiting < least and self._bound is None:
             waited_ms = (self._clock.monotonic() - self._last_batch_at) * 1000
             return waited_ms < self._options.limits.max_delay_ms
-        shrunk = any(end < origin.next[tp] for tp, end in ends.items())
-        return not waiting and (self._bound is not None or not shrunk)
+        return not waiting and not any(end < origin.next[tp] for tp, end in self._newest.items())
 
     def _check_holes(self, origin: StreamOffset, ends: Offsets) -> None:
         """Move `origin` behind what is lost, or stop."""
@@ -149,10 +152,11 @@ class QueryProgress:
                 self._lose(DataLossError(tp, offset, first, reason))
                 origin.next[tp] = first
                 ends[tp] = max(end, first)
-            elif end < offset and self._bound is None:
+            elif self._newest[tp] < offset:
+                end = self._newest[tp]
                 reason = f"the log ends at {end}: it was truncated"
                 self._lose(DataLossError(tp, end, offset, reason))
-                origin.next[tp] = end
+                origin.next[tp] = ends[tp] = end
             else:
                 ends[tp] = max(end, offset)
 
@@ -186,10 +190,11 @@ class QueryProgress:
 
     def ranges(self, start: StreamOffset, end: StreamOffset) -> list[PartitionRange]:
         """What the micro-batch between two offsets reads."""
+        known = set(self._topics.known_partitions())
         missing = [tp for tp in end.next if tp not in start.next and tp not in end.start]
         # Only a checkpoint of the connector's leaves out where a new partition began.
-        earliest = self._topics.earliest(missing)
-        return [
+        earliest = self._topics.earliest(tp for tp in missing if tp in known)
+        ranges = [
             PartitionRange(
                 tp.topic,
                 tp.partition,
@@ -199,6 +204,11 @@ class QueryProgress:
             )
             for tp, offset in end.next.items()
         ]
+        # Planned before the topic was deleted: no task could ever read it.
+        for each in ranges:
+            if each.topic_partition not in known and each.start < each.end:
+                self._lose(DataLossError(each.topic_partition, each.start, each.end, _GONE))
+        return [each for each in ranges if each.topic_partition in known]
 
 
 def _uuid(ids: dict[str, str], partition: TopicPartition) -> UUID:

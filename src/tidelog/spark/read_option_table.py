@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from tidelog.spark.option_row import UNSECURED, OptionRow
+from tidelog.spark.option_row import CLIENT_ROWS, NO_EFFECT, UNSECURED, OptionRow
 
-_NO_EFFECT = "accepted, without effect: "
 _CONNECTOR_TOO = "the connector refuses it too: "
 
 READ_OPTIONS: tuple[OptionRow, ...] = (
@@ -13,7 +12,8 @@ READ_OPTIONS: tuple[OptionRow, ...] = (
     OptionRow(
         "subscribePattern",
         "differs",
-        "a pattern for whole topic names; of Python's syntax, which is Java's but for rarities",
+        "a pattern that is found anywhere in a topic's name, as there; of Python's syntax, which "
+        "is Java's but for rarities",
     ),
     OptionRow("assign", "same", 'partitions as JSON, {"topic": [0, 1]}'),
     OptionRow(
@@ -42,9 +42,9 @@ READ_OPTIONS: tuple[OptionRow, ...] = (
     OptionRow(
         "fetchOffset.numRetries",
         "differs",
-        _NO_EFFECT + "offsets are asked for again until kafka.default.api.timeout.ms is over",
+        NO_EFFECT + "offsets are asked for again until kafka.default.api.timeout.ms is over",
     ),
-    OptionRow("fetchOffset.retryIntervalMs", "differs", _NO_EFFECT + "see kafka.retry.backoff.ms"),
+    OptionRow("fetchOffset.retryIntervalMs", "differs", NO_EFFECT + "see kafka.retry.backoff.ms"),
     OptionRow("maxOffsetsPerTrigger", "same", "rows of a micro-batch at most, shared out by size"),
     OptionRow("minOffsetsPerTrigger", "same", "a micro-batch waits for so many rows"),
     OptionRow("maxTriggerDelay", "same", "but not longer than this (15m)"),
@@ -67,7 +67,7 @@ READ_OPTIONS: tuple[OptionRow, ...] = (
     OptionRow("kafka.fetch.max.bytes", "differs", "32 MiB by default instead of 50"),
     OptionRow("kafka.max.partition.fetch.bytes", "differs", "4 MiB by default instead of 1"),
     OptionRow("kafka.fetch.max.wait.ms", "same", "how long a fetch waits at the end of a log"),
-    OptionRow("kafka.fetch.min.bytes", "differs", _NO_EFFECT + "what is planned is there"),
+    OptionRow("kafka.fetch.min.bytes", "differs", NO_EFFECT + "what is planned is there"),
     OptionRow("kafka.check.crcs", "same", "true by default"),
     OptionRow("kafka.request.timeout.ms", "same", "30,000"),
     OptionRow("kafka.default.api.timeout.ms", "same", "60,000; how long is tried again"),
@@ -77,21 +77,28 @@ READ_OPTIONS: tuple[OptionRow, ...] = (
     OptionRow(
         "kafka.metadata.max.age.ms", "differs", "1,000 by default: how soon a partition is noticed"
     ),
-    OptionRow("kafka.session.timeout.ms", "differs", _NO_EFFECT + "no group is joined"),
-    OptionRow("kafka.heartbeat.interval.ms", "differs", _NO_EFFECT + "no group is joined"),
-    OptionRow("kafka.max.poll.records", "differs", _NO_EFFECT + "batches are decoded as they come"),
-    OptionRow("kafka.max.poll.interval.ms", "differs", _NO_EFFECT + "no group is joined"),
-    OptionRow("kafka.receive.buffer.bytes", "differs", _NO_EFFECT + "the system's own is kept"),
-    OptionRow("kafka.send.buffer.bytes", "differs", _NO_EFFECT + "the system's own is kept"),
-    OptionRow("kafka.reconnect.backoff.ms", "differs", _NO_EFFECT + "see kafka.retry.backoff.ms"),
+    OptionRow("kafka.session.timeout.ms", "differs", NO_EFFECT + "no group is joined"),
+    OptionRow("kafka.heartbeat.interval.ms", "differs", NO_EFFECT + "no group is joined"),
+    OptionRow("kafka.max.poll.records", "differs", NO_EFFECT + "batches are decoded as they come"),
+    OptionRow("kafka.max.poll.interval.ms", "differs", NO_EFFECT + "no group is joined"),
+    OptionRow("kafka.reconnect.backoff.ms", "differs", NO_EFFECT + "see kafka.retry.backoff.ms"),
     OptionRow(
-        "kafka.reconnect.backoff.max.ms", "differs", _NO_EFFECT + "see kafka.retry.backoff.max.ms"
+        "kafka.reconnect.backoff.max.ms", "differs", NO_EFFECT + "see kafka.retry.backoff.max.ms"
     ),
-    OptionRow("kafka.connections.max.idle.ms", "differs", _NO_EFFECT + "the broker closes them"),
-    OptionRow("kafka.client.rack", "differs", _NO_EFFECT + "leaders are read"),
-    OptionRow("kafka.client.dns.lookup", "differs", _NO_EFFECT + "every address is tried"),
-    OptionRow("kafka.allow.auto.create.topics", "differs", _NO_EFFECT + "reading creates no topic"),
-    OptionRow("kafka.exclude.internal.topics", "differs", _NO_EFFECT + "patterns never match them"),
+    OptionRow("kafka.connections.max.idle.ms", "differs", NO_EFFECT + "the broker closes them"),
+    OptionRow("kafka.client.rack", "differs", NO_EFFECT + "leaders are read"),
+    OptionRow("kafka.client.dns.lookup", "differs", NO_EFFECT + "every address is tried"),
+    OptionRow("kafka.allow.auto.create.topics", "differs", NO_EFFECT + "reading creates no topic"),
+    OptionRow("kafka.exclude.internal.topics", "differs", NO_EFFECT + "patterns never match them"),
+    *(
+        OptionRow(f"kafka.{name}", "differs", NO_EFFECT + reason)
+        for name, reason in (
+            ("auto.commit.interval.ms", "batches decide on commits"),
+            ("group.protocol", "no group is joined"),
+            ("group.remote.assignor", "no group is joined"),
+        )
+    ),
+    *CLIENT_ROWS,
     OptionRow("kafka.auto.offset.reset", "refused", _CONNECTOR_TOO + "use startingOffsets"),
     OptionRow("kafka.key.deserializer", "refused", _CONNECTOR_TOO + "keys come as binary"),
     OptionRow("kafka.value.deserializer", "refused", _CONNECTOR_TOO + "values come as binary"),
@@ -99,11 +106,20 @@ READ_OPTIONS: tuple[OptionRow, ...] = (
     OptionRow("kafka.interceptor.classes", "refused", _CONNECTOR_TOO + "classes of Java"),
     OptionRow("kafka.group.instance.id", "refused", "no group is joined"),
     OptionRow("kafka.partition.assignment.strategy", "refused", "no group is joined"),
-    OptionRow("kafka.metric.reporters", "refused", "they are classes of Java"),
+    OptionRow("kafka.share.acknowledgement.mode", "refused", "a share group cannot be read"),
+    OptionRow("kafka.share.acquire.mode", "refused", "a share group cannot be read"),
+    OptionRow("kafka.config.providers", "refused", "Java's; read secrets before options are set"),
+    OptionRow("kafka.security.providers", "refused", "Java's, for TLS and SASL"),
     OptionRow("kafka.security.protocol", "differs", f"PLAINTEXT alone: {UNSECURED}"),
     OptionRow("kafka.ssl.*", "refused", UNSECURED),
     OptionRow("kafka.sasl.*", "refused", UNSECURED),
     OptionRow("path", "refused", "a topic is named by the option subscribe"),
+    OptionRow(
+        "value.*",
+        "refused",
+        "values come as binary and are decoded behind the source, in the JVM: "
+        "`tidelog.spark.decode(records, SCHEMA)`",
+    ),
     OptionRow(
         "maxBytesPerTrigger",
         "ours",

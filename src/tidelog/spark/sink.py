@@ -36,6 +36,7 @@ from pyspark.sql.types import (
 
 from tidelog.arrow.writer import ArrowWriter, WriterSettings
 from tidelog.errors import ConfigError
+from tidelog.spark.worker import settle
 from tidelog.spark.write_options import parse_write_options
 
 _log = logging.getLogger(__name__)
@@ -107,6 +108,7 @@ def stream_writer(schema: StructType, options: Mapping[str, str], overwrite: boo
 
 def write_rows(settings: WriterSettings, batches: Iterator[pa.RecordBatch]) -> Written:
     """Write all of a task's rows, and return when they are acknowledged."""
+    settle()
     with ArrowWriter(settings) as writer:
         for batch in batches:
             writer.write(batch)

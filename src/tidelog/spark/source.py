@@ -31,6 +31,7 @@ from tidelog.spark.planning import plan_tasks
 from tidelog.spark.progress import QueryProgress, log_line
 from tidelog.spark.read_options import ReadOptions, parse
 from tidelog.spark.topics import Topics
+from tidelog.spark.worker import settle
 
 _DDL = {
     "key": "BINARY",
@@ -80,6 +81,7 @@ def read_ranges(
     options: ReadOptions, schema: StructType, ranges: list[PartitionRange]
 ) -> Iterator[pa.RecordBatch]:
     """In a worker: the records of one task."""
+    settle()
     settings = options.consumer
     key = f"{options.bootstrap_servers} {settings}"
     consumer = _consumers.pop(key, None) or Consumer(options.bootstrap_servers, settings)

@@ -7,14 +7,15 @@ asked for again when it is older than `kafka.metadata.max.age.ms`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
 from tidelog.client.blocking import Client
 from tidelog.client.connection import Call
-from tidelog.client.faults import UnsupportedApiError
+from tidelog.client.faults import UnsupportedApiError, error_code, raise_for
 from tidelog.client.group_admin import commit_offsets, committed_offsets
+from tidelog.client.metadata import Cluster
 from tidelog.client.offsets import EARLIEST, LATEST, list_offsets, offsets_within
 from tidelog.client.operation import Operation, UnknownTopicError, refresh, retrying
 from tidelog.errors import ErrorCode, TidelogError
@@ -60,9 +61,9 @@ class Topics:
                 raise TidelogError(f"there is no partition {tp}")
         return self._selected(known)
 
-    def known_partitions(self) -> list[TopicPartition]:
+    def known_partitions(self, *, fresh: bool = False) -> list[TopicPartition]:
         """As `partitions`, without those that are not there (any more)."""
-        self._refresh(fresh=False)
+        self._refresh(fresh=fresh)
         return self._selected(self._known())
 
     def _known(self) -> dict[str, list[int]]:
@@ -81,7 +82,7 @@ class Topics:
             pattern = re.compile(selection.pattern)
             internal = self._client.cluster.topics
             topics = [
-                name for name in known if pattern.fullmatch(name) and not internal[name].internal
+                name for name in known if pattern.search(name) and not internal[name].internal
             ]
         return [TopicPartition(name, each) for name in sorted(topics) for each in known[name]]
 
@@ -96,7 +97,7 @@ class Topics:
         )
         if selection.pattern:
             names = None
-        self._client.run(retrying(cluster, lambda: refresh(cluster, names)))
+        self._client.run(retrying(cluster, lambda: _refreshed(cluster, names)))
         self._refreshed_at = now
 
     def topic_id(self, topic: str) -> UUID:
@@ -115,6 +116,13 @@ class Topics:
     def latest(self, partitions: Iterable[TopicPartition]) -> Offsets:
         """Where the logs end: for read_committed, the last stable offset."""
         return self._offsets(dict.fromkeys(partitions, LATEST))
+
+    def behind_stable(self, ends: Mapping[TopicPartition, int]) -> Offsets:
+        """How many offsets stand behind these ends, where any do; the ends are stable ones."""
+        if not ends or self._isolation is not Isolation.READ_COMMITTED:
+            return {}
+        found = self._client.run(list_offsets(self._client.cluster, dict.fromkeys(ends, LATEST)))
+        return {tp: found[tp].offset - end for tp, end in ends.items() if found[tp].offset > end}
 
     def _offsets(self, wanted: Offsets) -> Offsets:
         if not wanted:
@@ -250,6 +258,15 @@ class Topics:
             topics=list(topics.values()),
         )
         return Call(leader, "Fetch", request, _BY_NAME_VERSION)
+
+
+def _refreshed(cluster: Cluster, names: Sequence[str] | None) -> Operation[None]:
+    """Metadata of these topics, or of all; a topic that only seems to be gone is an error."""
+    yield from refresh(cluster, names)
+    for name in names or ():
+        code = cluster.topics[name].error_code if name in cluster.topics else 0
+        if code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise_for(code, f"topic '{name}': {error_code(code).message}")
 
 
 def _all_of(calls: list[Call]) -> Operation[list[Any]]:

@@ -12,11 +12,10 @@ from typing import Final
 from tidelog.arrow.writer import WriterSettings
 from tidelog.client.settings import ClientSettings, ProducerSettings
 from tidelog.model import Codec
-from tidelog.spark.option_row import UNSECURED, OptionRow
+from tidelog.spark.option_row import CLIENT_ROWS, NO_EFFECT, UNSECURED, OptionRow
 from tidelog.spark.option_values import OptionError, Options
 
 BATCH_BYTES: Final = 512 << 10
-_NO_EFFECT: Final = "accepted, without effect here: "
 
 WRITE_OPTIONS: Final = (
     OptionRow("kafka.bootstrap.servers", "same", "brokers to ask first, host:port with commas"),
@@ -54,7 +53,7 @@ WRITE_OPTIONS: Final = (
     OptionRow(
         "kafka.linger.ms",
         "differs",
-        _NO_EFFECT + "batches leave when they are full or the task has no more rows",
+        NO_EFFECT + "batches leave when they are full or the task has no more rows",
     ),
     OptionRow(
         "kafka.max.request.size",
@@ -84,28 +83,18 @@ WRITE_OPTIONS: Final = (
     ),
     OptionRow("kafka.security.protocol", "differs", f"PLAINTEXT only: {UNSECURED}"),
     *(
-        OptionRow(f"kafka.{name}", "differs", _NO_EFFECT + reason)
+        OptionRow(f"kafka.{name}", "differs", NO_EFFECT + reason)
         for name, reason in (
             ("client.dns.lookup", "every address of a name is tried"),
             ("connections.max.idle.ms", "connections live as long as the task"),
             ("metadata.max.idle.ms", "metadata lives as long as the task"),
-            ("metadata.recovery.strategy", "bootstrap servers are always tried again"),
-            ("metadata.recovery.rebootstrap.trigger.ms", "bootstrap servers are tried at once"),
             ("reconnect.backoff.ms", "kafka.retry.backoff.ms paces connecting too"),
             ("reconnect.backoff.max.ms", "kafka.retry.backoff.max.ms paces connecting too"),
-            ("socket.connection.setup.timeout.max.ms", "the time to connect does not grow"),
-            ("send.buffer.bytes", "the operating system sizes it"),
-            ("receive.buffer.bytes", "the operating system sizes it"),
             ("partitioner.adaptive.partitioning.enable", "partitions are not weighed by queue"),
             ("partitioner.availability.timeout.ms", "partitions without a leader are avoided"),
-            ("enable.metrics.push", "there are no client metrics"),
-            ("metric.reporters", "there are no client metrics"),
-            ("metrics.num.samples", "there are no client metrics"),
-            ("metrics.recording.level", "there are no client metrics"),
-            ("metrics.sample.window.ms", "there are no client metrics"),
-            ("auto.include.jmx.reporter", "there are no client metrics"),
         )
     ),
+    *CLIENT_ROWS,
     *(
         OptionRow(f"kafka.{name}", "refused", reason)
         for name, reason in (

@@ -26,8 +26,34 @@ SAMPLES = {
     "kafka.security.protocol": "PLAINTEXT",
     "maxBytesPerTrigger": "64m",
     "maxDecompressedBytes": "1g",
+    "includeHeaders": "true",
 }
-FLAGS = {"failOnDataLoss", "includeHeaders", "kafka.check.crcs"}
+# The names in `ConsumerConfig` of Kafka's Java client 3.9 and 4.3, but for sasl.* and ssl.*.
+CONSUMER_CONFIG = """
+allow.auto.create.topics auto.commit.interval.ms auto.include.jmx.reporter auto.offset.reset
+bootstrap.servers check.crcs client.dns.lookup client.id client.rack config.providers
+connections.max.idle.ms default.api.timeout.ms enable.auto.commit enable.metrics.push
+exclude.internal.topics fetch.max.bytes fetch.max.wait.ms fetch.min.bytes group.id
+group.instance.id group.protocol group.remote.assignor heartbeat.interval.ms interceptor.classes
+isolation.level key.deserializer max.partition.fetch.bytes max.poll.interval.ms max.poll.records
+metadata.max.age.ms metadata.recovery.rebootstrap.trigger.ms metadata.recovery.strategy
+metric.reporters metrics.num.samples metrics.recording.level metrics.sample.window.ms
+partition.assignment.strategy receive.buffer.bytes reconnect.backoff.max.ms reconnect.backoff.ms
+request.timeout.ms retry.backoff.max.ms retry.backoff.ms security.protocol security.providers
+send.buffer.bytes session.timeout.ms share.acknowledgement.mode share.acquire.mode
+socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms value.deserializer
+""".split()  # noqa: SIM905 - so many names are read best as lines
+
+# Those of the connector itself, as its `KafkaSourceProvider` (4.2) names them.
+CONNECTOR_OPTIONS = """
+assign endingoffsets endingoffsetsbytimestamp endingtimestamp failondataloss fetchoffset.numretries
+fetchoffset.retryintervalms groupidprefix includeheaders kafkaconsumer.polltimeoutms
+maxoffsetspertrigger maxrecordsperpartition maxtriggerdelay minoffsetspertrigger minpartitions
+startingoffsets startingoffsetsbytimestamp startingoffsetsbytimestampstrategy startingtimestamp
+subscribe subscribepattern
+""".split()  # noqa: SIM905
+
+FLAGS = {"failOnDataLoss", "kafka.check.crcs"}
 
 
 def sample(name: str) -> str:
@@ -49,6 +75,80 @@ def test_each_option_of_the_table(row) -> None:  # type: ignore[no-untyped-def]
         parse(given, streaming=streaming)
 
 
+def test_every_option_of_the_connector_and_its_consumer_is_in_the_table_once() -> None:
+    names = [row.name for row in READ_OPTIONS]
+    lowered = {name.lower() for name in names}
+    assert len(names) == len(lowered)
+    assert {f"kafka.{name}" for name in CONSUMER_CONFIG} <= set(names)
+    assert set(CONNECTOR_OPTIONS) <= lowered
+    assert all(row.help for row in READ_OPTIONS)
+
+
+# What the samples above leave as it is without them.
+DEFAULTS = {"kafka.security.protocol"}
+
+
+@pytest.mark.parametrize(
+    "row", [row for row in READ_OPTIONS if row.status != "refused"], ids=lambda row: row.name
+)
+def test_an_option_changes_what_is_done_or_says_that_it_does_not(row) -> None:  # type: ignore[no-untyped-def]
+    streaming = not row.name.startswith("ending")
+    given = {**BASE, row.name: sample(row.name)}
+    if row.name in ("assign", "subscribePattern"):
+        del given["subscribe"]
+    changes = parse(given, streaming=streaming) != parse(BASE, streaming=streaming)
+    without_effect = row.help.startswith("accepted, without effect") or row.name in DEFAULTS
+    assert changes is not without_effect
+
+
+def test_settings_of_the_client_arrive_where_they_belong() -> None:
+    given = {
+        "kafka.client.id": "mine",
+        "kafka.request.timeout.ms": "11",
+        "kafka.default.api.timeout.ms": "12",
+        "kafka.socket.connection.setup.timeout.ms": "13",
+        "kafka.retry.backoff.ms": "14",
+        "kafka.retry.backoff.max.ms": "15",
+        "kafka.metadata.max.age.ms": "16",
+        "kafka.fetch.max.wait.ms": "17",
+        "kafka.fetch.max.bytes": "18",
+        "kafka.max.partition.fetch.bytes": "19",
+        "kafka.check.crcs": "false",
+        "maxDecompressedBytes": "20k",
+    }
+    settings = parse({**BASE, **given}, streaming=True).consumer
+    client = settings.client
+    assert client.client_id == "mine"
+    assert (client.request_timeout_ms, client.operation_timeout_ms) == (11, 12)
+    assert client.connect_timeout_ms == 13
+    assert (client.retry_backoff_ms, client.retry_backoff_max_ms) == (14, 15)
+    assert client.metadata_max_age_ms == 16
+    assert settings.max_wait_ms == 17
+    assert (settings.max_bytes, settings.partition_max_bytes) == (18, 19)
+    assert not settings.check_crcs
+    assert settings.max_decompressed_bytes == 20 << 10
+
+
+def test_a_time_wins_over_times_and_those_over_offsets() -> None:
+    given = {
+        **BASE,
+        "startingOffsets": "latest",
+        "startingOffsetsByTimestamp": '{"orders": {"0": 5}}',
+        "endingOffsets": "latest",
+        "endingOffsetsByTimestamp": '{"orders": {"0": 6}}',
+    }
+    options = parse(given, streaming=False)
+    assert options.starting.per_partition == {TopicPartition("orders", 0): 5}
+    assert options.ending.per_partition == {TopicPartition("orders", 0): 6}
+    options = parse({**given, "startingTimestamp": "7", "endingTimestamp": "8"}, streaming=False)
+    assert (options.starting.timestamp_ms, options.ending.timestamp_ms) == (7, 8)
+
+
+def test_a_schema_for_values_is_refused_with_the_remedy() -> None:
+    with pytest.raises(OptionError, match=r"'value\.schema' is refused: .*tidelog\.spark\.decode"):
+        parse({**BASE, "value.schema": "n INT"}, streaming=False)
+
+
 def test_an_unknown_option_is_an_error_with_the_nearest_name() -> None:
     with pytest.raises(OptionError, match=r"'startingOffset' is unknown.*'startingOffsets'"):
         parse({**BASE, "startingOffset": "earliest"}, streaming=True)
@@ -68,6 +168,9 @@ def test_an_unknown_option_is_an_error_with_the_nearest_name() -> None:
         ({**BASE, "startingOffsets": '{"orders": {"0": -1}}'}, False, "cannot be latest"),
         ({**BASE, "startingOffsets": '{"orders": {"0": -3}}'}, True, "below -2"),
         ({**BASE, "endingOffsets": "earliest"}, False, "cannot be earliest"),
+        ({**BASE, "endingOffsets": '{"orders": {"0": -2}}'}, False, "cannot be earliest"),
+        ({**BASE, "startingOffsetsByTimestamp": '{"orders": {"0": -1}}'}, True, "negative time"),
+        ({**BASE, "kafka.max.partition.fetch.bytes": "999999999"}, True, "above 128 MiB"),
         ({**BASE, "endingOffsets": "latest"}, True, "is for batch queries"),
         ({**BASE, "failOnDataLoss": "yes"}, True, "give true or false"),
         ({**BASE, "maxOffsetsPerTrigger": "0"}, True, "a whole number from 1 on"),
