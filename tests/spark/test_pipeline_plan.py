@@ -155,6 +155,24 @@ def test_rows_become_records(spark: Any, tmp_path: Path) -> None:
     assert row["timestamp"] is not None and row["headers"][0]["key"] == "h"
 
 
+def test_a_row_that_is_a_tombstone_becomes_a_record_without_a_value(
+    spark: Any, tmp_path: Path
+) -> None:
+    source = "value: {json: 'k STRING, n INT, gone BOOLEAN'}"
+    values = [b'{"k":"a","n":1}', b'{"k":"b","n":2,"gone":false}', b'{"k":"c","gone":true}']
+    for kind, expected in (
+        ("json", ['{"k":"a","n":1}', '{"k":"b","n":2}', None]),
+        ("csv", ["a,1", "b,2", None]),
+        ("text", ["1", "2", None]),
+    ):
+        target = f"topic: u, key: k, value: {kind}, tombstone: gone"
+        pipeline = with_source(tmp_path, source, target)
+        made = plan(spark, pipeline, values).target(pipeline.targets["out"]).collect()
+        assert [(row["key"], row["value"]) for row in made] == list(
+            zip("abc", expected, strict=True)
+        ), kind
+
+
 @pytest.mark.parametrize(
     ("rest", "error"),
     [
@@ -169,6 +187,10 @@ def test_rows_become_records(spark: Any, tmp_path: Path) -> None:
         (
             "targets:\n  o: {from: a, topic: u, key: nm}",
             ":6:3: a has no column nm for o; did you mean n",
+        ),
+        (
+            "targets:\n  o: {from: a, topic: u, key: n, tombstone: n}",
+            ":6:3: n is a int, a tombstone needs true or false",
         ),
         (
             "targets:\n  o: {from: a, table: {delta: x, partition_by: [day]}}",
@@ -271,8 +293,8 @@ def test_a_checkpoint_elsewhere_is_kept_through_hadoop(spark: Any, tmp_path: Pat
 
     store = HadoopStore(spark)
     path = f"file://{tmp_path}/state/x.json"
-    assert store.read(path) is None and not store.has_files(f"file://{tmp_path}/state")
+    assert store.read(path) is None and store.names(f"file://{tmp_path}/state") == []
     store.write(path, "größer")
-    assert store.read(path) == "größer" and store.has_files(f"file://{tmp_path}/state")
+    assert store.read(path) == "größer" and store.names(f"file://{tmp_path}/state") == ["x.json"]
     store.delete(f"file://{tmp_path}/state")
     assert store.read(path) is None

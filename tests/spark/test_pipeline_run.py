@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.spark.processes import wait_for
 from tests.spark.topics import create
 from tidelog.client.batching import ProducerRecord
 from tidelog.client.blocking import Client
@@ -98,6 +97,10 @@ class World:
         assert old in text
         self.file.write_text(text.replace(old, new))
 
+    def published(self) -> dict[str, Any]:
+        """The last words of pipelines by key."""
+        return {word.key: word for word in read_published(self.servers, ClientSettings())}
+
     def records(self, suffix: str) -> list[Any]:
         """All records of a topic."""
         partitions = [TopicPartition(f"{self.name}-{suffix}", number) for number in range(2)]
@@ -131,13 +134,6 @@ def world(spark: Any, tidelog_broker: Broker, tidelog_topic: str, tmp_path: Path
     return World(spark, tidelog_broker, tmp_path, f"p-{tidelog_topic[-24:]}")
 
 
-def wait_for(condition: Callable[[], bool], timeout_s: float = 120.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come"
-        time.sleep(0.1)
-
-
 def test_catch_up_resumes_and_a_batch_gives_the_same(world: World) -> None:
     world.send(0, 200)
     reports = world.run(Mode.CATCH_UP)
@@ -162,9 +158,13 @@ def test_catch_up_resumes_and_a_batch_gives_the_same(world: World) -> None:
     with Client(world.servers) as client:
         group = client.run(committed_offsets(client.cluster, f"tidelog.{world.name}"))
     assert sum(group.values()) == 200
-    words = {word.name: word for word in read_published(world.servers, ClientSettings())}
-    assert (words[world.name].state, words[world.name].mode) == ("done", "catch-up")
-    assert [query["lag"] for query in words[world.name].queries] == [0, 0, 0]
+    word = world.published()[f"{world.name}/catch-up"]
+    assert word.state == "done"
+    assert [query["lag"] for query in word.queries] == [0, 0, 0]
+    updates = len(world.records("views"))
+    assert [query["written"] for query in word.queries] == [
+        world.bad, updates, world.visits.total(),
+    ]  # fmt: skip
 
     world.send(200, 50)
     (views,) = world.runner(Mode.CATCH_UP, only=["views"]).run()
@@ -174,6 +174,9 @@ def test_catch_up_resumes_and_a_batch_gives_the_same(world: World) -> None:
     into = world.directory / "look"
     reports = world.runner(Mode.BATCH, only=["views", "visits"], into=str(into)).run()
     assert [report.rows for report in reports] == [250, 250]
+    assert [report.written for report in reports] == [len(world.views), world.visits.total()]
+    word = world.published()[f"{world.name}/batch"]
+    assert (word.state, [query["state"] for query in word.queries]) == ("done", ["done", "done"])
     rows = world.spark.read.parquet(str(into / "visits")).collect()
     assert Counter((row["user"], row["page"]) for row in rows) == world.visits
     rows = world.spark.read.parquet(str(into / "views")).collect()

@@ -24,7 +24,7 @@ from tests.spark.table_writers import (
     start_delta_runtime,
     stream_writer,
 )  # fmt: skip
-from tidelog.spark import table_parquet, tables
+from tidelog.spark import table_delta, table_parquet, tables
 from tidelog.spark.table_options import TableError
 
 
@@ -87,6 +87,7 @@ def test_an_aborted_write_is_removed_and_a_committed_one_is_not(
 def test_a_second_attempt_of_a_task_is_not_in_the_table(
     tmp_path: Path, table_format: str, query_id: str
 ) -> None:
+    """P7: a task that was given up goes on writing."""
     writer = stream_writer(tmp_path / "t", format=table_format)
     writer.write(iter([batch_of([1])]))  # the straggler, whose message nobody waits for
     writer.commit([writer.write(iter([batch_of([1])]))], 0)
@@ -204,10 +205,10 @@ def test_two_drivers_of_one_query_commit_a_batch_once(
     stale = DeltaTable(str(path))
     writer.commit(messages[0], 5)
 
-    target = writer._target()
     views = [stale]
-    monkeypatch.setattr(target, "_open", lambda: views.pop() if views else DeltaTable(str(path)))
-    monkeypatch.setattr(writer, "_target", lambda: target)
+    monkeypatch.setattr(
+        table_delta, "open_table", lambda path: views.pop() if views else DeltaTable(path)
+    )
     writer.commit(messages[1], 5)
     assert views == []
     assert ids_of(path, "delta") == [0, 1]

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tidelog.spark.pipeline.check import Checked
     from tidelog.spark.pipeline.model import Pipeline
     from tidelog.spark.pipeline.progress import QueryReport
+    from tidelog.spark.pipeline.published import Published
 
 _file_argument = click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 _master_option = click.option(
@@ -38,6 +39,22 @@ _conf_option = click.option(
     multiple=True,
     metavar="NAME=VALUE",
     help="A setting of Spark; repeatable.",
+)
+
+
+_DRIVER_MEMORY = "spark.driver.memory"
+
+
+def _remember_memory(context: click.Context, _: click.Parameter, value: str | None) -> None:
+    context.meta[_DRIVER_MEMORY] = value
+
+
+_memory_option = click.option(
+    "--driver-memory",
+    metavar="SIZE",
+    callback=_remember_memory,
+    expose_value=False,
+    help=f"The heap of Spark's driver, as 1g: --conf {_DRIVER_MEMORY}=SIZE.",
 )
 
 
@@ -114,10 +131,17 @@ def check(
     metavar="NAME",
     help="Begin this target anew: its checkpoint is forgotten, its table set aside. Repeatable.",
 )
+@click.option(
+    "--append",
+    multiple=True,
+    metavar="NAME",
+    help="Let this target, which has no checkpoint, add to a table that has rows. Repeatable.",
+)
 @click.option("--into", metavar="DIR", default="", help="A batch writes Parquet there instead.")
 @click.option("--no-publish", is_flag=True, help="Do not show up in `pipeline list`.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
 @_master_option
+@_memory_option
 @_conf_option
 @format_option
 @click.pass_context
@@ -127,6 +151,7 @@ def run(
     mode: str,
     targets: tuple[str, ...],
     reset: tuple[str, ...],
+    append: tuple[str, ...],
     into: str,
     no_publish: bool,
     quiet: bool,
@@ -148,12 +173,12 @@ def run(
         from tidelog.spark.pipeline.connector import require_topics
 
         require_topics(found)
-        with _session(found, master, settings) as session:
+        with _session(found, master, settings, found.checkpoint) as session:
             from tidelog.cli.pipeline_view import View
             from tidelog.spark.pipeline.model import Mode
             from tidelog.spark.pipeline.runner import Runner, RunSettings
 
-            wanted = RunSettings(Mode(mode), targets, reset, into, publish=not no_publish)
+            wanted = RunSettings(Mode(mode), targets, reset, append, into, not no_publish)
             view = View(found.name, quiet=quiet or output == "json")
             runner = Runner(session, found, checked, wanted, view.show, view.note)
             with _stopping(runner.stop):
@@ -235,33 +260,47 @@ def test(
 @pipeline.command("list")
 @connection_options
 def list_(bootstrap: str, output: str, timeout_s: float) -> None:
-    """List the pipelines that ran here, and how far each is."""
+    """List the pipelines that ran here: the last run in each mode, and how far it is or got."""
     import time
 
     from tidelog.spark.pipeline.published import read_published
 
     words = read_published(bootstrap, client_settings(timeout_s))
-    now_ms = int(time.time() * 1000)
-    rows = [
-        {
-            "name": word.name,
-            "state": word.state_at(now_ms),
-            "mode": word.mode,
-            "host": word.host,
-            "rows": max((query["rows"] for query in word.queries), default=0),
-            "lag": max((query["lag"] or 0 for query in word.queries), default=0),
-            "bad": max((query["bad"] for query in word.queries), default=0),
-            "seconds_ago": round((now_ms - word.updated_ms) / 1000, 1),
-            "targets": word.queries,
-        }
-        for word in words
-    ]
+    rows = [_listed(word, int(time.time() * 1000)) for word in words]
     if output == "json":
         print_json(rows)
     elif rows:
-        print_table(rows, ["name", "state", "mode", "host", "rows", "lag", "bad", "seconds_ago"])
+        columns = ["name", "mode", "state", "host", "started", "rows", "written", "lag", "bad"]
+        print_table(rows, [*columns, "late", "seconds_ago"])
     else:
         say("no pipelines")
+
+
+def _listed(word: Published, now_ms: int) -> dict[str, Any]:
+    """A run in one line: of rows the most that a target has, of the others as well."""
+    from datetime import UTC, datetime
+
+    def most(name: str) -> int | None:
+        return max(
+            (each[name] for each in word.queries if each.get(name) is not None), default=None
+        )
+
+    started = datetime.fromtimestamp(word.started_ms // 1000, UTC)
+    written = [each["written"] for each in word.queries if each.get("written") is not None]
+    return {
+        "name": word.name,
+        "mode": word.mode,
+        "state": word.state_at(now_ms),
+        "host": word.host,
+        "started": started.isoformat().replace("+00:00", "Z"),
+        "rows": most("rows") or 0,
+        "written": sum(written) if written else None,
+        "lag": most("lag"),
+        "bad": most("bad") or 0,
+        "late": most("late") or 0,
+        "seconds_ago": round((now_ms - word.updated_ms) / 1000, 1),
+        "targets": word.queries,
+    }
 
 
 # ---- what the commands share --------------------------------------------------------------
@@ -295,17 +334,29 @@ def _explained() -> Iterator[None]:
 
 
 @contextmanager
-def _session(found: Pipeline, master: str | None, settings: tuple[str, ...]) -> Iterator[Any]:
-    from tidelog.spark.session import open_session, session_settings
+def _session(
+    found: Pipeline, master: str | None, settings: tuple[str, ...], state: str = ""
+) -> Iterator[Any]:
+    """A session, and a JVM that ends with it; `state` is where its temporary files may lie."""
+    from tidelog.spark.run_directory import RunDirectory
+    from tidelog.spark.session import close_session, open_session, session_settings
 
     given: dict[str, Any] = {**found.spark, **parse_assignments(settings, "--conf")}
     if master is not None:
         given["spark.master"] = master
-    session = open_session(f"tidelog {found.name}", session_settings(given, found.checkpoint))
+    memory = click.get_current_context().meta.get(_DRIVER_MEMORY)
+    if memory is not None:
+        given[_DRIVER_MEMORY] = memory
+    directory = RunDirectory(state)
     try:
-        yield session
+        wanted = session_settings(given, found.checkpoint, directory.path)
+        session = open_session(f"tidelog {found.name}", wanted)
+        try:
+            yield session
+        finally:
+            close_session(session)
     finally:
-        session.stop()
+        directory.remove()
 
 
 @contextmanager

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 _REPAINT_S: Final = 0.5
 _LINE_S: Final = 10.0
 _COLOURS: Final = {"running": "32", "done": "32", "failed": "31", "waiting": "33"}
-_HEADINGS: Final = ("TARGET", "STATE", "ROWS", "ROWS/S", "LAG", "LAG-S", "BATCH-MS", "BAD")
+_HEADINGS: Final = (
+    "TARGET", "STATE", "ROWS", "WRITTEN", "ROWS/S", "LAG", "LAG-S", "BATCH-MS", "BAD", "LATE",
+)  # fmt: skip
 
 
 class View:
@@ -90,9 +92,11 @@ def _cells(report: QueryReport) -> list[str]:
         report.name,
         str(report.state),
         f"{report.rows}",
+        "-" if report.written is None else f"{report.written}",
         f"{report.rows_per_second:.0f}",
         "-" if lag is None else f"{lag.records}",
         age,
         f"{report.batch_ms}",
         f"{report.bad}",
+        f"{report.late}",
     ]

@@ -36,7 +36,7 @@ class DeltaTarget:
         self._merge_schema, self._schema = options.merge_schema, schema
 
     def prepare(self) -> tuple[str, ...]:
-        table = self._open()
+        table = open_table(self._path)
         if table is None:
             return self._partition_by
         self._check(table)
@@ -55,7 +55,7 @@ class DeltaTarget:
 
     def discard(self, written: list[WrittenFiles]) -> None:
         """A commit that reported a failure may still have happened: ask the table, then remove."""
-        table = self._open()
+        table = open_table(self._path)
         kept = set() if table is None else {os.path.realpath(uri) for uri in table.file_uris()}
         for each in written:
             paths = [file.path for file in each.files]
@@ -70,14 +70,8 @@ class DeltaTarget:
         partition_columns(self._partition_by, table.metadata().partition_columns)
         return new_columns(self._schema, table.schema().to_json(), self._merge_schema)
 
-    def _open(self) -> DeltaTable | None:
-        try:
-            return DeltaTable(self._path)
-        except TableNotFoundError:
-            return None
-
     def _open_or_create(self) -> DeltaTable:
-        table = self._open()
+        table = open_table(self._path)
         if table is not None:
             return table
         return DeltaTable.create(
@@ -104,6 +98,26 @@ class DeltaTarget:
             partition_by=table.metadata().partition_columns,
             commit_properties=_properties(commit),
         )
+
+
+def open_table(path: str) -> DeltaTable | None:
+    """A table as it is now; None where there is none."""
+    try:
+        return DeltaTable(path)
+    except TableNotFoundError:
+        return None
+
+
+def holds_rows(path: str) -> bool:
+    """Whether the table has rows."""
+    table = open_table(path)
+    return table is not None and bool(table.file_uris())
+
+
+def newest_batch(path: str, app_id: str) -> int | None:
+    """The newest of a writer's batches that are there."""
+    table = open_table(path)
+    return None if table is None else table.transaction_version(app_id)
 
 
 def _add_actions(commit: Commit) -> list[AddAction | RemoveAction]:

@@ -36,8 +36,7 @@ class ParquetTarget:
 
     def __init__(self, options: TableOptions, schema: str) -> None:
         self._path = options.path
-        parent, name = os.path.split(self._path)
-        self._beside = os.path.join(parent, f".{name}.tidelog")
+        self._beside = beside(self._path)
         self._replaced = os.path.join(self._beside, "replaced")
         self._partition_by = options.partition_by
         self._merge_schema, self._schema = options.merge_schema, schema
@@ -63,7 +62,7 @@ class ParquetTarget:
         os.makedirs(self._path, exist_ok=True)
         name = commit.app_id if commit.version is None else f"{commit.app_id}-{commit.version:010}"
         batch = partition_directory((BATCH_COLUMN,), (name,))
-        done = commit.is_done(self._newest(commit))
+        done = commit.is_done(newest_batch(self._path, commit.app_id))
         if not commit.is_empty and not done:
             gathered = os.path.join(self._staging(commit.app_id), f"commit-{uuid.uuid4()}")
             self._gather(commit, os.path.join(gathered, batch))
@@ -72,13 +71,6 @@ class ParquetTarget:
             else:
                 _rename_if_free(os.path.join(gathered, batch), os.path.join(self._path, batch))
         self.discard(commit.written)
-
-    def _newest(self, commit: Commit) -> int | None:
-        """The newest of the writer's batches that are there."""
-        names = os.listdir(self._path)
-        prefix = partition_directory((BATCH_COLUMN,), (f"{commit.app_id}-",))
-        numbers = (name.removeprefix(prefix) for name in names if name.startswith(prefix))
-        return max((int(number) for number in numbers if number.isdecimal()), default=None)
 
     def discard(self, written: list[WrittenFiles]) -> None:
         """Nothing in the staging directory is ever part of the table."""
@@ -132,6 +124,27 @@ class ParquetTarget:
         with open(draft, "w", encoding="utf-8") as file:
             json.dump(noted, file)
         os.replace(draft, target)
+
+
+def beside(path: str) -> str:
+    """Where the rest of a table lies."""
+    parent, name = os.path.split(path)
+    return os.path.join(parent, f".{name}.tidelog")
+
+
+def holds_rows(path: str) -> bool:
+    """Whether the table has rows, also where it was being replaced and will be put back."""
+    places = (path, os.path.join(beside(path), "replaced"))
+    return any(name.endswith(".parquet") for place in places
+               for _, _, names in os.walk(place) for name in names)  # fmt: skip
+
+
+def newest_batch(path: str, app_id: str) -> int | None:
+    """The newest of a writer's batches that are there."""
+    names = os.listdir(path) if os.path.isdir(path) else []
+    prefix = partition_directory((BATCH_COLUMN,), (f"{app_id}-",))
+    numbers = (name.removeprefix(prefix) for name in names if name.startswith(prefix))
+    return max((int(number) for number in numbers if number.isdecimal()), default=None)
 
 
 def _rename_if_free(source: str, target: str) -> None:

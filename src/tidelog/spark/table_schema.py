@@ -36,7 +36,8 @@ def new_columns(incoming: str, existing: str, merge: bool) -> list[dict[str, Any
     if added and not merge:
         names = ", ".join(field["name"] for field in added)
         raise TableError(
-            f"the table has no column {names}: set option mergeSchema to add it, or leave it out"
+            f"the table has no column {names}: set option mergeSchema (new_columns: add in a"
+            " pipeline's file) to add it, or leave it out"
         )
     return added
 

@@ -11,6 +11,8 @@ import pytest
 
 from tidelog.cli.doctor_spark import check_java, check_worker_python
 from tidelog.cli.main import main
+from tidelog.errors import TidelogError
+from tidelog.testing import Broker
 
 
 def run(*arguments: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
@@ -61,6 +63,30 @@ def test_a_run_without_a_broker_ends_before_spark_begins(
     run("init", str(tmp_path), capsys=capsys)
     code, _, err = run("run", str(tmp_path / "clicks.yaml"), capsys=capsys)
     assert code == 3 and "no broker reached" in err
+
+
+def test_driver_memory_is_a_setting_of_the_session(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tidelog_broker: Broker,
+    tidelog_topic: str,
+) -> None:
+    def refuse(name: str, settings: dict[str, str]) -> None:
+        seen.update(settings)
+        raise TidelogError("seen")
+
+    seen: dict[str, str] = {}
+    monkeypatch.setattr("tidelog.spark.session.open_session", refuse)
+    file = tmp_path / "p.yaml"
+    file.write_text(
+        f"pipeline: x\nconnect: {{bootstrap.servers: '{tidelog_broker.bootstrap_servers}'}}\n"
+        f"checkpoint: {tmp_path}\nsources: {{a: {{topic: {tidelog_topic}}}}}\n"
+        f"targets: {{b: {{from: a, table: {{parquet: {tmp_path / 'b'}}}}}}}\n"
+    )
+    code, _, err = run("run", str(file), "--driver-memory", "3g", capsys=capsys)
+    assert code == 1, err
+    assert seen["spark.driver.memory"] == "3g"
 
 
 def test_neither_help_nor_a_static_check_imports_spark(tmp_path: Path) -> None:

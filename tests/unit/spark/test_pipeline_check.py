@@ -75,6 +75,12 @@ def test_steps_are_ordered_behind_what_they_read(tmp_path: Path) -> None:
          "the steps read each other in a circle: b → c → b"),
         ("targets:", "steps: {b: {python: 'no.py:f', inputs: [a]}}\ntargets:", "there is no file"),
         ("topic: u", "topic: t", "6:3: target out writes to t, which source a reads"),
+        ("topic: u", "topic: t, connect: {bootstrap.servers: 'h:1'}",
+         "6:3: target out writes to t, which source a reads"),
+        ("value: raw", "tombstone: x, value: json",
+         "6:3: target out has a tombstone and no key, so nobody could tell what is deleted"),
+        ("value: raw", "tombstone: x, key: key, value: raw",
+         "6:3: target out is raw: a row whose value is null is a tombstone already"),
         ("out:", "state:", "6:3: a target cannot be called state"),
         ("{topic: t}", "{topic: t, bad_records: {to: d}}", "4:3: source a is raw, so no record"),
         ("{topic: t}", "{topic: t, value: text, bad_records: {to: t}}", "its own bad records"),
@@ -95,6 +101,11 @@ def test_what_cannot_work_is_named_with_its_place(
     with pytest.raises(PipelineError) as raised:
         check_static(pipeline)
     assert error in str(raised.value), str(raised.value)
+
+
+def test_a_topic_of_other_brokers_may_have_the_name_of_one_that_is_read(tmp_path: Path) -> None:
+    elsewhere = "topic: t, connect: {bootstrap.servers: 'other:1'}"
+    check_static(load(tmp_path, SMALL.replace("topic: u", elsewhere)))
 
 
 def test_dropped_bad_records_are_warned_about(tmp_path: Path) -> None:

@@ -15,9 +15,9 @@ from tidelog.spark.pipeline.checkpoint import (
     SourceShape,
     changes,
     is_local,
-    set_aside,
 )
-from tidelog.spark.pipeline.model import PipelineError
+from tidelog.spark.pipeline.model import PipelineError, TableSink
+from tidelog.spark.pipeline.tables import set_aside
 
 COUNTS = Fingerprint(
     [SourceShape(["clicks"])], ["Aggregate by (string) of count: bigint"], "update", "topic"
@@ -70,8 +70,11 @@ def used(root: Path) -> Checkpoint:
     """A checkpoint that a query has run on."""
     checkpoint = Checkpoint(str(root), "counts")
     checkpoint.admit(COUNTS, "p.yaml")
-    (root / "counts/offsets").mkdir()
-    (root / "counts/offsets/0").write_text("v1")
+    (root / "counts/metadata").write_text('{"id":"9c0f"}')
+    for log in ("offsets", "commits"):
+        (root / "counts" / log).mkdir()
+        (root / "counts" / log / "0").write_text('v1\n{"watermark":0}\n-')
+        (root / "counts" / log / ".0.crc").write_text("")
     return checkpoint
 
 
@@ -113,14 +116,69 @@ def test_a_second_runner_is_refused_and_told_who_runs(tmp_path: Path) -> None:
     second.unlock()
 
 
-def test_a_table_that_is_begun_anew_is_kept_aside(tmp_path: Path) -> None:
+def test_p4_a_checkpoint_that_is_whole_is_accepted(tmp_path: Path) -> None:
+    checkpoint = used(tmp_path)
+    checkpoint.check_whole("p.yaml")
+    assert (checkpoint.planned, checkpoint.query_id) == (0, "9c0f")
+    (tmp_path / "counts/offsets/1").write_text('v1\n{"watermark":0}\n{"clicks":{"0":5}}')
+    checkpoint.check_whole("p.yaml")
+    assert checkpoint.planned == 1, "planned and not yet written: what a kill leaves"
+    Checkpoint(str(tmp_path), "fresh").check_whole("p.yaml")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("metadata", None, "metadata is missing or cut off"),
+        ("metadata", '{"id":"9c', "metadata is missing or cut off"),
+        ("metadata", "{}", "metadata is missing or cut off"),
+        ("offsets/0", None, "offsets is empty, and commits at 0"),
+        ("offsets/0", "", "offsets/0 is cut off"),
+        ("offsets/0", "v1", "offsets/0 is cut off"),
+        ("offsets/0", 'v1\n{"watermark":', "offsets/0 is cut off"),
+        ("offsets/0", "\ufffd\0\0", "offsets/0 is cut off"),
+        ("commits/0", "", "commits/0 is cut off"),
+        ("commits/1", "v1\n{}", "offsets ends at 0, and commits at 1"),
+    ],
+)
+def test_p4_a_damaged_checkpoint_is_named_with_the_remedy(
+    tmp_path: Path, name: str, content: str | None, words: str
+) -> None:
+    checkpoint = used(tmp_path)
+    file = tmp_path / "counts" / name
+    if content is None:
+        file.unlink()
+    else:
+        file.write_text(content)
+    with pytest.raises(PipelineError) as raised:
+        checkpoint.check_whole("p.yaml")
+    told = str(raised.value)
+    assert told.startswith("counts: its checkpoint is damaged: ") and words in told
+    assert "or begin anew with `tidelog pipeline run p.yaml --reset counts`" in told
+
+
+def test_p4_a_checkpoint_of_other_bytes_is_damaged(tmp_path: Path) -> None:
+    checkpoint = used(tmp_path)
+    (tmp_path / "counts/offsets/0").write_bytes(b"\xff\xfe\0")
+    with pytest.raises(PipelineError, match="offsets/0 is cut off"):
+        checkpoint.check_whole("p.yaml")
+
+
+@pytest.mark.parametrize("table_format", ["delta", "parquet"])
+def test_a_table_that_is_begun_anew_is_kept_aside(tmp_path: Path, table_format: str) -> None:
     table = tmp_path / "visits"
-    assert set_aside(str(table)) is None
+    sink = TableSink(table_format, str(table))
+    assert set_aside(sink) is None
     table.mkdir()
     (table / "part").write_text("x")
-    aside = set_aside(str(table))
+    (tmp_path / ".visits.tidelog").mkdir()
+    aside = set_aside(sink)
     assert aside is not None and (Path(aside) / "part").read_text() == "x"
     assert not table.exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        f".{Path(aside).name}.tidelog",
+        Path(aside).name,
+    ], "its columns go with it, else those of the new one would have to be the same"
 
 
 def test_local_and_other_places_are_told_apart() -> None:

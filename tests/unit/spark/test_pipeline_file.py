@@ -134,6 +134,16 @@ def test_every_start_is_understood(tmp_path: Path, text: str, start: Start) -> N
             "{from: a, table: {orc: x}}",
             "table needs delta or parquet",
         ),
+        (
+            "value: raw}",
+            "connect: {client.id: x}}",
+            "6:28: connect: connect needs bootstrap.servers",
+        ),
+        (
+            "topic: u, value: raw}",
+            "table: {delta: x}, connect: {a: b}}",
+            "target out has no connect",
+        ),
         ("value: raw}", "emit: complete}", "6:28: emit: the whole result with every batch"),
         ("topic: u, value: raw}", "table: {delta: x}, emit: updates}", "a table takes rows once"),
         ("targets:\n  out: {from: a, topic: u, value: raw}\n", "", "the file needs targets"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,17 @@ import pytest
 
 from tests.unit.spark.pipeline_files import SMALL, load
 from tidelog.cli.pipeline_view import View
+from tidelog.client.admin import list_topics
+from tidelog.client.blocking import Client
+from tidelog.client.group_admin import commit_offsets
 from tidelog.model import TopicPartition
 from tidelog.spark.pipeline.check import check_static
-from tidelog.spark.pipeline.connector import batch_options, stream_options, write_options
+from tidelog.spark.pipeline.connector import (
+    batch_options,
+    log_ends,
+    stream_options,
+    write_options,
+)
 from tidelog.spark.pipeline.file import load_pipeline
 from tidelog.spark.pipeline.model import PipelineError, Start, TopicSink
 from tidelog.spark.pipeline.progress import (
@@ -25,6 +34,7 @@ from tidelog.spark.pipeline.progress import (
 )
 from tidelog.spark.pipeline.published import SILENT_MS, Published
 from tidelog.spark.pipeline.starter import write_starter
+from tidelog.testing import Broker
 
 
 def batch(number: int, rows: int, end: int, bad: int = 0) -> dict[str, Any]:
@@ -36,6 +46,8 @@ def batch(number: int, rows: int, end: int, bad: int = 0) -> dict[str, Any]:
         "durationMs": {"addBatch": 80, "triggerExecution": 100},
         "observedMetrics": {"records.clicks": {"records": rows, "bad": bad}, "other": {"x": 1}},
         "sources": [{"endOffset": {"clicks": {"0": end}, "@tidelog": {"group": "g"}}}],
+        "sink": {"numOutputRows": rows - bad},
+        "stateOperators": [{"numRowsDroppedByWatermark": 2}, {"numRowsDroppedByWatermark": 0}],
     }
 
 
@@ -55,6 +67,7 @@ def test_a_batch_is_counted_once_however_often_it_is_reported() -> None:
         report.add(each)
     assert (report.rows, report.batch, report.bad, report.batch_ms) == (15, 1, 1, 100)
     assert report.rows_per_second == 10.0
+    assert (report.written, report.late) == (14, 4)
     assert report.positions == {TopicPartition("clicks", 0): 15}
     report.add(idle(2, 15))
     assert (report.rows, report.rows_per_second) == (15, 0.0)
@@ -105,7 +118,10 @@ def test_without_a_terminal_there_are_plain_lines() -> None:
     view = View("clicks", stream=stream)
     view.show(reports())
     lines = stream.getvalue().splitlines()
-    assert lines[0].startswith("clicks.counts state=running rows=1200 rows/s=300 lag=7 lag-s=1.2")
+    assert lines[0] == (
+        "clicks.counts state=running rows=1200 written=- rows/s=300 lag=7 lag-s=1.2 batch-ms=80"
+        " bad=0 late=0"
+    )
     assert "\x1b" not in stream.getvalue()
     quiet = View("clicks", quiet=True, stream=(silent := io.StringIO()))
     quiet.show(reports())
@@ -123,6 +139,21 @@ def test_a_pipeline_that_went_silent_is_lost() -> None:
     word.state = "stopped"
     assert word.state_at(10**9) == "stopped"
     assert Published.from_json(b"{}") is None and Published.from_json(b"x") is None
+
+
+def test_each_mode_of_a_pipeline_has_its_last_word() -> None:
+    """A batch over history must not hide the stream that runs beside it."""
+    keys = [
+        Published("p", "done", mode, "p.yaml", "h", 1, 0, 0).key
+        for mode in ("stream", "catch-up", "batch")
+    ]
+    assert keys == ["p", "p/catch-up", "p/batch"]
+
+
+def test_a_sink_that_cannot_tell_is_not_counted() -> None:
+    report = QueryReport("counts")
+    report.add({**batch(0, 10, 10), "sink": {"numOutputRows": -1}})
+    assert report.written is None and report_json(report)["written"] is None
 
 
 def test_the_starter_passes_its_own_check(tmp_path: Path) -> None:
@@ -156,6 +187,32 @@ def test_sources_become_options_of_the_data_source(tmp_path: Path) -> None:
     assert options["endingOffsets"] == '{"t": {"0": 7}}'
     sink = TopicSink("u", options={"kafka.acks": "1"})
     assert write_options(pipeline, "u", sink)["kafka.acks"] == "1"
+    sink.connect = {"bootstrap.servers": "other:1"}
+    elsewhere = write_options(pipeline, "u", sink)
+    assert elsewhere == {"kafka.bootstrap.servers": "other:1", "topic": "u", "kafka.acks": "1"}
+
+
+def test_the_ends_by_a_pattern_leave_out_the_brokers_own_topics(
+    tmp_path: Path, tidelog_broker: Broker, tidelog_topic: str
+) -> None:
+    place = {TopicPartition(tidelog_topic, 0): 0}
+    with Client(tidelog_broker.bootstrap_servers) as client:
+        client.run(commit_offsets(client.cluster, "some-group", place))
+        known = client.run(list_topics(client.cluster))
+        internal = {topic.name for topic in known if topic.internal}
+        pipeline = load(tmp_path, SMALL.replace("{topic: t}", "{pattern: .*}"))
+        ends = log_ends(client, pipeline, pipeline.sources["a"])
+    assert internal
+    assert TopicPartition(tidelog_topic, 0) in ends
+    assert not internal & {tp.topic for tp in ends}
+
+
+@pytest.mark.parametrize("pattern", ["orders|bills", "(?i)ORDERS|bills", "(?i)(?a)orders|.*s"])
+def test_a_pattern_is_of_whole_names(tmp_path: Path, pattern: str) -> None:
+    pipeline = load(tmp_path, SMALL.replace("{topic: t}", f"{{pattern: '{pattern}'}}"))
+    found = re.compile(stream_options(pipeline, pipeline.sources["a"], "g")["subscribePattern"])
+    assert found.search("orders") and found.search("bills")
+    assert not found.search("my-order") and not found.search("orders.dead")
 
 
 @pytest.mark.parametrize(

@@ -163,6 +163,7 @@ def _check_target(target: Target, pipeline: Pipeline, problems: Problems) -> Non
                 f"target {target.name} is raw: its columns headers and partition are taken as"
                 " they are, name no others",
             )
+        _check_tombstone(target, sink, problems)
         return
     for other in pipeline.targets.values():
         same = isinstance(other.sink, TableSink) and other.sink.path == sink.path
@@ -174,15 +175,30 @@ def _check_target(target: Target, pipeline: Pipeline, problems: Problems) -> Non
             )
 
 
+def _check_tombstone(target: Target, sink: TopicSink, problems: Problems) -> None:
+    if not sink.tombstone:
+        return
+    if not sink.key:
+        what = "has a tombstone and no key, so nobody could tell what is deleted"
+        problems.add(target.mark, f"target {target.name} {what}")
+    if sink.value is ValueFormat.RAW:
+        what = "is raw: a row whose value is null is a tombstone already"
+        problems.add(target.mark, f"target {target.name} {what}")
+
+
 def _check_loops(pipeline: Pipeline, problems: Problems) -> None:
-    """A topic that is read and written would feed itself without end."""
+    """A topic that is read and written would feed itself without end; on other brokers it may."""
     read = {topic: source for source in pipeline.sources.values() for topic in source.topics}
     for target in pipeline.targets.values():
-        if isinstance(target.sink, TopicSink) and target.sink.topic in read:
+        sink = target.sink
+        if not isinstance(sink, TopicSink) or sink.topic not in read:
+            continue
+        servers = sink.connect.get("bootstrap.servers", pipeline.bootstrap_servers)
+        if servers == pipeline.bootstrap_servers:
             problems.add(
                 target.mark,
-                f"target {target.name} writes to {target.sink.topic}, which source"
-                f" {read[target.sink.topic].name} reads",
+                f"target {target.name} writes to {sink.topic}, which source"
+                f" {read[sink.topic].name} reads",
             )
 
 

@@ -2,8 +2,9 @@
 
 The fingerprint (`_tidelog.json`) holds what a checkpoint cannot follow when the file is edited: the
 topics, the state's shape, how it is written and where. A run that differs is refused with the
-remedy, before Spark would fail in its own words or, worse, go on. Two runs on one checkpoint are
-refused by a lock on the local file system; object stores have none, and it is said so.
+remedy, before Spark would fail in its own words or, worse, go on; so is one whose checkpoint is cut
+off or contradicts itself. Two runs on one checkpoint are refused by a lock on the local file
+system; object stores have none, and it is said so.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import shutil
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -22,6 +23,7 @@ from tidelog.spark.pipeline.model import PipelineError
 
 FINGERPRINT: Final = "_tidelog.json"
 VERSION: Final = 1
+_LOG_VERSION: Final = re.compile(r"v\d+")
 
 
 @dataclass(slots=True)
@@ -97,7 +99,7 @@ class Store(Protocol):
     def read(self, path: str) -> str | None: ...
     def write(self, path: str, text: str) -> None: ...
     def delete(self, path: str) -> None: ...
-    def has_files(self, path: str) -> bool: ...
+    def names(self, path: str) -> list[str]: ...
 
 
 class LocalStore:
@@ -105,7 +107,8 @@ class LocalStore:
 
     def read(self, path: str) -> str | None:
         try:
-            return Path(path).read_text()
+            # A damaged file is still read, and then found to be none.
+            return Path(path).read_text(errors="replace")
         except FileNotFoundError:
             return None
 
@@ -122,8 +125,9 @@ class LocalStore:
     def delete(self, path: str) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
-    def has_files(self, path: str) -> bool:
-        return Path(path).is_dir() and any(Path(path).iterdir())
+    def names(self, path: str) -> list[str]:
+        """What is in a directory; nothing where there is none."""
+        return os.listdir(path) if Path(path).is_dir() else []
 
 
 class HadoopStore:
@@ -143,7 +147,7 @@ class HadoopStore:
             return None
         stream = files.open(place)
         try:
-            return bytes(stream.readAllBytes()).decode()
+            return bytes(stream.readAllBytes()).decode(errors="replace")
         finally:
             stream.close()
 
@@ -159,9 +163,11 @@ class HadoopStore:
         files, place = self._open(path)
         files.delete(place, True)
 
-    def has_files(self, path: str) -> bool:
+    def names(self, path: str) -> list[str]:
         files, place = self._open(path)
-        return bool(files.exists(place)) and len(files.listStatus(place)) > 0
+        if not files.exists(place):
+            return []
+        return [each.getPath().getName() for each in files.listStatus(place)]
 
 
 def is_local(path: str) -> bool:
@@ -188,7 +194,33 @@ class Checkpoint:
     @property
     def exists(self) -> bool:
         """Whether a run has left something here."""
-        return self._store.has_files(f"{self.path}/offsets")
+        return self.planned is not None or self._newest("commits") is not None
+
+    @property
+    def planned(self) -> int | None:
+        """The newest micro-batch whose offsets are noted; that is done before it is written."""
+        return self._newest("offsets")
+
+    @property
+    def query_id(self) -> str:
+        """By which tables know the query; empty where the file that holds it cannot be read."""
+        try:
+            found = json.loads(self._store.read(f"{self.path}/metadata") or "")
+            return str(found["id"])
+        except (ValueError, TypeError, KeyError):
+            return ""
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it was taken from under a query; asked of local disks alone, where it is cheap.
+
+        Spark would go on and write to what nobody could resume from.
+        """
+        return is_local(self._root) and not Path(self.path, "metadata").exists()
+
+    def _newest(self, log: str) -> int | None:
+        names = self._store.names(f"{self.path}/{log}")
+        return max((int(name) for name in names if name.isdecimal()), default=None)
 
     def lock(self) -> None:
         """Keep other runners away; PipelineError where one is at it."""
@@ -229,11 +261,36 @@ class Checkpoint:
         if text != fingerprint.to_json():
             self._store.write(place, fingerprint.to_json())
 
+    def check_whole(self, file: str) -> None:
+        """PipelineError where a part is missing or cut off: rows would be lost or come twice."""
+        damage = self._damage() if self.exists else ""
+        if damage:
+            raise PipelineError(
+                [
+                    f"{self.query}: its checkpoint is damaged: {damage}. Put a whole copy of"
+                    f" {self.path} back, or {self.anew(file)}"
+                ]
+            )
+
+    def _damage(self) -> str:
+        planned, done = self.planned, self._newest("commits")
+        if planned is None or (done is not None and done > planned):
+            last = "is empty" if planned is None else f"ends at {planned}"
+            return f"{self.path}/offsets {last}, and commits at {done}"
+        if not self.query_id:
+            return f"{self.path}/metadata is missing or cut off"
+        for log, newest in (("offsets", planned), ("commits", done)):
+            place = f"{self.path}/{log}/{newest}"
+            if newest is not None and not _is_whole(self._store.read(place) or ""):
+                return f"{place} is cut off"
+        return ""
+
+    def anew(self, file: str) -> str:
+        """The remedy that always helps."""
+        return f"begin anew with `tidelog pipeline run {file} --reset {self.query}`"
+
     def _compare(self, old: Fingerprint | None, new: Fingerprint, file: str) -> None:
-        remedy = (
-            f"give it a new name in {file}, or begin anew with"
-            f" `tidelog pipeline run {file} --reset {self.query}`"
-        )
+        remedy = f"give it a new name in {file}, or {self.anew(file)}"
         if old is None:
             raise PipelineError(
                 [f"{self.path}/{FINGERPRINT} cannot be read by this version; {remedy}"]
@@ -248,11 +305,13 @@ class Checkpoint:
             )
 
 
-def set_aside(table: str) -> str | None:
-    """Rename a table that is to be written anew; where it is now, or None where there was none."""
-    path = Path(table)
-    if not path.exists():
-        return None
-    aside = path.with_name(f"{path.name}.before-{time.strftime('%Y%m%dT%H%M%S')}")
-    path.rename(aside)
-    return str(aside)
+def _is_whole(text: str) -> bool:
+    """Whether a file of Spark's logs has its version, and no JSON that breaks off."""
+    version, *lines = text.split("\n")
+    try:
+        for line in lines:
+            if line.startswith("{"):
+                json.loads(line)
+    except ValueError:
+        return False
+    return bool(_LOG_VERSION.fullmatch(version)) and any(lines)

@@ -3,34 +3,43 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 
 from tidelog.client.admin import list_topics
 from tidelog.client.blocking import Client
-from tidelog.client.offsets import log_bounds
+from tidelog.client.offsets import LATEST, list_offsets
 from tidelog.client.operation import topic_metadata
 from tidelog.client.settings import ClientSettings
-from tidelog.model import TopicPartition
+from tidelog.model import Isolation, TopicPartition
 from tidelog.spark.offsets import nest
 from tidelog.spark.pipeline.model import Pipeline, Source, Start, TopicSink
 
 Ends = Mapping[TopicPartition, int]
 
 
-def connect_options(pipeline: Pipeline) -> dict[str, str]:
+def connect_options(pipeline: Pipeline, sink: TopicSink | None = None) -> dict[str, str]:
     """What every reader and writer of a pipeline is told of the brokers."""
-    return {f"kafka.{name}": value for name, value in pipeline.connect.items()}
+    connect = sink.connect if sink is not None and sink.connect else pipeline.connect
+    return {f"kafka.{name}": value for name, value in connect.items()}
 
 
 def read_options(pipeline: Pipeline, source: Source) -> dict[str, str]:
     """The options that a stream and a batch share: which topics, and what to do about loss."""
     options = connect_options(pipeline)
     if source.pattern:
-        options["subscribePattern"] = source.pattern
+        options["subscribePattern"] = _of_whole_names(source.pattern)
     else:
         options["subscribe"] = ",".join(source.topics)
     options["failOnDataLoss"] = "true" if source.fail_on_data_loss else "false"
     return {**options, **source.options}
+
+
+def _of_whole_names(pattern: str) -> str:
+    """The data source finds a pattern anywhere in a name; flags must stay in front."""
+    flags = re.match(r"(?:\(\?[a-zA-Z]+\))*", pattern)
+    front = flags[0] if flags else ""
+    return rf"{front}^(?:{pattern.removeprefix(front)})\Z"
 
 
 def stream_options(pipeline: Pipeline, source: Source, group: str) -> dict[str, str]:
@@ -68,7 +77,7 @@ def _start(start: Start, source: Source) -> dict[str, str]:
 
 def write_options(pipeline: Pipeline, topic: str, sink: TopicSink | None = None) -> dict[str, str]:
     """The options of a writer to one topic."""
-    options = {**connect_options(pipeline), "topic": topic}
+    options = {**connect_options(pipeline, sink), "topic": topic}
     return {**options, **(sink.options if sink is not None else {})}
 
 
@@ -95,16 +104,29 @@ def require_topics(pipeline: Pipeline) -> None:
         client.run(list_topics(client.cluster))
 
 
-def log_ends(client: Client, source: Source) -> dict[TopicPartition, int]:
-    """Where the logs of a source end now; UnknownTopicError where a topic is not there."""
+def log_ends(client: Client, pipeline: Pipeline, source: Source) -> dict[TopicPartition, int]:
+    """Where the logs of a source end now; UnknownTopicError where a topic is not there.
+
+    With read_committed they end where the oldest open transaction begins: a batch that went further
+    would wait for its end.
+    """
     topics = list(source.topics)
     if source.pattern:
-        import re
-
-        names = [topic.name for topic in client.run(list_topics(client.cluster))]
+        known = client.run(list_topics(client.cluster))
+        # As the data source does: what is internal to the broker is no data.
+        names = [topic.name for topic in known if not topic.internal]
         topics = [name for name in names if re.fullmatch(source.pattern, name)]
     found = client.run(topic_metadata(client.cluster, topics)) if topics else {}
     partitions = [TopicPartition(name, number) for name, each in found.items()
                   for number in each.partitions]  # fmt: skip
-    bounds = client.run(log_bounds(client.cluster, partitions)) if partitions else {}
-    return {partition: end for partition, (_, end) in bounds.items()}
+    if not partitions:
+        return {}
+    wanted = dict.fromkeys(partitions, LATEST)
+    ends = client.run(list_offsets(client.cluster, wanted, _isolation(pipeline, source)))
+    return {partition: place.offset for partition, place in ends.items()}
+
+
+def _isolation(pipeline: Pipeline, source: Source) -> Isolation:
+    given = {name.lower(): value for name, value in read_options(pipeline, source).items()}
+    committed = given.get("kafka.isolation.level", "").lower() == "read_committed"
+    return Isolation.READ_COMMITTED if committed else Isolation.READ_UNCOMMITTED

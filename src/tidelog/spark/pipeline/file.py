@@ -17,6 +17,7 @@ from tidelog.config.yaml_tree import Mapping as MappingNode
 from tidelog.config.yaml_tree import Mark, Node, Scalar, Sequence, read_tree
 from tidelog.errors import ConfigError
 from tidelog.spark.pipeline.model import (
+    MAX_FUTURE_MS,
     RECORD_COLUMNS,
     BadPolicy,
     BadRecords,
@@ -140,7 +141,7 @@ def _source(name: str, mark: Mark, each: Section) -> Source:
     source.value = _value(each)
     source.record = _record(each, source.value)
     source.bad_records = _bad_records(each)
-    source.watermark = _watermark(each.section("watermark", "watermark"))
+    source.watermark = _watermark(each.section("watermark", "watermark"), source.value)
     source.options = each.options("options")
     each.finish()
     return source
@@ -269,11 +270,15 @@ def _bad_records(each: Section) -> BadRecords:
     return found
 
 
-def _watermark(each: Section | None) -> Watermark | None:
+def _watermark(each: Section | None, value: Value) -> Watermark | None:
     if each is None:
         return None
     column = each.text("column", required=True)
-    found = Watermark(column, each.duration_ms("delay", 0, required=True), each.mark)
+    delay_ms = each.duration_ms("delay", 0, required=True)
+    future_ms = each.duration_ms("max_future", MAX_FUTURE_MS)
+    if "max_future" in each and value.format is ValueFormat.RAW:
+        each.error("max_future", "no record of a raw source is bad, so max_future cannot be kept")
+    found = Watermark(column, delay_ms, each.mark, future_ms)
     each.finish()
     return found
 
@@ -334,11 +339,16 @@ def _emit(each: Section, kind: str | None) -> Emit | None:
 
 
 def _topic(each: Section) -> TopicSink:
+    connect = each.options("connect")
+    if connect and "bootstrap.servers" not in connect:
+        each.error("connect", "connect needs bootstrap.servers: HOST:PORT")
     return TopicSink(
         topic=each.text("topic"),
         value=each.choice("value", ValueFormat, ValueFormat.JSON),
         key=each.text("key"),
         partition=each.text("partition"),
+        tombstone=each.text("tombstone"),
+        connect=connect,
         headers=each.options("headers"),
         options=each.options("options"),
     )
@@ -351,8 +361,12 @@ def _table(each: Section, path: Path) -> TableSink:
     kind = inner.one_of(TABLE_FORMATS) or "parquet"
     location = inner.text(kind)
     columns = [column.text.strip() for column in inner.texts("partition_by")]
+    added = inner.text("new_columns", "refuse")
+    if added not in ("refuse", "add"):
+        inner.error("new_columns", f"'{added}' is none of refuse, add")
     inner.finish()
-    return TableSink(kind, _beside(path, location) if location else "", columns)
+    place = _beside(path, location) if location else ""
+    return TableSink(kind, place, columns, add_columns=added == "add")
 
 
 def _on_error(each: Section | None) -> OnError:

@@ -16,6 +16,7 @@ from tidelog.config.yaml_tree import Mark, Scalar
 from tidelog.errors import ConfigError
 
 GROUP_PREFIX: Final = "tidelog."
+MAX_FUTURE_MS: Final = 86_400_000
 RECORD_COLUMNS: Final = (
     "key",
     "value",
@@ -115,11 +116,12 @@ class BadRecords:
 
 @dataclass(slots=True)
 class Watermark:
-    """How late a row may be by the time in `column`."""
+    """How late a row may be by the time in `column`, and how far ahead of the clock."""
 
     column: str
     delay_ms: int
     mark: Mark
+    max_future_ms: int = MAX_FUTURE_MS
 
 
 @dataclass(slots=True)
@@ -166,12 +168,17 @@ class Step:
 
 @dataclass(slots=True)
 class TopicSink:
-    """Rows as records of a topic; `key`, `partition` and the headers name columns."""
+    """Rows as records of a topic; `key`, `partition`, `tombstone` and the headers name columns.
+
+    `connect` is where the topic is, if it is not where the pipeline's own `connect` says.
+    """
 
     topic: str
     value: ValueFormat = ValueFormat.JSON
     key: str = ""
     partition: str = ""
+    tombstone: str = ""
+    connect: Mapping[str, str] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     options: Mapping[str, str] = field(default_factory=dict)
 
@@ -183,6 +190,7 @@ class TableSink:
     format: str
     path: str
     partition_by: Sequence[str] = ()
+    add_columns: bool = False
 
 
 @dataclass(slots=True)

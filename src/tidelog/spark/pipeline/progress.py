@@ -67,12 +67,18 @@ class BadCounts:
 
 @dataclass(slots=True)
 class QueryReport:
-    """One query: a target's, or the dead letters of a source."""
+    """One query: a target's, or the dead letters of a source.
+
+    `rows` are read, `written` reached the target (None where nobody has said so), `late` came
+    behind the watermark and were dropped.
+    """
 
     name: str
     state: State = State.STARTING
     batch: int = -1
     rows: int = 0
+    written: int | None = None
+    late: int = 0
     rows_per_second: float = 0.0
     batch_ms: int = 0
     lag: Lag | None = None
@@ -92,6 +98,9 @@ class QueryReport:
             self.rows += rows
             self.batch_ms = int(durations.get("triggerExecution", 0))
             self._count(report.get("observedMetrics") or {})
+            self._add_written((report.get("sink") or {}).get("numOutputRows"))
+            for state in report.get("stateOperators") or ():
+                self.late += int(state.get("numRowsDroppedByWatermark") or 0)
         self.rows_per_second = float(report.get("processedRowsPerSecond") or 0.0) if rows else 0.0
         for source in report.get("sources", ()):
             end = source.get("endOffset")
@@ -103,6 +112,11 @@ class QueryReport:
             if name.startswith(OBSERVED) and counts:
                 source = self.counts.setdefault(name.removeprefix(OBSERVED), BadCounts())
                 source.add(int(counts.get("records") or 0), int(counts.get("bad") or 0))
+
+    def _add_written(self, rows: int | None) -> None:
+        """What a sink says that it wrote; one that cannot tell says -1."""
+        if rows is not None and rows >= 0:
+            self.written = (self.written or 0) + rows
 
     @property
     def bad(self) -> int:
@@ -124,6 +138,8 @@ def report_json(report: QueryReport) -> dict[str, Any]:
         "name": report.name,
         "state": str(report.state),
         "rows": report.rows,
+        "written": report.written,
+        "late": report.late,
         "rows_per_second": round(report.rows_per_second, 1),
         "batch_ms": report.batch_ms,
         "lag": None if report.lag is None else report.lag.records,

@@ -1,8 +1,9 @@
 """What runs and how far it is, in a compacted topic: written by runners, read by `pipeline list`.
 
-A record's key is the pipeline's name, its value a JSON object (`to_json` of `Published`). Whoever
-reads the topic to its end knows the last word of every pipeline; one that has said nothing for
-`SILENT_MS` and did not take its leave is lost.
+A record's key is the pipeline's name, with `/catch-up` or `/batch` behind it for runs in these
+modes, and its value a JSON object (`to_json` of `Published`). Whoever reads the topic to its end
+knows the last word of every pipeline in each mode; one that has said nothing for `SILENT_MS` and
+did not take its leave is lost.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from tidelog.client.operation import UnknownTopicError, topic_metadata
 from tidelog.client.settings import ClientSettings, ConsumerSettings, ProducerSettings
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.model import TopicPartition
+from tidelog.spark.pipeline.model import Mode
 
 TOPIC: Final = "__tidelog_pipelines"
 INTERVAL_MS: Final = 5_000
@@ -30,7 +32,7 @@ _POLL_S: Final = 0.5
 
 @dataclass(slots=True)
 class Published:
-    """The last word of one pipeline."""
+    """The last word of one pipeline's last run in a mode."""
 
     name: str
     state: str
@@ -41,6 +43,11 @@ class Published:
     started_ms: int
     updated_ms: int
     queries: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def key(self) -> str:
+        """A pipeline runs as a stream most of the time; other runs do not take that word away."""
+        return self.name if self.mode == Mode.STREAM else f"{self.name}/{self.mode}"
 
     def to_json(self) -> bytes:
         fields = {name: getattr(self, name) for name in self.__slots__}
@@ -72,7 +79,7 @@ class Publisher:
         if not self._ready:
             _ensure_topic(self._producer)
             self._ready = True
-        record = ProducerRecord(TOPIC, word.to_json(), word.name.encode())
+        record = ProducerRecord(TOPIC, word.to_json(), word.key.encode())
         delivery = self._producer.send(record)
         self._producer.flush()
         delivery.result()
@@ -91,7 +98,7 @@ def _ensure_topic(client: Client) -> None:
 
 
 def read_published(servers: str, client: ClientSettings) -> Sequence[Published]:
-    """The last word of every pipeline, by name."""
+    """The last word of every pipeline in each mode, by name; as a stream first."""
     # Imported here: who lists nothing does not pay for the record codecs.
     from tidelog.client.blocking_consumer import Consumer
 

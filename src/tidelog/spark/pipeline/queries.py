@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
 
 from tidelog.spark.pipeline.analysis import output_mode, source_order, state_of
 from tidelog.spark.pipeline.check import BAD_SUFFIX, Checked
@@ -116,13 +117,17 @@ def _headers(options: dict[str, str], columns: list[str]) -> dict[str, str]:
 
 @dataclass(slots=True)
 class Streams:
-    """Starts the streaming queries of one run."""
+    """Starts the streaming queries of one run.
+
+    Of updates, which Spark knows nothing about, it keeps what went wrong and how many were written.
+    """
 
     session: SparkSession
     pipeline: Pipeline
     checked: Checked
     mode: Mode
     errors: dict[str, Exception] = field(default_factory=dict)
+    updates: dict[str, int] = field(default_factory=dict)
 
     def build(self, query: Query) -> DataFrame:
         """What a query writes, as a stream."""
@@ -172,8 +177,12 @@ class Streams:
     ) -> Callable[[DataFrame, int], None]:
         def write(rows: DataFrame, batch: int) -> None:
             activate(rows.sparkSession)
+            count = Observation()
+            rows = rows.observe(count, F.count(F.lit(1)).alias("rows"))
             try:
                 rows.write.format(TOPIC_FORMAT).options(**options).mode("append").save()
+                written = self.updates.get(query.name, 0) + int(count.get["rows"])
+                self.updates[query.name] = written
             except Exception as error:
                 # Kept here, and told Spark in a few words: it looks for its own error in the text
                 # with a regular expression that overflows the stack on a long one, and the query
@@ -205,6 +214,8 @@ def table_options(table: TableSink) -> dict[str, str]:
     options = {"path": table.path, "format": table.format}
     if table.partition_by:
         options["partitionBy"] = ",".join(table.partition_by)
+    if table.add_columns:
+        options["mergeSchema"] = "true"
     return options
 
 

@@ -13,14 +13,16 @@ import re
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import Observation, SparkSession
+from pyspark.sql import functions as F
 
 from tidelog.spark.pipeline.check import Checked
-from tidelog.spark.pipeline.checkpoint import Checkpoint, set_aside
-from tidelog.spark.pipeline.connector import log_ends, open_client
+from tidelog.spark.pipeline.checkpoint import Checkpoint
+from tidelog.spark.pipeline.connector import Ends, log_ends, open_client
 from tidelog.spark.pipeline.explain import sentence
 from tidelog.spark.pipeline.model import Mode, Pipeline, PipelineError
 from tidelog.spark.pipeline.plan import Plan
@@ -35,6 +37,7 @@ from tidelog.spark.pipeline.queries import (
     sources_of,
     write_batch,
 )
+from tidelog.spark.pipeline.tables import check_table, set_aside
 from tidelog.spark.pipeline.watch import Watch
 
 if TYPE_CHECKING:
@@ -53,11 +56,12 @@ Listener = Callable[[Sequence[QueryReport]], None]
 
 @dataclass(slots=True)
 class RunSettings:
-    """How a run differs from what the file says."""
+    """How a run differs from what the file says; the sequences name targets."""
 
     mode: Mode = Mode.STREAM
     only: Sequence[str] = ()
     reset: Sequence[str] = ()
+    append: Sequence[str] = ()
     into: str = ""
     publish: bool = True
 
@@ -122,15 +126,25 @@ class Runner:
                 self._reset(checkpoint, query)
             frame = streams.build(query)
             checkpoint.admit(streams.fingerprint(query, frame), str(self.pipeline.path))
+            running = _Running(query, frame, checkpoint, QueryReport(query.name))
+            self._check_state(running)
         except BaseException:
             checkpoint.unlock()
             raise
-        return _Running(query, frame, checkpoint, QueryReport(query.name))
+        return running
+
+    def _check_state(self, each: _Running) -> None:
+        """Checkpoint and table go together; asked at every start, for either may be taken away."""
+        file, query = str(self.pipeline.path), each.query
+        each.checkpoint.check_whole(file)
+        if query.table is not None:
+            append = query.name in self.settings.append and each.report.batch < 0
+            check_table(each.checkpoint, query.table, file, append=append)
 
     def _reset(self, checkpoint: Checkpoint, query: Query) -> None:
         checkpoint.reset()
         self.notes(f"{query.name}: begins anew")
-        aside = set_aside(query.table.path) if query.table is not None else None
+        aside = set_aside(query.table) if query.table is not None else None
         if aside is not None:
             self.notes(f"{query.name}: the table so far is now {aside}")
 
@@ -149,13 +163,14 @@ class Runner:
                     self.listener(reports)
                     self._stop.wait(POLL_S)
             finally:
-                self._stop_all(running)
+                self._stop_all(streams, running)
                 watch.finish(reports)
                 self.listener(reports)
         return reports
 
     def _start(self, streams: Streams, each: _Running) -> None:
         try:
+            self._check_state(each)
             each.stream = streams.start(each.query, each.frame, each.checkpoint.path)
             each.report.state = State.RUNNING
         except Exception as error:
@@ -177,8 +192,10 @@ class Runner:
         """See to every query; False when the run is over."""
         for each in running:
             if each.stream is not None:
-                self._take_reports(each)
-                if not each.stream.isActive:
+                self._take_reports(streams, each)
+                if each.checkpoint.is_gone and each.report.batch >= 0:
+                    self._stop_without_checkpoint(each)
+                elif not each.stream.isActive:
                     self._ended(streams, each)
             elif each.report.state is State.WAITING and time.monotonic() >= each.retry_at:
                 self._start(streams, each)
@@ -188,8 +205,16 @@ class Runner:
             return False
         return any(state in (State.RUNNING, State.WAITING) for state in states)
 
-    def _take_reports(self, each: _Running) -> None:
+    def _stop_without_checkpoint(self, each: _Running) -> None:
         assert each.stream is not None
+        each.stream.stop()
+        each.stream = None
+        path = each.checkpoint.path
+        self._fail(each, PipelineError([f"its checkpoint {path} was taken away while it ran"]))
+
+    def _take_reports(self, streams: Streams, each: _Running) -> None:
+        assert each.stream is not None
+        each.report.written = streams.updates.get(each.query.name, each.report.written)
         last: Any = each.stream.lastProgress
         if last is None:
             return
@@ -202,7 +227,7 @@ class Runner:
     def _ended(self, streams: Streams, each: _Running) -> None:
         assert each.stream is not None
         error = streams.errors.get(each.query.name) or each.stream.exception()
-        self._take_reports(each)
+        self._take_reports(streams, each)
         each.stream = None
         if error is not None:
             self._fail(each, error)
@@ -216,7 +241,8 @@ class Runner:
         each.report.failures += 1
         each.failures_in_a_row += 1
         each.report.error = _reason(error)
-        if each.failures_in_a_row > policy.retries:
+        hopeless = isinstance(error, PipelineError)
+        if hopeless or each.failures_in_a_row > policy.retries:
             each.report.state = State.FAILED
             self.notes(f"{each.query.name}: failed: {each.report.error}")
             return
@@ -242,7 +268,7 @@ class Runner:
                     return True
         return False
 
-    def _stop_all(self, running: list[_Running]) -> None:
+    def _stop_all(self, streams: Streams, running: list[_Running]) -> None:
         """Wait until each query is between two micro-batches, and stop it there."""
         deadline = time.monotonic() + STOP_TIMEOUT_S
         active = [each for each in running if each.stream is not None]
@@ -253,7 +279,7 @@ class Runner:
                 busy = stream.isActive and stream.status["isTriggerActive"]
                 if not busy or time.monotonic() > deadline:
                     stream.stop()
-                    self._take_reports(each)
+                    self._take_reports(streams, each)
                     active.remove(each)
             if active:
                 time.sleep(POLL_S / 4)
@@ -270,26 +296,56 @@ class Runner:
         needed = {source.name: source for query in queries
                   for source in sources_of(query, self.pipeline, self.checked)}  # fmt: skip
         with open_client(self.pipeline) as client:
-            ends = {name: log_ends(client, source) for name, source in needed.items()}
-        reports = [QueryReport(query.name) for query in queries]
-        for query, report in zip(queries, reports, strict=True):
-            if self._stop.is_set():
-                report.state = State.STOPPED
-                continue
-            observations = {
-                source.name: Observation()
-                for source in sources_of(query, self.pipeline, self.checked)
+            ends: dict[str, Ends] = {
+                name: log_ends(client, self.pipeline, source) for name, source in needed.items()
             }
-            records = batch_records(self.pipeline, dict(ends))
-            plan = Plan(self.session, self.pipeline, self.checked, records, observations)
-            report.state = State.RUNNING
-            self.listener(reports)
-            self._write(plan, query, report)
-            self.listener(reports)
+        reports = [QueryReport(query.name) for query in queries]
+        publish = self.settings.publish
+        with Watch(self.pipeline, Mode.BATCH, publish=publish, commit=False) as watch:
+            try:
+                for query, report in zip(queries, reports, strict=True):
+                    if not self._stop.is_set():
+                        self._run_one(query, report, ends, lambda: self._tell(watch, reports))
+            finally:
+                for report in reports:
+                    if report.state is State.STARTING:
+                        report.state = State.STOPPED
+                watch.finish(reports)
+                self.listener(reports)
         return reports
 
-    def _write(self, plan: Plan, query: Query, report: QueryReport) -> None:
+    def _tell(self, watch: Watch, reports: list[QueryReport]) -> None:
+        watch.look(reports)
+        self.listener(reports)
+
+    def _run_one(
+        self, query: Query, report: QueryReport, ends: dict[str, Ends], tell: Callable[[], None]
+    ) -> None:
+        """Write one query's history in a thread, and go on telling meanwhile."""
+        observations = {
+            source.name: Observation() for source in sources_of(query, self.pipeline, self.checked)
+        }
+        records = batch_records(self.pipeline, ends)
+        plan = Plan(self.session, self.pipeline, self.checked, records, observations)
         frame = build(plan, query)
+        written = Observation()
+        frame = frame.observe(written, F.count(F.lit(1)).alias("rows"))
+        report.state = State.RUNNING
+        with ThreadPoolExecutor(1) as pool:
+            writing = pool.submit(self._write, frame, query, report)
+            try:
+                while not wait([writing], POLL_S).done:
+                    tell()
+            except BaseException:
+                self.session.sparkContext.cancelAllJobs()
+                raise
+            writing.result()
+        if report.state is State.DONE:
+            report.written = int(written.get["rows"])
+            self._count(plan, report)
+
+    def _write(self, frame: DataFrame, query: Query, report: QueryReport) -> None:
+        activate(self.session)
         began = time.monotonic()
         try:
             write_batch(frame, query, self.pipeline, self.settings.into)
@@ -300,6 +356,8 @@ class Runner:
             return
         report.batch_ms = int((time.monotonic() - began) * 1000)
         report.state = State.DONE
+
+    def _count(self, plan: Plan, report: QueryReport) -> None:
         for name, observation in plan.observations.items():
             found = observation.get
             counts = report.counts.setdefault(name, BadCounts())

@@ -2,8 +2,9 @@
 
 Reading: a record becomes the columns of its value's schema (json, csv), or a column `value` (text),
 or stays as it is (raw); the columns that `record:` names stand beside them. A value that cannot be
-read has a reason, and its record goes where `bad_records` says. A dead letter keeps key, value and
-headers and gains the headers of `DEAD_LETTER_HEADERS`.
+read (`tidelog.spark.values`), or whose time would carry the watermark away, has a reason, and its
+record goes where `bad_records` says. A dead letter keeps key, value and headers and gains the
+headers of `DEAD_LETTER_HEADERS`.
 
 Every source is observed under `observation_name`: how many records it gave and how many were bad.
 """
@@ -23,14 +24,15 @@ from tidelog.spark.pipeline.explain import explain
 from tidelog.spark.pipeline.model import (
     RECORD_COLUMNS,
     BadPolicy,
-    Nulls,
     PipelineError,
     Source,
     Target,
     TopicSink,
     ValueFormat,
+    Watermark,
 )
 from tidelog.spark.pipeline.progress import OBSERVED
+from tidelog.spark.values import REASON, ROW, Values, counted, parse_schema, with_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import Observation
@@ -53,11 +55,6 @@ _RECORD_TYPES: Final = {
     "timestampType": "INT",
     "headers": HEADERS_TYPE,
 }
-_CORRUPT: Final = "_tidelog_corrupt"
-_ROW: Final = "_tidelog_row"
-_TEXT: Final = "_tidelog_text"
-_REASON: Final = "_tidelog_reason"
-_PREFIX_BYTES: Final = 5
 
 
 def observation_name(source: Source) -> str:
@@ -74,7 +71,7 @@ def source_schema(source: Source) -> StructType:
     schema = StructType([StructField("value", StringType())])
     if source.value.schema is not None:
         try:
-            schema = _parse(source.value.schema.text)
+            schema = parse_schema(source.value.schema.text)
         except AnalysisException as error:
             raise PipelineError([explain(error, source.value.schema)]) from None
     records = _record_schema(source)
@@ -95,19 +92,15 @@ def _record_schema(source: Source) -> StructType:
 
 def record_schema(names: Iterable[str]) -> StructType:
     """The schema of records with these columns."""
-    return _parse(", ".join(f"{name} {_RECORD_TYPES[name]}" for name in names))
-
-
-def _parse(ddl: str) -> StructType:
-    schema = StructType.fromDDL(ddl)
-    # "INT" alone is a type, too.
-    return schema if isinstance(schema, StructType) else StructType([StructField("value", schema)])
+    return parse_schema(", ".join(f"{name} {_RECORD_TYPES[name]}" for name in names))
 
 
 def needed_columns(source: Source, *, dead_letters: bool = False) -> list[str]:
     """The columns of the records that a source's rows, or its dead letters, are made of."""
     if dead_letters:
         needed = {"key", "value", "topic", "partition", "offset", "headers"}
+        if source.watermark is not None and source.watermark.column in source.record:
+            needed.add(source.watermark.column)
     elif source.value.format is ValueFormat.RAW:
         needed = set(_record_schema(source).names)
     else:
@@ -137,21 +130,17 @@ def read_rows(
 ) -> DataFrame:
     """The rows of a source; its bad records are left out, or fail the query where asked."""
     schema = source_schema(source)
-    decoded = _decoded(records, source, schema)
-    counts = (F.count(F.lit(1)).alias("records"), F.count(_REASON).alias("bad"))
-    # This also keeps the filter below from being pushed under the decoding, which would then be
-    # done twice for each record.
-    decoded = decoded.observe(observation or observation_name(source), *counts)
+    decoded = _decoded(records, source, observation)
     if source.bad_records.policy is BadPolicy.FAIL:
-        decoded = decoded.where(F.when(F.col(_REASON).isNull(), True).otherwise(_raise(source)))
+        decoded = decoded.where(F.when(F.col(REASON).isNull(), True).otherwise(_raise(source)))
     else:
-        decoded = decoded.where(F.col(_REASON).isNull())
+        decoded = decoded.where(F.col(REASON).isNull())
     if source.value.format is ValueFormat.RAW:
         rows = decoded.select(*(F.col(name) for name in schema.names))
     else:
         inner = [name for name in schema.names if name not in source.record]
         rows = decoded.select(
-            *(F.col(_ROW)[name].alias(name) for name in inner),
+            *(F.col(ROW)[name].alias(name) for name in inner),
             *(F.col(name) for name in source.record),
         )
     if source.watermark is not None:
@@ -164,11 +153,10 @@ def read_dead_letters(
     records: DataFrame, source: Source, pipeline: str, observation: Observation | None = None
 ) -> DataFrame:
     """The bad records of a source as they go to its dead-letter topic."""
-    decoded = _decoded(records, source, source_schema(source))
-    counts = (F.count(F.lit(1)).alias("records"), F.count(_REASON).alias("bad"))
-    decoded = decoded.observe(observation or observation_name(source), *counts)
+    source_schema(source)  # where it is none, this names its line
+    decoded = _decoded(records, source, observation)
     texts = (
-        F.col(_REASON),
+        F.col(REASON),
         F.col("topic"),
         F.col("partition").cast("string"),
         F.col("offset").cast("string"),
@@ -181,62 +169,40 @@ def read_dead_letters(
         )
     )
     added = F.concat(F.coalesce(F.col("headers"), F.array().cast(HEADERS_TYPE)), added)
-    return decoded.where(F.col(_REASON).isNotNull()).select(
+    return decoded.where(F.col(REASON).isNotNull()).select(
         "key", "value", added.cast(HEADERS_TYPE).alias("headers")
     )
 
 
-def _decoded(records: DataFrame, source: Source, schema: StructType) -> DataFrame:
+def _decoded(records: DataFrame, source: Source, observation: Observation | None) -> DataFrame:
     """Records with what their value says, and the reason where it says nothing that fits."""
     value = source.value
     if value.format is ValueFormat.RAW:
-        return records.withColumn(_REASON, F.lit(None).cast("string"))
-    if value.nulls is Nulls.DROP:
-        records = records.where(F.col("value").isNotNull())
-    payload = F.col("value")
-    if value.confluent_prefix:
-        payload = F.expr(f"substring(value, {_PREFIX_BYTES + 1})")
-    fields = [field for field in schema.fields if field.name not in source.record]
-    records = records.withColumn(_TEXT, payload.cast("string"))
-    records = records.withColumn(_ROW, _row(source, fields))
-    return records.withColumn(_REASON, _reason(source, fields))
-
-
-def _row(source: Source, fields: list[StructField]) -> Column:
-    text = F.col(_TEXT)
-    value = source.value
-    if value.format is ValueFormat.TEXT:
-        return F.struct(text.alias("value"))
-    nullable = [StructField(field.name, field.dataType) for field in fields]
-    schema = StructType([*nullable, StructField(_CORRUPT, StringType())])
-    options = {**value.options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
-    if value.format is ValueFormat.JSON:
-        return F.from_json(text, schema, options)
-    return F.from_csv(text, schema.toDDL(), options)
-
-
-def _reason(source: Source, fields: list[StructField]) -> Column:
-    value, text, row = source.value, F.col(_TEXT), F.col(_ROW)
-    is_null = F.col("value").isNull()
-    known = F.lit("the value is null" if value.nulls is Nulls.BAD else None).cast("string")
-    reason = F.when(is_null, known)
-    if value.confluent_prefix:
-        begins = F.expr(f"length(value) >= {_PREFIX_BYTES} AND substring(value, 1, 1) = X'00'")
-        reason = reason.when(~begins, "the value has no Confluent prefix")
-    reason = reason.when(~F.is_valid_utf8(text), "the value is not UTF-8")
-    if value.format is ValueFormat.TEXT:
-        return reason
-    if value.format is ValueFormat.JSON:
-        is_json = F.get_json_object(text, "$").isNotNull()
-        why = F.when(is_json, "the value does not fit the schema").otherwise("the value is no JSON")
+        decoded = records.withColumn(REASON, F.lit(None).cast("string"))
     else:
-        why = F.lit("the value does not fit the schema")
-        reason = reason.when(text == "", "the value is empty")
-    reason = reason.when(row.isNull() | row[_CORRUPT].isNotNull(), why)
-    for field in fields:
-        if not field.nullable:
-            reason = reason.when(row[field.name].isNull(), f"{field.name} is null")
-    return reason
+        values = Values(
+            schema="" if value.schema is None else value.schema.text,
+            format=str(value.format),
+            prefix="confluent" if value.confluent_prefix else "none",
+            nulls=str(value.nulls),
+            options=value.options,
+        )
+        decoded = with_rows(records, values)
+        if source.watermark is not None:
+            ahead = _is_ahead(source, source.watermark)
+            why = f"{source.watermark.column} is in the future, beyond max_future"
+            decoded = decoded.withColumn(REASON, F.coalesce(REASON, F.when(ahead, why)))
+    return counted(decoded, observation or observation_name(source))
+
+
+def _is_ahead(source: Source, mark: Watermark) -> Column:
+    """Whether a row would carry the watermark away, past all that is to come.
+
+    Against the time of the micro-batch, which is in the checkpoint: the same when it is run again.
+    """
+    column = F.col(mark.column) if mark.column in source.record else F.col(ROW)[mark.column]
+    limit = F.current_timestamp() + F.expr(f"INTERVAL {mark.max_future_ms} MILLISECONDS")
+    return column.cast("timestamp") > limit
 
 
 def _raise(source: Source) -> Column:
@@ -246,7 +212,7 @@ def _raise(source: Source) -> Column:
         F.lit(" at offset "),
         F.col("offset").cast("string"),
         F.lit(": "),
-        F.col(_REASON),
+        F.col(REASON),
     )
     return F.raise_error(place).cast("boolean")
 
@@ -258,7 +224,7 @@ def write_records(rows: DataFrame, target: Target) -> DataFrame:
     """The records of a target's rows, with the columns that the sink takes."""
     sink = target.sink
     assert isinstance(sink, TopicSink)
-    for name in filter(None, (sink.key, sink.partition, *sink.headers.values())):
+    for name in filter(None, (sink.key, sink.partition, sink.tombstone, *sink.headers.values())):
         _check_column(rows, name, target)
     columns = [_value_column(rows, sink, target).alias("value")]
     if sink.value is ValueFormat.RAW:
@@ -286,12 +252,24 @@ def _value_column(rows: DataFrame, sink: TopicSink, target: Target) -> Column:
     if sink.value is ValueFormat.RAW:
         _check_column(rows, "value", target)
         return F.col("value")
+    if not sink.tombstone:
+        return _encoded(rows, sink, target)
+    kind = rows.schema[sink.tombstone].dataType.simpleString()
+    if kind != "boolean":
+        what = f"{sink.tombstone} is a {kind}, a tombstone needs true or false"
+        raise PipelineError([f"{target.mark}: {what}"])
+    deleted = F.coalesce(F.col(f"`{sink.tombstone}`"), F.lit(False))
+    return F.when(~deleted, _encoded(rows, sink, target))
+
+
+def _encoded(rows: DataFrame, sink: TopicSink, target: Target) -> Column:
+    kept = [name for name in rows.columns if name != sink.tombstone]
     if sink.value is ValueFormat.JSON:
-        return F.to_json(F.struct(*(F.col(f"`{name}`") for name in rows.columns)))
+        return F.to_json(F.struct(*(F.col(f"`{name}`") for name in kept)))
     used = {sink.key, sink.partition, *sink.headers.values()}
-    left = [name for name in rows.columns if name not in used] or [sink.key]
+    left = [name for name in kept if name not in used] or [sink.key]
     if sink.value is ValueFormat.CSV:
-        return F.to_csv(F.struct(*(F.col(f"`{name}`") for name in rows.columns)))
+        return F.to_csv(F.struct(*(F.col(f"`{name}`") for name in kept)))
     if len(left) != 1:
         raise PipelineError(
             [

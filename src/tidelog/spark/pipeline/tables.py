@@ -1,0 +1,80 @@
+"""A target's table against the checkpoint of the query that writes it.
+
+The table knows the query's batches by an id that lives in the checkpoint. Where the checkpoint is
+gone, or is an older copy, that knowledge does not help: a new query would write every row again, an
+older one would take other rows for those that are there. Both are refused before a row is read.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Protocol
+
+from tidelog.spark.pipeline.checkpoint import Checkpoint
+from tidelog.spark.pipeline.model import PipelineError, TableSink
+
+
+class _Kind(Protocol):
+    """What the module of a table's format can say."""
+
+    def holds_rows(self, path: str) -> bool: ...
+    def newest_batch(self, path: str, app_id: str) -> int | None: ...
+
+
+def _kind(table: TableSink) -> _Kind:
+    if table.format == "delta":
+        try:
+            from tidelog.spark import table_delta
+        except ModuleNotFoundError as error:
+            raise PipelineError(
+                [f"a Delta table needs {error.name}: pip install 'tidelog[tables]'"]
+            ) from error
+        return table_delta
+    from tidelog.spark import table_parquet
+
+    return table_parquet
+
+
+def check_table(checkpoint: Checkpoint, table: TableSink, file: str, *, append: bool) -> None:
+    """PipelineError where going on would double rows or lose some.
+
+    `append` allows a query without a checkpoint to add to the rows of a table.
+    """
+    kind, name = _kind(table), checkpoint.query
+    planned = checkpoint.planned
+    if planned is None:
+        if not append and kind.holds_rows(table.path):
+            raise PipelineError(
+                [
+                    f"{name}: there is no checkpoint in {checkpoint.path}, but the table"
+                    f" {table.path} has rows, which would come twice. Put the checkpoint back, or"
+                    f" {checkpoint.anew(file)}, which sets the table aside; --append {name} adds"
+                    " to the rows that are there"
+                ]
+            )
+        return
+    newest = kind.newest_batch(table.path, checkpoint.query_id)
+    if newest is not None and newest > planned:
+        raise PipelineError(
+            [
+                f"{name}: the table {table.path} has its batch {newest}, and the checkpoint"
+                f" {checkpoint.path} ends at {planned}: the checkpoint is older than the table. Put"
+                f" the newer checkpoint back, or {checkpoint.anew(file)}"
+            ]
+        )
+
+
+def set_aside(table: TableSink) -> str | None:
+    """Rename a table that is to be written anew; where it is now, or None where there was none."""
+    from tidelog.spark.table_parquet import beside
+
+    aside = f"{table.path}.before-{time.strftime('%Y%m%dT%H%M%S')}"
+    found = False
+    # What a table of Parquet has beside it first: without it the rest is still a table.
+    for old, new in ((beside(table.path), beside(aside)), (table.path, aside)):
+        if Path(old).exists():
+            os.rename(old, new)
+            found = True
+    return aside if found else None
