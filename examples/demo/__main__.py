@@ -34,7 +34,7 @@ from examples.terminal import heading, note, paint, show_command, show_output, t
 PIPELINE = Path(__file__).with_name("clicks.yaml")
 PARTITIONS = 4
 WATCH_SECONDS = 3.0
-BACKLOG_SECONDS = 120.0
+BACKLOG_SECONDS = 600.0
 
 
 class Demo:
@@ -86,6 +86,9 @@ class Demo:
             application.start()
         note("  three applications read the same clicks, each a group of its own")
         note("  Spark needs some seconds to start; the clicks wait in the topic")
+
+    def see_the_pipeline(self) -> None:
+        heading("The pipeline keeps a table of visits and counts pages")
         self._wait_for_news()
         self.watch(WATCH_SECONDS)
 
@@ -122,6 +125,8 @@ class Demo:
 
     def kill_a_member(self) -> None:
         heading("A member of an application is killed; the other takes over its partitions")
+        half = [PARTITIONS // 2, PARTITIONS // 2]
+        wait_until(lambda: member_partitions("billing") == half, "two members")
         tidelog("group", "members", "billing")
         victim = self.applications[0]
         show_command(f"kill -KILL {victim.pid}    # {victim.name}")
@@ -147,8 +152,10 @@ class Demo:
         self.watch(WATCH_SECONDS)
 
     def drain(self) -> None:
-        heading("The site stops; everybody reads to the end")
+        heading("The site stops; everybody reads to the end, and the same file runs as a batch")
         self.site.stop()
+        show_command(f"tidelog pipeline run {PIPELINE.name} --mode batch --into history &")
+        self.batch.start()
         groups = ["tidelog.clicks", "billing", "search", "fraud"]
 
         def caught_up() -> bool:
@@ -166,10 +173,9 @@ class Demo:
             application.stop()
 
     def check(self) -> Balance:
-        heading("The same file over history, as a batch")
-        show_command(f"tidelog pipeline run {PIPELINE.name} --mode batch --into history")
-        self.batch.start()
-        if self.batch.wait(BACKLOG_SECONDS) != 0:
+        heading("The batch over history, beside what the stream has made")
+        wait_until(lambda: not self.batch.running, "the batch", BACKLOG_SECONDS)
+        if self.batch.stop() != 0:
             self.batch.check()
         self.pages.update(1.0)
         same = batch_equals_stream(self.directory, self.pages.counts)
@@ -189,6 +195,7 @@ class Demo:
 def show(demo: Demo, *, once: bool) -> bool:
     demo.start()
     demo.kill_a_member()
+    demo.see_the_pipeline()
     demo.kill_the_broker()
     demo.kill_the_driver()
     if not once:

@@ -1,7 +1,8 @@
 """`python -m examples.pipelines NAME`: run an example in every mode and compare with the truth.
 
-It starts a broker in a temporary directory, sends the events of a seed, runs the pipeline's file as
-processes, and prints a line for each mode. The exit code is 0 where all are equal to the truth.
+It starts a broker in a temporary directory (the mirror has two), sends the events of a seed, runs
+the pipeline's file as processes, and prints a line for each mode. The exit code is 0 where all are
+equal to the truth.
 """
 
 from __future__ import annotations
@@ -14,9 +15,12 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from examples.pipelines.example import NAMES, load
-from examples.pipelines.processes import Broker, Failure
 from examples.pipelines.trial import MODES, Trial
+from examples.processes import Broker, Failure
 from tidelog.errors import TidelogError
+
+# So that one does not wait for what compaction leaves.
+CLEAN_SOON = "log.cleaner.backoff.ms=500"
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -45,12 +49,16 @@ def main(arguments: list[str] | None = None) -> int:
         directory = Path(
             stack.enter_context(tempfile.TemporaryDirectory(prefix="tidelog-example-"))
         )
-        servers = given.bootstrap_servers
-        if servers is None:
-            servers = stack.enter_context(Broker(directory / "broker")).servers
+
+        def broker(name: str) -> str:
+            return stack.enter_context(Broker(directory / name, CLEAN_SOON)).servers
+
+        servers = given.bootstrap_servers or broker("broker")
         parts = example.generate(given.events, given.seed)
         chance = random.Random(given.seed)
         trial = Trial(given.name, example, servers, directory, parts, chance, given.kill)
+        if example.elsewhere:
+            trial.elsewhere = broker("elsewhere")
         if given.bootstrap_servers is not None:
             stack.callback(trial.remove)
         print(f"{given.name}: {sum(map(len, parts)):,} records of seed {given.seed}", flush=True)

@@ -74,10 +74,21 @@ def with_faults(
     events: Iterable[ProducerRecord], chance: random.Random, damage: Damage = damage_json
 ) -> Iterator[ProducerRecord]:
     """Some events come damaged, and some a second time, a while after the first."""
-    again: list[tuple[int, int, ProducerRecord]] = []
-    for number, event in enumerate(events):
+    return sent_again(damaged(events, chance, damage), chance)
+
+
+def damaged(
+    events: Iterable[ProducerRecord], chance: random.Random, damage: Damage
+) -> Iterator[ProducerRecord]:
+    for event in events:
         if chance.random() < DAMAGED_SHARE:
             event = replace(event, value=damage(chance, event.value or b""))
+        yield event
+
+
+def sent_again(events: Iterable[ProducerRecord], chance: random.Random) -> Iterator[ProducerRecord]:
+    again: list[tuple[int, int, ProducerRecord]] = []
+    for number, event in enumerate(events):
         yield event
         if chance.random() < AGAIN_SHARE:
             due = number + chance.randint(1, AGAIN_EVENTS_MAX)

@@ -12,13 +12,13 @@ import random
 import shutil
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from examples.pipelines.example import HERE, Example, Parts
-from examples.pipelines.processes import Failure, Process
-from examples.pipelines.targets import PARTITIONS, Comparison, DeadLetters, Place, as_texts
+from examples.pipelines.targets import KEEP_ALL, Comparison, DeadLetters, Place, as_texts
+from examples.processes import Program
 from tidelog.client.admin import NewTopic, create_topic, delete_topic
 from tidelog.client.batching import ProducerRecord
 from tidelog.client.blocking import Client
@@ -65,25 +65,29 @@ class Trial:
     parts: Parts
     chance: random.Random
     kill: bool = False
+    # Where the targets' topics are; empty where the events are.
+    elsewhere: str = ""
     sent: int = 0
     _created: list[str] = field(default_factory=list)
-    _truth: dict[str, Counter[str]] = field(default_factory=dict)
+    _truth: dict[str, list[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         records = [record for part in self.parts for record in part]
         rows = self.example.truth(records)
         self._truth = {name: as_texts(rows[name]) for name in self.example.targets}
 
-    def create(self, topics: Mapping[str, int]) -> None:
-        """Topics that keep everything: the events' times are long past, and retention goes by them.
-
-        One that is there already is an error: what it holds would be counted.
-        """
-        with Client(self.servers) as client:
-            for name, partitions in topics.items():
-                topic = NewTopic(name, partitions, configs={"retention.ms": "-1"})
+    def create(self, topics: Iterable[NewTopic], servers: str = "") -> None:
+        """One that is there already is an error: what it holds would be counted."""
+        with Client(servers or self.servers) as client:
+            for topic in topics:
                 client.run(create_topic(client.cluster, topic))
-                self._created.append(name)
+                if not servers:
+                    self._created.append(topic.name)
+
+    def create_sources(self) -> None:
+        """The topics of the events."""
+        topics = self.example.topics.items()
+        self.create(NewTopic(name, partitions, configs=KEEP_ALL) for name, partitions in topics)
 
     def remove(self) -> None:
         """Take topics and groups off a broker that others use."""
@@ -106,10 +110,10 @@ class Trial:
 
     def run(self, modes: Sequence[str]) -> Iterator[Result]:
         """A result for each mode; a stream comes first, because it sees events as they are sent."""
-        self.create(self.example.topics)
+        self.create_sources()
         for mode in sorted(modes, key=MODES.index):
             began = time.monotonic()
-            place = self._prepare(mode)
+            place = self.prepare(mode)
             kills = self.kill and mode != "batch"
             if mode == "stream":
                 self._run_stream(place)
@@ -118,33 +122,39 @@ class Trial:
                 if kills:
                     self._run_and_kill(place, mode)
                 self._run_to_end(place, mode)
-            yield Result(mode, self._compare(place), time.monotonic() - began, int(kills))
+            yield Result(mode, self.compare(place), time.monotonic() - began, int(kills))
 
-    def _prepare(self, mode: str) -> Place:
+    def prepare(self, mode: str) -> Place:
+        """A directory with the pipeline's file, and the topics that it writes to."""
         directory = self.directory / mode
         shutil.copytree(HERE / self.name, directory, ignore=shutil.ignore_patterns("__pycache__"))
-        place = Place(directory, f".{mode}", self.servers)
-        names = {kind.topic + place.suffix for kind in self.example.targets.values() if kind.topic}
-        self.create(dict.fromkeys(sorted(names), PARTITIONS))
+        place = Place(directory, f".{mode}", self.elsewhere or self.servers)
+        topics = (
+            NewTopic(kind.topic + place.suffix, kind.partitions, configs=kind.configs)
+            for kind in self.example.targets.values()
+            if kind.topic
+        )
+        self.create(topics, self.elsewhere)
         return place
 
-    def _driver(self, place: Place, mode: str) -> Process:
+    def _driver(self, place: Place, mode: str) -> Program:
         file = str(place.directory / "pipeline.yaml")
         # A JVM that is killed leaves its temporary files, so they are kept with the rest.
         temporary = self.directory / "tmp"
         temporary.mkdir(exist_ok=True)
         java = f"{SHORT_LIVED} -Djava.io.tmpdir={temporary}"
         conf = ["--conf", f"spark.driver.defaultJavaOptions={java}"]
-        return Process(
-            ["pipeline", "run", file, "--mode", mode, "--no-publish", *conf],
-            place.directory / "driver.log",
-            RUN=place.suffix,
-            TMPDIR=str(temporary),
-            SPARK_LOCAL_DIRS=str(temporary),
+        environment = {
+            "RUN": place.suffix,
+            "TMPDIR": str(temporary),
+            "SPARK_LOCAL_DIRS": str(temporary),
             # At least four micro-batches, so that a kill comes between two.
-            LIMIT=str(max(1000, sum(map(len, self.parts)) // 5)),
-            TIDELOG_BOOTSTRAP_SERVERS=self.servers,
-        )
+            "LIMIT": str(max(1000, sum(map(len, self.parts)) // 5)),
+            "TIDELOG_BOOTSTRAP_SERVERS": self.servers,
+            "TARGET_BOOTSTRAP_SERVERS": place.servers,
+        }
+        arguments = ["tidelog", "pipeline", "run", file, "--mode", mode, "--no-publish", *conf]
+        return Program("driver", arguments, place.directory, environment)
 
     def _send_rest(self) -> None:
         before = 0
@@ -155,9 +165,8 @@ class Trial:
 
     def _run_to_end(self, place: Place, mode: str) -> None:
         with self._driver(place, mode) as driver:
-            code = driver.ended(SECONDS_MAX)
-            if code != 0:
-                raise Failure(f"{mode} ended with {code}:\n{driver.tail()}")
+            driver.wait(SECONDS_MAX)
+            driver.check(0)
 
     def _run_and_kill(self, place: Place, mode: str) -> None:
         """SIGKILL the driver at some moment after the first commit of a target."""
@@ -172,10 +181,9 @@ class Trial:
             )
 
         with self._driver(place, mode) as driver:
-            driver.wait_until(committed, SECONDS_MAX, "a micro-batch was committed")
+            driver.wait_until(committed, "a committed micro-batch", SECONDS_MAX)
             time.sleep(self.chance.uniform(0, KILL_DELAY_S_MAX))
-            if not driver.runs:
-                raise Failure(f"{mode} was done before it could be killed:\n{driver.tail()}")
+            driver.check()
             driver.kill()
 
     def _run_stream(self, place: Place) -> None:
@@ -185,16 +193,15 @@ class Trial:
             self._run_and_kill(place, "stream")
         with self._driver(place, "stream") as driver:
             self._send_rest()
-            driver.wait_until(lambda: self._is_read(place), SECONDS_MAX, "all was read")
+            driver.wait_until(lambda: self._is_read(place), "all to be read", SECONDS_MAX)
             # What is read last closes windows, which are written a micro-batch later.
             deadline = time.monotonic() + SETTLE_SECONDS_MAX
-            while time.monotonic() < deadline and driver.runs:
+            while time.monotonic() < deadline and driver.running:
                 time.sleep(SETTLE_S)
-                if all(each.equal for each in self._compare(place)):
+                if all(each.equal for each in self.compare(place)):
                     break
-            code = driver.stop()
-            if code != 0:
-                raise Failure(f"the stream ended with {code}:\n{driver.tail()}")
+            driver.stop()
+            driver.check(0)
 
     def _is_read(self, place: Place) -> bool:
         """Whether the pipeline's group, which is where the slowest target is, is at the end."""
@@ -205,8 +212,9 @@ class Trial:
     def _group(self, suffix: str) -> str:
         return f"tidelog.{self.name.replace('_', '-')}{suffix}"
 
-    def _compare(self, place: Place) -> list[Comparison]:
+    def compare(self, place: Place) -> list[Comparison]:
+        """Every target as it is now, beside the truth."""
         return [
-            Comparison(name, kind.held(place), self._truth[name])
+            Comparison(name, kind.held(place, self._truth[name]), Counter(self._truth[name]))
             for name, kind in self.example.targets.items()
         ]

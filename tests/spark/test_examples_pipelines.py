@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 import tempfile
-import time
 import uuid
 from pathlib import Path
 
@@ -58,10 +57,8 @@ def run(name: str, *arguments: str) -> list[str]:
         print(done.stdout, done.stderr)
         assert done.returncode == 0
         # Workers of a driver that was killed notice it a moment later.
-        deadline = time.monotonic() + GONE_SECONDS_MAX
-        while left := marked(mark):
-            assert time.monotonic() < deadline, left
-            time.sleep(0.1)
+        _, left = psutil.wait_procs(marked(mark), timeout=GONE_SECONDS_MAX)
+        assert left == [] == marked(mark)
         assert os.listdir(directory) == []
     return done.stdout.splitlines()
 
