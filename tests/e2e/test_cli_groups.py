@@ -16,7 +16,8 @@ from confluent_kafka import Producer
 from bench.peers.kafka import ApacheKafka
 from tests.e2e.broker_process import BrokerProcess
 from tests.e2e.test_cli import Shell
-from tests.e2e.test_groups import Member, eventually
+from tests.e2e.test_groups import Member
+from tests.waiting import eventually
 
 
 @pytest.fixture
@@ -202,6 +203,7 @@ def test_what_a_killed_member_owned_is_done_by_another(broker: BrokerProcess) ->
 
 
 @pytest.mark.java
+@pytest.mark.long
 def test_the_same_commands_work_against_apache_kafka() -> None:
     with ApacheKafka(
         settings={

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.peers.kafka import ApacheKafka
 from tests.e2e.broker_process import BrokerProcess
+from tests.peers import KAFKA_3_LONG, KAFKA_4, TIDELOG
 from tidelog.client import aio
 from tidelog.client.admin import (
     AlterOperation,
@@ -43,12 +43,12 @@ from tidelog.protocol.batches import Record, iterate_batches
 _numbers = itertools.count()
 
 
-@pytest.fixture(scope="module", params=["tidelog", pytest.param("kafka", marks=pytest.mark.java)])
+@pytest.fixture(scope="module", params=[TIDELOG, KAFKA_4, KAFKA_3_LONG])
 def servers(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:
-    if request.param == "kafka":
-        with ApacheKafka(settings={"auto.create.topics.enable": "true"}) as kafka:
+    if request.param is not None:
+        with request.param(settings={"auto.create.topics.enable": "true"}) as kafka:
             yield kafka.bootstrap_servers
         return
     data_dir = tmp_path_factory.mktemp("broker") / "data"

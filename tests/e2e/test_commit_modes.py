@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from examples.commit_mode_consumer import BATCH_MAX, MODES
 from examples.commit_modes import HEADING, Schedule
 from tests.e2e.broker_process import BrokerProcess
 from tests.e2e.example_process import ROOT, ExampleProcess
+from tests.waiting import eventually
 
 MESSAGES, KILLS, SEED, WORK_US = 2_400, 3, 1, 500
 PAGES = ROOT / "docs" / "commits"
@@ -44,6 +44,7 @@ class Row:
         return cls(mode, *(int(figure.replace(",", "")) for figure in figures))
 
 
+@pytest.mark.long
 def test_modes_lose_and_repeat_what_their_pages_say(servers: str) -> None:
     options = [
         "--messages", str(MESSAGES), "--kills", str(KILLS), "--seed", str(SEED),
@@ -79,9 +80,8 @@ def test_a_demonstration_that_is_stopped_leaves_no_consumer_and_no_topic(servers
     with ExampleProcess(servers, "commit_modes", "auto") as demonstration:
         demonstration.wait_for_line(HEADING)
         itself = psutil.Process(demonstration.process.pid)
-        while not (consumers := itself.children()):
-            assert demonstration.process.poll() is None, demonstration.lines
-            time.sleep(0.01)
+        eventually(lambda: bool(itself.children()), lambda: demonstration.lines)
+        consumers = itself.children()
         assert len(demonstration.stop(code=130)) == 2
     assert not [each for each in consumers if each.is_running()]
     topics = AdminClient({"bootstrap.servers": servers}).list_topics(timeout=10).topics

@@ -32,6 +32,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.e2e.broker_process import BrokerProcess, free_port
+from tests.waiting import eventually
 
 LONG = os.environ.get("TIDELOG_LONG") == "1"
 WRITES = 1_000_000
@@ -94,10 +95,11 @@ def produce(broker: BrokerProcess, writes: int) -> None:
 def wait_until_clean(broker: BrokerProcess, end: int, seconds: float = 60.0) -> None:
     """Until Kafka's checkpoint file says that all is clean."""
     path = broker.data_dir / "cleaner-offset-checkpoint"
-    deadline = time.monotonic() + seconds
-    while not path.exists() or path.read_text() != f"0\n1\n{TOPIC} 0 {end}\n":
-        assert time.monotonic() < deadline, broker.log_text()[-3000:]
-        time.sleep(0.05)
+    eventually(
+        lambda: path.exists() and path.read_text() == f"0\n1\n{TOPIC} 0 {end}\n",
+        lambda: broker.log_text()[-3000:],
+        seconds,
+    )
 
 
 def read_with_confluent(servers: str, isolation: str = "read_committed") -> Iterator[Message]:

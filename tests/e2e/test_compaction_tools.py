@@ -169,6 +169,7 @@ def test_dump_log_segments_finds_the_indexes_of_cleaned_segments_sound(tmp_path:
         assert complaint not in verified.stdout + verified.stderr
 
 
+@pytest.mark.long
 def test_apache_kafka_serves_what_our_cleaner_left(tmp_path: Path) -> None:
     """After a clean stop, and through its own recovery."""
     kafka = ApacheKafka(tmp_path / "kafka")

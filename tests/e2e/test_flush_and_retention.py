@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from tests.e2e.broker_process import BrokerProcess
 from tests.e2e.produce_requests import batch, create_topic, fetch, offset_at, produce, values_in
 from tests.e2e.raw_client import RawClient
+from tests.waiting import eventually
 from tidelog.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -16,13 +16,6 @@ from tidelog.protocol.messages.delete_records import (
 )
 
 EARLIEST, LATEST = -2, -1
-
-
-def wait_until(condition: Callable[[], bool], seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)
 
 
 def test_with_fsync_and_flush_messages_nothing_shows_before_the_thousandth(tmp_path: Path) -> None:
@@ -36,7 +29,7 @@ def test_with_fsync_and_flush_messages_nothing_shows_before_the_thousandth(tmp_p
                 records = batch([str(number).encode()])
                 producer.send("Produce", 9, produce("t", records, acks=1, timeout_ms=60_000))
             expected = sum(len(batch([str(number).encode()])) for number in range(999))
-            wait_until(lambda: log_bytes(broker, "t-0") == expected, 30)
+            eventually(lambda: log_bytes(broker, "t-0") == expected, seconds=30)
             assert offset_at(consumer, "t", LATEST) == 0
             data = (
                 consumer.call("Fetch", 11, fetch("t", max_wait_ms=200)).responses[0].partitions[0]
@@ -76,11 +69,11 @@ def test_retention_moves_the_start_past_data_that_nobody_has_read(tmp_path: Path
                 client.call("Produce", 9, produce("t", batch([b"x" * 100])))
             produced_at = time.monotonic()
             assert offset_at(client, "t", EARLIEST) == 0
-            wait_until(lambda: offset_at(client, "t", EARLIEST) == 10, 15)
+            eventually(lambda: offset_at(client, "t", EARLIEST) == 10, seconds=15)
             assert time.monotonic() - produced_at >= 4.5, "kept for as long as it was promised"
             answer = client.call("Produce", 9, produce("t", batch([b"after"])))
             assert answer.responses[0].partition_responses[0].base_offset == 10
-            wait_until(lambda: not list(broker.data_dir.glob("t-0/*.deleted")), 10)
+            eventually(lambda: not list(broker.data_dir.glob("t-0/*.deleted")), seconds=10)
 
 
 def test_retention_by_size_keeps_the_newest(tmp_path: Path) -> None:
@@ -92,7 +85,7 @@ def test_retention_by_size_keeps_the_newest(tmp_path: Path) -> None:
             )
             for _ in range(100):
                 client.call("Produce", 9, produce("t", batch([b"x" * 100_000])))
-            wait_until(lambda: offset_at(client, "t", EARLIEST) > 0, 15)
+            eventually(lambda: offset_at(client, "t", EARLIEST) > 0, seconds=15)
             start = offset_at(client, "t", EARLIEST)
             data = client.call("Fetch", 11, fetch("t", start)).responses[0].partitions[0]
             assert len(values_in(data)) == 100 - start

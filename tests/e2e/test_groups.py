@@ -6,9 +6,8 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.e2e.broker_process import BrokerProcess
+from tests.waiting import eventually
 from tidelog.testing import Broker
 
 with warnings.catch_warnings():
@@ -118,13 +118,6 @@ class Member:
     def close(self) -> None:
         self._stop.set()
         self._thread.join()
-
-
-def eventually(check: Callable[[], bool], what: Callable[[], object] = lambda: "") -> None:
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not check():
-        assert time.monotonic() < deadline, what()
-        time.sleep(0.02)
 
 
 def shared_by(members: list[Member]) -> bool:

@@ -22,10 +22,10 @@ from tests.e2e.test_groups import (
     Member,
     committed_sum,
     create_topic,
-    eventually,
     produce,
     shared_by,
 )
+from tests.waiting import eventually
 from tidelog.protocol.messages.api_versions import ApiVersionsRequest
 from tidelog.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from tidelog.testing import Broker

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from bench.peers.kafka import run_tool
-from tests.e2e.test_groups import Member, confluent_consume, create_topic, eventually, produce
+from tests.e2e.test_groups import Member, confluent_consume, create_topic, produce
+from tests.waiting import eventually
 from tidelog.testing import Broker
 
 pytestmark = pytest.mark.java

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bench.peers import spark_connector
-from tidelog.spark.session import prepare_environment
+from tidelog.spark.session import close_session, prepare_environment
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -52,12 +52,4 @@ def spark() -> Iterator[Any]:
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     yield session
-    session.stop()
-    # The JVM outlives its context; a test run leaves no process behind.
-    gateway = session.sparkContext._gateway
-    if gateway is not None:
-        gateway.shutdown()
-        process = getattr(gateway, "proc", None)
-        if process is not None:
-            process.stdin.close()
-            process.wait(30)
+    close_session(session)

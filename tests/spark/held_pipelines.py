@@ -79,11 +79,11 @@ class HeldPipeline:
                 if page != "/health":
                     self.visits[(f"u{number}", page)] += 1
 
-    def runner(self, session: Any, mode: Mode = Mode.CATCH_UP) -> Any:
+    def runner(self, session: Any, mode: Mode = Mode.CATCH_UP, **wanted: Any) -> Any:
         from tidelog.spark.pipeline.runner import Runner, RunSettings
 
         pipeline = load_pipeline(self.file, {})
-        settings = RunSettings(mode, publish=False)
+        settings = RunSettings(mode, publish=False, **wanted)
         return Runner(session, pipeline, check_static(pipeline), settings, notes=self.notes.append)
 
     def run(self, session: Any) -> Any:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,8 @@ from tidelog.spark.pipeline.check import check_static
 from tidelog.spark.pipeline.file import load_pipeline
 from tidelog.spark.pipeline.model import Mode
 from tidelog.spark.session import open_session, session_settings
+
+LOOK_SECONDS = 0.05
 
 
 def from_the_end(session: Any, servers: str, topic: str) -> Any:
@@ -31,18 +32,21 @@ def main(directory: Path, topic: str) -> None:
     # Only where there is a session can it be imported.
     from tidelog.spark.pipeline.runner import Runner, RunSettings
 
+    planned = threading.Event()
+
     def hang(batch: Any, batch_id: int) -> None:
         (directory / "planned").touch()
+        planned.set()
         threading.Event().wait()
 
     servers = pipeline.bootstrap_servers
     writer = from_the_end(session, servers, topic).writeStream.foreachBatch(hang)
     writer = writer.option("checkpointLocation", str(directory / "latest"))
     # Spark gives a source's process ten seconds to start, too few on a busy machine.
-    while not (directory / "planned").exists():
+    while not planned.is_set():
         query = writer.start()
-        while query.isActive and not (directory / "planned").exists():
-            time.sleep(0.05)
+        while query.isActive and not planned.wait(LOOK_SECONDS):
+            continue
     run = RunSettings(Mode.STREAM, publish=False)
     Runner(session, pipeline, check_static(pipeline), run).run()
 

@@ -1,14 +1,15 @@
-"""Processes that are killed with everything below them."""
+"""Processes that are killed with everything below them, and what is waited for."""
 
 from __future__ import annotations
 
 import contextlib
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import psutil
+
+from tests.waiting import eventually
 
 WAIT_SECONDS_MAX = 240.0
 
@@ -34,11 +35,21 @@ def descendants_of(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
         return []
 
 
+def wait_for(condition: Callable[[], bool]) -> None:
+    """Wait for what another thread brings about."""
+    eventually(condition, seconds=WAIT_SECONDS_MAX)
+
+
 def wait_until(condition: Callable[[], bool], process: subprocess.Popen[bytes], log: Path) -> None:
     """Wait for what a process brings about; what it said where it ended without that."""
-    deadline = time.monotonic() + WAIT_SECONDS_MAX
-    while not condition():
-        assert process.poll() is None and time.monotonic() < deadline, (
-            f"exit code {process.poll()}:\n{log.read_text(errors='replace')[-4000:]}"
-        )
-        time.sleep(0.05)
+
+    def told() -> str:
+        return f"exit code {process.poll()}:\n{log.read_text(errors='replace')[-4000:]}"
+
+    def holds() -> bool:
+        if condition():
+            return True
+        assert process.poll() is None, told()
+        return False
+
+    eventually(holds, told, WAIT_SECONDS_MAX)

@@ -37,7 +37,8 @@ def test_no_python_file_is_longer_than_it_may_be() -> None:
 def test_no_leftovers_in_the_source() -> None:
     found = [
         f"{path.relative_to(ROOT)}:{number}"
-        for path in tracked("src/*.py")
+        for place in ("src/*.py", "examples/*.py", "bench/*.py")
+        for path in tracked(place)
         for number, line in enumerate(path.read_text().splitlines(), 1)
         if LEFTOVERS.search(line)
     ]
