@@ -67,6 +67,8 @@ lock: $(STAMP)  ## resolve requirements/dev.txt anew (needs uv on PATH)
 		-p 3.11 pyproject.toml requirements/dev.in --extra spark --extra tables -o requirements/dev.txt
 	uv pip compile --universal --generate-hashes --no-annotate --no-header --no-emit-index-url \
 		-p 3.11 requirements/java.in -o requirements/java.txt
+	uv pip compile --universal --generate-hashes --no-annotate --no-header --no-emit-index-url \
+		-p 3.11 requirements/spark-floor.in -o requirements/spark-floor.txt
 
 clean:  ## remove what the commands made
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis tidelog-data

@@ -111,6 +111,9 @@ def brief(result: Result) -> str:
         parts.append(f"{result['requests'] / elapsed_s:,.0f} requests/s")
     if "p50_ms" in result:
         parts.append(f"p50 {result['p50_ms']:.3f} ms p99 {result['p99_ms']:.3f} ms")
+    if "batch_p50_ms" in result:
+        batch, arrival = result["batch_p50_ms"], result["arrival_p95_ms"]
+        parts.append(f"micro-batch p50 {batch:.0f} ms, end to end p95 {arrival:.0f} ms")
     if "bytes" in result:
         cpu = (result["cpu_user_s"] + result["cpu_system_s"]) / result["bytes"] * 1e9
         parts.append(f"{cpu:.2f} CPU s/GB")

@@ -23,6 +23,7 @@ from tidelog.spark.session import open_session, session_settings
 
 _COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp")
 _STREAM_RATE = 200
+_WARM_ROUNDS = 3
 
 
 def _session(*, connector: bool) -> Any:
@@ -55,11 +56,11 @@ def compare(
     record_bytes: int,
     rounds: int,
 ) -> dict[str, list[dict[str, float]]]:
-    """`rounds` rounds of each side after one that is not counted."""
+    """`rounds` rounds of each side after those in which the JVM compiles."""
     session = _session(connector=True)
     results: dict[str, list[dict[str, float]]] = {name: [] for name in sides}
     try:
-        for number in range(-1, rounds):
+        for number in range(-_WARM_ROUNDS, rounds):
             for name, side in sides.items():
                 broker, before = Stopwatch(side["pid"]), _tree_cpu_s()
                 if direction == "read":
@@ -70,7 +71,7 @@ def compare(
                 result["spark_cpu_s"] = _tree_cpu_s() - before
                 if number >= 0:
                     results[name].append(result)
-                elif direction == "read":
+                elif direction == "read" and number == -1:
                     found = _frame(session, side).count()
                     assert found >= records, f"{name} read {found} of {records}"
     finally:
@@ -136,8 +137,8 @@ def stream(bootstrap_servers: str, pid: int, topic: str, seconds: float) -> dict
     steady = latencies[len(latencies) // 3 :]
     return {
         **result,
-        "p50_ms": percentile(batches[len(batches) // 3 :], 0.5),
-        "p95_ms": percentile(steady, 0.95) * 1000,
+        "batch_p50_ms": percentile(batches[len(batches) // 3 :], 0.5),
+        "arrival_p95_ms": percentile(steady, 0.95) * 1000,
     }
 
 

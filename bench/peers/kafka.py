@@ -5,6 +5,8 @@ The jars are fetched once into a cache outside the tree (``$XDG_CACHE_HOME/tidel
     with ApacheKafka(settings={"num.partitions": "4"}) as kafka:
         run_tool("org.apache.kafka.tools.TopicCommand",
                  "--bootstrap-server", kafka.bootstrap_servers, "--list")
+
+`ApacheKafka3` is the last release line before 4; the tools are always those of the newest release.
 """
 
 from __future__ import annotations
@@ -45,23 +47,30 @@ def _version() -> str:
 
 
 KAFKA_VERSION = _version()
-_NAME = f"kafka-{KAFKA_VERSION}"
+KAFKA_3_VERSION = "3.9.2"
 
 
 def available() -> bool:
     """Whether this machine can run Apache Kafka at all."""
     if shutil.which("java") is None:
         return False
-    return peer_directory(_NAME).is_dir() or shutil.which("mvn") is not None
+    return peer_directory(_name(KAFKA_VERSION)).is_dir() or shutil.which("mvn") is not None
 
 
-def libs() -> Path:
+def _name(version: str) -> str:
+    return f"kafka-{version}"
+
+
+def libs(version: str = KAFKA_VERSION) -> Path:
     """The directory of Kafka's jars, fetched when it is not there yet."""
-    return fetched(_NAME, _fetch)
+    return fetched(_name(version), lambda directory: _fetch(directory, version))
 
 
-def _fetch(directory: Path) -> None:
-    maven("-f", str(POM), "dependency:copy-dependencies", f"-DoutputDirectory={directory}")
+def _fetch(directory: Path, version: str) -> None:
+    # Release 3.9 brings another logger's binding, which might win over the one that is set up.
+    options = (f"-Dkafka.version={version}", "-DexcludeArtifactIds=slf4j-reload4j")
+    target = f"-DoutputDirectory={directory}"
+    maven("-f", str(POM), "dependency:copy-dependencies", *options, target)
 
 
 def jar(name: str) -> Path:
@@ -72,9 +81,9 @@ def jar(name: str) -> Path:
     return found[0]
 
 
-def class_path() -> str:
+def class_path(version: str = KAFKA_VERSION) -> str:
     """Kafka's class path; Java itself expands the star, no shell may."""
-    return str(libs() / "*")
+    return str(libs(version) / "*")
 
 
 def run_tool(
@@ -83,10 +92,11 @@ def run_tool(
     stdin: str | None = None,
     timeout_s: float = 120.0,
     jvm_options: tuple[str, ...] = SHORT_LIVED_JVM_OPTIONS,
+    version: str = KAFKA_VERSION,
 ) -> subprocess.CompletedProcess[str]:
     """Run one of Kafka's command-line classes to its end; the caller looks at the exit code."""
     return subprocess.run(
-        ["java", *jvm_options, "-cp", class_path(), class_name, *arguments],
+        ["java", *jvm_options, "-cp", class_path(version), class_name, *arguments],
         input=stdin,
         stdin=subprocess.DEVNULL if stdin is None else None,
         capture_output=True,
@@ -105,9 +115,10 @@ class ApacheKafka(Peer):
     """One KRaft node, broker and controller in one process; `settings` win over ours."""
 
     name = "kafka"
+    release = KAFKA_VERSION
 
     def version(self) -> str:
-        return KAFKA_VERSION
+        return self.release
 
     def prepare(self) -> None:
         """Write the properties and format the directory if it is new."""
@@ -121,13 +132,13 @@ class ApacheKafka(Peer):
                 "-c",
                 str(self._properties_file),
             )
-            done = run_tool("kafka.tools.StorageTool", *arguments)
+            done = run_tool("kafka.tools.StorageTool", *arguments, version=self.release)
             if done.returncode != 0:
                 raise RuntimeError(f"formatting failed:\n{done.stdout}{done.stderr}")
 
     def command(self) -> list[str]:
         logging = "-Dorg.apache.logging.log4j.level=INFO"
-        program = ["-cp", class_path(), "kafka.Kafka", str(self._properties_file)]
+        program = ["-cp", class_path(self.release), "kafka.Kafka", str(self._properties_file)]
         return ["java", *JVM_OPTIONS, logging, *program]
 
     @property
@@ -152,3 +163,9 @@ class ApacheKafka(Peer):
             "group.initial.rebalance.delay.ms": "0",
             **self.settings,
         }
+
+
+class ApacheKafka3(ApacheKafka):
+    """The same of the 3.9 line, the last one before 4.0."""
+
+    release = KAFKA_3_VERSION
