@@ -70,6 +70,8 @@ class Decoder:
                 raise ValueError(f"column '{column.name}' is {expected}, not {column.type}")
         self.schema = schema
         self._max_decompressed_bytes = max_decompressed_bytes
+        # Of each column that repeats one value: the last such value, and the longest column of it.
+        self._repeated: dict[str, tuple[object, pa.Array]] = {}
 
     def decode(self, chunk: Chunk, end: int) -> Iterator[pa.RecordBatch]:
         """The chunk's records from where it was fetched up to offset `end`."""
@@ -101,16 +103,33 @@ class Decoder:
             size = sum(piece.sizes[1] for piece in group.pieces)
             return _bytes_column(group, kernel.VALUE_POSITION, size)
         if name == "topic":
-            return pa.repeat(pa.scalar(chunk.partition.topic, pa.string()), count)
+            return self._repeat(name, chunk.partition.topic, count)
         if name == "partition":
-            return pa.repeat(pa.scalar(chunk.partition.partition, pa.int32()), count)
+            return self._repeat(name, chunk.partition.partition, count)
         if name == "offset":
             return _offset_column(group)
         if name == "timestamp":
             return _timestamp_column(group)
         if name == "timestampType":
-            return _timestamp_type_column(group)
+            return self._timestamp_type_column(name, group)
         return _headers_column(group)
+
+    def _repeat(self, name: str, value: object, count: int) -> pa.Array:
+        """`value` `count` times; the columns of a task share what they can."""
+        known, column = self._repeated.get(name, (None, None))
+        if column is None or known != value or len(column) < count:
+            column = pa.repeat(pa.scalar(value, COLUMNS[name]), count)
+            self._repeated[name] = (value, column)
+        return column.slice(0, count)
+
+    def _timestamp_type_column(self, name: str, group: _Group) -> pa.Array:
+        kinds = {int(piece.header.timestamp_type) for piece in group.pieces}
+        if len(kinds) == 1:
+            return self._repeat(name, kinds.pop(), group.count)
+        return pa.concat_arrays(
+            pa.repeat(pa.scalar(int(piece.header.timestamp_type), COLUMNS[name]), piece.count)
+            for piece in group.pieces
+        )
 
 
 def _index(header: BatchHeader, payload: memoryview, chunk: Chunk, end: int) -> _Piece:
@@ -193,14 +212,6 @@ def _timestamp_column(group: _Group) -> pa.Array:
     return pa.Array.from_buffers(
         COLUMNS["timestamp"], group.count, [None, microseconds.buffers()[1]]
     )
-
-
-def _timestamp_type_column(group: _Group) -> pa.Array:
-    kinds = [
-        pa.repeat(pa.scalar(int(piece.header.timestamp_type), pa.int32()), piece.count)
-        for piece in group.pieces
-    ]
-    return pa.concat_arrays(kinds) if len(kinds) > 1 else kinds[0]
 
 
 def _headers_column(group: _Group) -> pa.Array:
