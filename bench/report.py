@@ -17,6 +17,7 @@ PEERS = {
     "tidelog": "Tidelog",
     "bare": "bare C loop",
     "connector": "Spark's connector on Tidelog",
+    "constant": "a source that yields one batch again and again",
 }
 
 _NAMES = {

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import resource
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 from bench.group_wire import fetch_offsets_frame, fetched_offsets
 from bench.loads.groups import committed_offsets, group_name
@@ -51,8 +52,12 @@ def run_start(row: Row, make: Makers, rounds: int, say: Say) -> Result:
 
 
 def run_spark(row: Row, make: Makers, rounds: int, quick: bool, say: Say) -> Result:
-    """Our source on Tidelog beside the connector, on Apache Kafka and on Tidelog; one session."""
+    """Our source on Tidelog beside the connector, on Apache Kafka and on Tidelog; one session.
+
+    Reads also beside a source of one constant batch.
+    """
     sizes = row.sized(quick)
+    place = "subscribe" if sizes["direction"] == "read" else "topic"
     with contextlib.ExitStack() as running:
         sides: dict[str, dict[str, object]] = {}
         for peer in (running.enter_context(maker()) for maker in make):
@@ -62,10 +67,17 @@ def run_spark(row: Row, make: Makers, rounds: int, quick: bool, say: Say) -> Res
                 amount = {each: sizes[each] for each in ("records", "record_bytes")}
                 servers = {"bootstrap_servers": peer.bootstrap_servers}
                 run_load("librdkafka.produce", fill | amount | servers)
-            side = {"servers": peer.bootstrap_servers, "pid": peer.pid, "topic": topic}
+            options = {"kafka.bootstrap.servers": peer.bootstrap_servers, place: topic}
+            side = {"pid": peer.pid, "options": options}
             if peer.name == "tidelog":
                 sides["tidelog"] = {**side, "format": "tidelog"}
                 sides["connector"] = {**side, "format": "kafka"}
+                if sizes["direction"] == "read":
+                    sides["constant"] = {
+                        **side,
+                        "format": "bench_constant",
+                        "options": _constant(sizes),
+                    }
             else:
                 sides["kafka"] = {**side, "format": "kafka"}
         results = run_load(row.load, sizes | {"sides": sides, "rounds": rounds})
@@ -73,6 +85,10 @@ def run_spark(row: Row, make: Makers, rounds: int, quick: bool, say: Say) -> Res
         for number, result in enumerate(some):
             say(f"  {row.key} round {number + 1} {name}: {brief(result)}")
     return {"key": row.key, "title": row.title, "kind": row.kind, "rounds": results}
+
+
+def _constant(sizes: Mapping[str, Any]) -> dict[str, str]:
+    return {"records": str(sizes["records"]), "recordBytes": str(sizes["record_bytes"])}
 
 
 def run_stream(row: Row, make: Makers, rounds: int, quick: bool, say: Say) -> Result:

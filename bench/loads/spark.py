@@ -16,9 +16,10 @@ from typing import Any
 
 import psutil  # type: ignore[import-untyped]
 from confluent_kafka import Consumer, Producer, TopicPartition
+from pyspark import cloudpickle
 
 from bench.measure import Stopwatch, percentile
-from bench.peers import spark_connector
+from bench.peers import constant_source, spark_connector
 from tidelog.spark.session import open_session, session_settings
 
 _COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp")
@@ -58,6 +59,9 @@ def compare(
 ) -> dict[str, list[dict[str, float]]]:
     """`rounds` rounds of each side after those in which the JVM compiles."""
     session = _session(connector=True)
+    # Spark's Python processes need not find the bench on their path.
+    cloudpickle.register_pickle_by_value(constant_source)
+    session.dataSource.register(constant_source.ConstantSource)
     results: dict[str, list[dict[str, float]]] = {name: [] for name in sides}
     try:
         for number in range(-_WARM_ROUNDS, rounds):
@@ -80,8 +84,8 @@ def compare(
 
 
 def _frame(session: Any, side: Mapping[str, Any]) -> Any:
-    reader = session.read.format(side["format"]).option("subscribe", side["topic"])
-    return reader.option("kafka.bootstrap.servers", side["servers"]).load().select(*_COLUMNS)
+    reader = session.read.format(side["format"]).options(**side["options"])
+    return reader.load().select(*_COLUMNS)
 
 
 def _read(session: Any, side: Mapping[str, Any]) -> None:
@@ -92,8 +96,8 @@ def _write(session: Any, side: Mapping[str, Any], records: int, record_bytes: in
     rows = session.range(0, records, 1, 2).selectExpr(
         "CAST(id AS STRING) AS key", f"repeat('x', {record_bytes}) AS value"
     )
-    writer = rows.write.format(side["format"]).option("topic", side["topic"])
-    writer.option("kafka.bootstrap.servers", side["servers"]).mode("append").save()
+    writer = rows.write.format(side["format"]).options(**side["options"])
+    writer.mode("append").save()
 
 
 def stream(bootstrap_servers: str, pid: int, topic: str, seconds: float) -> dict[str, float]:

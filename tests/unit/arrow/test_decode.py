@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ from tidelog.arrow import decode
 from tidelog.arrow.columns import COLUMNS, record_schema
 from tidelog.arrow.decode import Decoder
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.model import Codec, TimestampType
+from tidelog.model import Codec, TimestampType, TopicPartition
 from tidelog.protocol.batches import (
     CONTROL_ABORT,
     CONTROL_COMMIT,
@@ -79,6 +80,28 @@ def test_the_brokers_own_time_is_that_of_the_batch() -> None:
     found = rows(bytes(data))
     assert len({row["timestamp"] for row in found}) == 1
     assert {row["timestampType"] for row in found} == {1}
+
+
+def test_each_batch_keeps_its_kind_of_time() -> None:
+    kinds = (TimestampType.CREATE_TIME, TimestampType.LOG_APPEND_TIME, TimestampType.CREATE_TIME)
+    data = b"".join(
+        bytes(encode_batch(RECORDS[:2], base_offset=2 * number, timestamp_type=kind))
+        for number, kind in enumerate(kinds)
+    )
+    assert [row["timestampType"] for row in rows(data)] == [0, 0, 1, 1, 0, 0]
+
+
+def test_columns_of_one_value_are_those_of_their_chunk() -> None:
+    """A decoder keeps such columns: of other lengths, and of another partition, they are right."""
+    decoder, found = Decoder(record_schema(("topic", "partition", "timestampType"))), []
+    for number, count in ((3, 2), (3, 4), (5, 1), (3, 3)):
+        given = dataclasses.replace(
+            chunk(batch(RECORDS[:count], 0)), partition=TopicPartition(f"t{number}", number)
+        )
+        [each] = decoder.decode(given, END)
+        each.validate(full=True)
+        found.append([tuple(row.values()) for row in each.to_pylist()])
+    assert found == [[(f"t{n}", n, 0)] * count for n, count in ((3, 2), (3, 4), (5, 1), (3, 3))]
 
 
 def test_aborted_records_and_markers_are_not_shown() -> None:
