@@ -38,7 +38,7 @@ demo: java  ## a broker, a click stream, a Spark pipeline, and kills; ONCE=1 end
 	@$(BIN)/python -m examples.demo $(if $(ONCE),--once)
 
 test: java check  ## everything a change must pass
-	$(PYTEST) -q
+	$(BIN)/python scripts/run_tests.py -q
 
 test-fast: $(STAMP)  ## what runs in under a minute, without a JVM
 	$(PYTEST) -q tests/unit tests/tidy -m "not java and not go and not node and not kcat"

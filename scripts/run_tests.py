@@ -1,0 +1,39 @@
+"""Runs all tests in two processes at once: much of both is waiting for others.
+
+    python scripts/run_tests.py [options of pytest]
+
+What talks to clients in other languages and to Spark is one half. Its output comes at its end,
+that of the other half as it runs. Exits with 0 where both did.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+
+APART = ("tests/compat", "tests/spark")
+
+
+def main() -> int:
+    pytest = [sys.executable, "-m", "pytest", *sys.argv[1:]]
+    with tempfile.TemporaryFile("w+") as output:
+        apart = subprocess.Popen([*pytest, *APART], stdout=output, stderr=subprocess.STDOUT)
+        others = subprocess.Popen([*pytest, *(f"--ignore={path}" for path in APART)])
+        codes = [_ended(others), _ended(apart)]
+        output.seek(0)
+        sys.stdout.write(f"\n{' and '.join(APART)}:\n{output.read()}")
+    return int(any(codes))
+
+
+def _ended(process: subprocess.Popen[bytes]) -> int:
+    """Its exit code; Ctrl-C reaches all of us, and each comes to an end by itself."""
+    while True:
+        try:
+            return process.wait()
+        except KeyboardInterrupt:
+            continue
+
+
+if __name__ == "__main__":
+    sys.exit(main())
