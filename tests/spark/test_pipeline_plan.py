@@ -259,8 +259,11 @@ def test_the_whole_form_is_analysed_with_its_state(spark: Any, tmp_path: Path) -
     pipeline = load_pipeline(write_whole(tmp_path), {})
     counts, visits = analyse(spark, pipeline, check_static(pipeline))
     assert (counts.mode, visits.mode) == ("update", "append")
-    window = "struct<start:timestamp,end:timestamp>"
-    assert counts.state == [f"Aggregate by ({window}, string) of count: bigint"]
+    window = "window = at in windows by 0, 60000000: struct<start:timestamp,end:timestamp>"
+    assert counts.state == [
+        f"Aggregate by ({window}, page: string) of (count(1): bigint)",
+        "kept of each group: (count(1): bigint)",
+    ]
     assert visits.state == []
     assert ("day", "date") in visits.columns
 

@@ -62,8 +62,19 @@ def test_what_a_checkpoint_cannot_follow_is_named(
 
 def test_a_fingerprint_survives_its_file() -> None:
     assert Fingerprint.from_json(TABLE.to_json()) == TABLE
-    for text in ("", "[]", "{}", TABLE.to_json().replace('"version": 1', '"version": 9')):
+    for text in ("", "[]", "{}", TABLE.to_json().replace('"version": 2', '"version": 9')):
         assert Fingerprint.from_json(text) is None
+
+
+def test_a_fingerprint_without_arguments_and_keys_is_refused_with_the_remedy(
+    tmp_path: Path,
+) -> None:
+    """What version 1 noted cannot be compared: it took sum(n) and sum(m) for the same."""
+    used(tmp_path)
+    note = tmp_path / "counts" / FINGERPRINT
+    note.write_text(note.read_text().replace('"version": 2', '"version": 1'))
+    with pytest.raises(PipelineError, match=r"cannot be read by this version; .*--reset counts"):
+        Checkpoint(str(tmp_path), "counts").admit(COUNTS, "p.yaml")
 
 
 def used(root: Path) -> Checkpoint:

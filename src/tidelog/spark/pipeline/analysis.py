@@ -2,15 +2,14 @@
 
 The targets are built over empty streams with the declared schemas. Whether a query can run as a
 stream in its output mode is asked of Spark itself; what it refuses is told with the target's line
-and a remedy. `state_of` names what a query keeps in its checkpoint.
+and a remedy.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
@@ -19,19 +18,8 @@ from tidelog.spark.pipeline.check import Checked
 from tidelog.spark.pipeline.explain import sentence
 from tidelog.spark.pipeline.model import Emit, Pipeline, PipelineError, Source, Target, TopicSink
 from tidelog.spark.pipeline.plan import Plan
+from tidelog.spark.pipeline.shape import state_of
 from tidelog.spark.pipeline.values import record_schema
-
-_STATEFUL: Final = (
-    "Aggregate",
-    "Deduplicate",
-    "DeduplicateWithinWatermark",
-    "Distinct",
-    "FlatMapGroupsWithState",
-    "FlatMapGroupsInPandasWithState",
-    "TransformWithState",
-    "TransformWithStateInPySpark",
-    "GlobalLimit",
-)
 
 
 @dataclass(slots=True)
@@ -109,67 +97,3 @@ def _check_mode(session: SparkSession, frame: DataFrame, target: Target, mode: s
                 remedy += ", or say emit: updates"
             text += remedy
         raise PipelineError([f"{target.mark}: target {target.name}: {text}"]) from None
-
-
-def state_of(frame: DataFrame) -> list[str]:
-    """What a query keeps between micro-batches, as text that changes when that must change."""
-    logical: Any = frame._jdf.queryExecution().analyzed()
-    return list(_states(logical))
-
-
-def _states(node: Any) -> Iterator[str]:
-    if not node.isStreaming():
-        return
-    name = node.nodeName()
-    if name == "Aggregate":
-        keys = [
-            expression.dataType().simpleString() for expression in _seq(node.groupingExpressions())
-        ]
-        functions = sorted(
-            {text for each in _seq(node.aggregateExpressions()) for text in _functions(each)}
-        )
-        yield f"Aggregate by ({', '.join(keys)}) of {', '.join(functions)}"
-    elif name == "Join":
-        left, right = node.left(), node.right()
-        if left.isStreaming() and right.isStreaming():
-            sides = [_types(side) for side in (left, right)]
-            yield f"Join {node.joinType().sql()} of ({sides[0]}) and ({sides[1]})"
-    elif name in _STATEFUL:
-        yield f"{name} of ({_types(node)})"
-    for child in _seq(node.children()):
-        yield from _states(child)
-
-
-def source_order(frame: DataFrame, sources: Collection[str]) -> list[str]:
-    """The sources of a plan in its order, by which a checkpoint tells their offsets apart."""
-    found: list[str] = []
-
-    def visit(node: Any) -> None:
-        if node.nodeName() == "SubqueryAlias" and node.identifier().name() in sources:
-            if node.identifier().name() not in found:
-                found.append(node.identifier().name())
-            return
-        for child in _seq(node.children()):
-            visit(child)
-
-    visit(frame._jdf.queryExecution().analyzed())
-    return found
-
-
-def _functions(expression: Any) -> Iterator[str]:
-    """The aggregate functions in an expression, each with the type of what it keeps."""
-    if expression.nodeName() == "AggregateExpression":
-        function = expression.aggregateFunction()
-        yield f"{function.prettyName()}: {function.dataType().simpleString()}"
-        return
-    for child in _seq(expression.children()):
-        yield from _functions(child)
-
-
-def _types(node: Any) -> str:
-    return ", ".join(field.dataType().simpleString() for field in node.schema().fields())
-
-
-def _seq(sequence: Any) -> Iterator[Any]:
-    for index in range(sequence.size()):
-        yield sequence.apply(index)

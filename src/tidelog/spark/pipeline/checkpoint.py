@@ -22,7 +22,8 @@ from typing import Any, Final, Protocol
 from tidelog.spark.pipeline.model import PipelineError
 
 FINGERPRINT: Final = "_tidelog.json"
-VERSION: Final = 1
+# 2: the state with the order, the arguments and the keys of what is kept.
+VERSION: Final = 2
 _LOG_VERSION: Final = re.compile(r"v\d+")
 
 
@@ -51,7 +52,7 @@ class Fingerprint:
 
     @classmethod
     def from_json(cls, text: str) -> Fingerprint | None:
-        """None where it is none, or one of a later version."""
+        """None where it is none, or one of another version."""
         try:
             found: dict[str, Any] = json.loads(text)
             if found.get("version") != VERSION:

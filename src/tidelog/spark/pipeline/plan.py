@@ -31,6 +31,7 @@ from tidelog.spark.pipeline.model import (
     TableSink,
     Target,
 )
+from tidelog.spark.pipeline.shape import SOURCE_PREFIX
 from tidelog.spark.pipeline.values import (
     needed_columns,
     read_dead_letters,
@@ -78,8 +79,9 @@ class Plan:
             if source.name in needed:
                 records = self.records(session, source, needed_columns(source))
                 rows = read_rows(records, source, self.observations.get(source.name))
-                # By this name `analysis` finds the source again in a plan.
-                rows = rows.alias(source.name)
+                # By the first name `shape` finds the source again in a plan, by the second a step
+                # in Python can name its columns.
+                rows = rows.alias(SOURCE_PREFIX + source.name).alias(source.name)
                 frames[source.name] = rows
                 rows.createOrReplaceTempView(source.name)
         for step_name in self.checked.order:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from tidelog.spark.pipeline.analysis import output_mode, source_order, state_of
+from tidelog.spark.pipeline.analysis import output_mode
 from tidelog.spark.pipeline.check import BAD_SUFFIX, Checked
 from tidelog.spark.pipeline.checkpoint import Fingerprint, SourceShape
 from tidelog.spark.pipeline.connector import Ends, batch_options, stream_options, write_options
@@ -28,6 +28,7 @@ from tidelog.spark.pipeline.model import (
     TopicSink,
 )
 from tidelog.spark.pipeline.plan import Plan, Records
+from tidelog.spark.pipeline.shape import source_order, state_of
 from tidelog.spark.pipeline.values import record_schema
 
 if TYPE_CHECKING:

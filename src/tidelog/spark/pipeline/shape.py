@@ -1,0 +1,187 @@
+"""What of a query's plan its checkpoint holds fast, as text that is the same at every analysis.
+
+Spark reads the state of a query by position: an aggregate whose functions change places, or whose
+key is another column of the same type, finds the old bytes and takes them for its own. So the text
+has what is kept with its order, its arguments and its keys, and none of the ids that Spark deals
+out anew each time.
+
+The optimizer drops what nobody reads, and with it a part of the state: what is left of a plan then
+is a second text beside that of the plan as it was written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from typing import Any, Final
+
+from pyspark.sql import DataFrame
+
+# No name in a file can have a colon, so no alias in SQL is taken for a source by chance.
+SOURCE_PREFIX: Final = "tidelog-source:"
+_KEYED: Final = ("Deduplicate", "DeduplicateWithinWatermark")
+_GROUPED: Final = ("FlatMapGroupsWithState", "FlatMapGroupsInPandasWithState")
+_OTHERS: Final = ("Distinct", "TransformWithState", "TransformWithStateInPySpark", "GlobalLimit")
+# The arithmetic that a window of fixed length becomes, which says no more than its numbers.
+_WINDOW: Final = re.compile(r"named_struct\(start, .*precisetimestampconversion.* % ", re.DOTALL)
+_NUMBER: Final = re.compile(r"\b\d+\b")
+
+
+def state_of(frame: DataFrame) -> list[str]:
+    """What a query keeps between micro-batches, as text that changes when that must change."""
+    logical: Any = frame._jdf.queryExecution().analyzed()
+    texts = _Texts(frame.sparkSession._jvm)
+    found = list(texts.states(logical))
+    if found:
+        state: Any = frame.sparkSession._jsparkSession.sessionState()
+        found += texts.kept(state.optimizer().execute(logical))
+    return found
+
+
+def source_order(frame: DataFrame, sources: Collection[str]) -> list[str]:
+    """The sources of a plan in its order, by which a checkpoint tells their offsets apart.
+
+    A source that is read twice stands here twice, as it does in Spark's offsets.
+    """
+    found: list[str] = []
+
+    def visit(node: Any) -> None:
+        name = _source_of(node)
+        if name in sources:
+            found.append(name)
+            return
+        for child in _seq(node.children()):
+            visit(child)
+
+    visit(frame._jdf.queryExecution().analyzed())
+    return found
+
+
+def _source_of(node: Any) -> str:
+    """The source that a node of a plan is; empty where it is none."""
+    if node.nodeName() != "SubqueryAlias":
+        return ""
+    name = str(node.identifier().name())
+    return name.removeprefix(SOURCE_PREFIX) if name.startswith(SOURCE_PREFIX) else ""
+
+
+class _Texts:
+    """Plans and expressions in words."""
+
+    def __init__(self, jvm: Any) -> None:
+        self._sql = jvm.org.apache.spark.sql.catalyst.util.package.toPrettySQL
+
+    def states(self, node: Any) -> Iterator[str]:
+        """What the parts of a plan keep, from its end to its sources."""
+        if not node.isStreaming() or _source_of(node):
+            return
+        name = node.nodeName()
+        if name == "Aggregate":
+            keys = self._keys(node, node.groupingExpressions())
+            yield f"Aggregate by ({keys}) of ({self._functions(node)})"
+        elif name == "Join" and _joins_streams(node):
+            sides = " and ".join(f"({_columns(side)})" for side in (node.left(), node.right()))
+            yield f"Join {node.joinType().sql()} of {sides} on {self._condition(node)}"
+        elif name in _KEYED:
+            yield f"{name} by ({self._keys(node, node.keys())})"
+        elif name in _GROUPED:
+            keys = self._keys(node, node.groupingAttributes())
+            yield f"{name} by ({keys}) of ({_columns(node)})"
+        elif name in _OTHERS:
+            yield f"{name} of ({_columns(node)})"
+        for child in _seq(node.children()):
+            yield from self.states(child)
+
+    def kept(self, node: Any) -> Iterator[str]:
+        """What is left of the aggregates and joins in an optimized plan."""
+        if not node.isStreaming():
+            return
+        if node.nodeName() == "Aggregate":
+            yield f"kept of each group: ({self._functions(node)})"
+        elif node.nodeName() == "Join" and _joins_streams(node):
+            sides = " and ".join(f"({_columns(side)})" for side in (node.left(), node.right()))
+            yield f"kept of both sides: {sides}"
+        for child in _seq(node.children()):
+            yield from self.kept(child)
+
+    def _text(self, expression: Any) -> str:
+        return str(self._sql(expression, False))
+
+    def _condition(self, join: Any) -> str:
+        condition = join.condition()
+        return self._text(condition.get()) if condition.isDefined() else "nothing"
+
+    def _functions(self, aggregate: Any) -> str:
+        """The functions of an aggregate in the order in which their values are kept."""
+        return ", ".join(
+            f"{self._text(each)}: {each.dataType().simpleString()}"
+            for column in _seq(aggregate.aggregateExpressions())
+            for each in _functions(column)
+        )
+
+    def _keys(self, node: Any, keys: Any) -> str:
+        """Keys with their types and what they stand for, as far back as the sources."""
+        made: dict[int, list[Any]] = {}
+        for child in _seq(node.children()):
+            _note_made(child, made)
+        return ", ".join(
+            f"{self._with_origin(each, made)}: {each.dataType().simpleString()}"
+            for each in _seq(keys)
+        )
+
+    def _with_origin(self, expression: Any, made: dict[int, list[Any]]) -> str:
+        text = self._text(expression)
+        attributes = list(_seq(expression.references().toSeq()))
+        if _WINDOW.search(text):
+            numbers = ", ".join(dict.fromkeys(_NUMBER.findall(text)))
+            text = f"{', '.join(each.name() for each in attributes)} in windows by {numbers}"
+        origins: dict[str, None] = {}
+        for attribute in attributes:
+            number = attribute.exprId().id()
+            others = {key: value for key, value in made.items() if key != number}
+            for each in made.get(number, ()):
+                origins[self._with_origin(each, others)] = None
+        origins.pop(text, None)
+        return f"{text} = {' | '.join(origins)}" if origins else text
+
+
+def _note_made(node: Any, made: dict[int, list[Any]]) -> None:
+    """Note what the columns of a plan are made of, by their ids; a source's own are its matter."""
+    if _source_of(node):
+        return
+    name = node.nodeName()
+    if name in ("Project", "Aggregate"):
+        columns = node.projectList() if name == "Project" else node.aggregateExpressions()
+        for each in _seq(columns):
+            if each.nodeName() == "Alias":
+                made.setdefault(each.exprId().id(), []).append(each.child())
+    elif name == "Expand":
+        for row in _seq(node.projections()):
+            for column, each in zip(_seq(node.output()), _seq(row), strict=True):
+                if each.children().size():
+                    made.setdefault(column.exprId().id(), []).append(each)
+    for child in _seq(node.children()):
+        _note_made(child, made)
+
+
+def _functions(expression: Any) -> Iterator[Any]:
+    """The aggregate functions in an expression."""
+    if expression.nodeName() == "AggregateExpression":
+        yield expression
+        return
+    for child in _seq(expression.children()):
+        yield from _functions(child)
+
+
+def _joins_streams(join: Any) -> bool:
+    return bool(join.left().isStreaming() and join.right().isStreaming())
+
+
+def _columns(node: Any) -> str:
+    fields = node.schema().fields()
+    return ", ".join(f"{field.name()}: {field.dataType().simpleString()}" for field in fields)
+
+
+def _seq(sequence: Any) -> Iterator[Any]:
+    for index in range(sequence.size()):
+        yield sequence.apply(index)
