@@ -90,6 +90,27 @@ def test_p4_a_checkpoint_one_batch_older_than_the_table_is_refused(written: Writ
         written.check()
 
 
+def test_a_table_that_is_gone_is_refused_where_batches_were_written(written: Written) -> None:
+    """The run went on, and the earlier rows were missing."""
+    aside = set_aside(written.sink)
+    written.check()  # nothing is noted as written yet
+    (written.root / "commits").mkdir()
+    (written.root / "commits" / "1").write_text("v1\n{}")
+    with pytest.raises(PipelineError) as refused:
+        written.check()
+    told = str(refused.value)
+    assert f"visits: the table {written.sink.path} is gone" in told
+    assert "Put the table back" in told and "--reset visits" in told
+    assert aside is not None
+    Path(aside).rename(written.sink.path)
+    written.check()
+    # A history of empty batches leaves a table too.
+    shutil.rmtree(written.sink.path)
+    writer = stream_writer(Path(written.sink.path), format=written.sink.format)
+    writer.commit([writer.write(iter([]))], 0)
+    written.check()
+
+
 def test_a_table_without_rows_may_be_there_first(tmp_path: Path, written: Written) -> None:
     shutil.rmtree(written.root)
     set_aside(written.sink)

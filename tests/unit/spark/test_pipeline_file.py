@@ -185,6 +185,17 @@ def test_what_is_no_pipeline_is_refused(tmp_path: Path, content: bytes) -> None:
         load_pipeline(tmp_path / "none.yaml", {})
 
 
+def test_a_table_at_a_url_of_this_machine_is_the_directory_itself(tmp_path: Path) -> None:
+    """As file:///lake/t it was never found, so its rows came twice beside a lost checkpoint."""
+    for written in (f"file://{tmp_path}/a%20b/t", "./a b/t", "./x/../a b/t/"):
+        text = SMALL.replace("topic: u, value: raw", f"table: {{parquet: '{written}'}}")
+        sink = load(tmp_path, text).targets["out"].sink
+        assert isinstance(sink, TableSink) and sink.path == str(tmp_path / "a b/t")
+    text = SMALL.replace("topic: u, value: raw", "table: {delta: 's3a://lake/t'}")
+    with pytest.raises(PipelineError, match=r"p\.yaml:6:26: delta: 's3a://lake/t' is no directory"):
+        load(tmp_path, text)
+
+
 # ---- the properties form --------------------------------------------------------------------
 
 PROPERTIES = """\

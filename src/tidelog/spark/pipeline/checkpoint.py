@@ -195,12 +195,17 @@ class Checkpoint:
     @property
     def exists(self) -> bool:
         """Whether a run has left something here."""
-        return self.planned is not None or self._newest("commits") is not None
+        return self.planned is not None or self.done is not None
 
     @property
     def planned(self) -> int | None:
         """The newest micro-batch whose offsets are noted; that is done before it is written."""
         return self._newest("offsets")
+
+    @property
+    def done(self) -> int | None:
+        """The newest micro-batch that is noted as written."""
+        return self._newest("commits")
 
     @property
     def query_id(self) -> str:
@@ -274,7 +279,7 @@ class Checkpoint:
             )
 
     def _damage(self) -> str:
-        planned, done = self.planned, self._newest("commits")
+        planned, done = self.planned, self.done
         if planned is None or (done is not None and done > planned):
             last = "is empty" if planned is None else f"ends at {planned}"
             return f"{self.path}/offsets {last}, and commits at {done}"

@@ -6,11 +6,13 @@ form, the smallest pipeline. Whether names refer to something is `check`'s part.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
+from urllib.parse import unquote, urlsplit
 
 from tidelog.config.properties_file import read_properties
 from tidelog.config.yaml_tree import Mapping as MappingNode
@@ -366,6 +368,12 @@ def _table(each: Section, path: Path) -> TableSink:
         inner.error("new_columns", f"'{added}' is none of refuse, add")
     inner.finish()
     place = _beside(path, location) if location else ""
+    if place.startswith("file://"):
+        place = unquote(urlsplit(place).path)
+    elif "://" in place:
+        inner.error(kind, f"'{location}' is no directory of this machine, nor one mounted on it")
+    # One spelling for one directory: the parts of a pipeline are compared by it.
+    place = os.path.normpath(place) if place else ""
     return TableSink(kind, place, columns, add_columns=added == "add")
 
 

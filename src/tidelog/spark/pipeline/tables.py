@@ -2,7 +2,8 @@
 
 The table knows the query's batches by an id that lives in the checkpoint. Where the checkpoint is
 gone, or is an older copy, that knowledge does not help: a new query would write every row again, an
-older one would take other rows for those that are there. Both are refused before a row is read.
+older one would take other rows for those that are there. Where the table is gone, the query would
+go on without the rows that it has written. All this is refused before a row is read.
 """
 
 from __future__ import annotations
@@ -37,6 +38,17 @@ def _kind(table: TableSink) -> _Kind:
     return table_parquet
 
 
+def _is_there(table: TableSink) -> bool:
+    if table.format == "delta":
+        from tidelog.spark.table_delta import open_table
+
+        return open_table(table.path) is not None
+    from tidelog.spark.table_parquet import beside
+
+    # A table that was being replaced is put back by the next write.
+    return os.path.isdir(table.path) or os.path.isdir(os.path.join(beside(table.path), "replaced"))
+
+
 def check_table(checkpoint: Checkpoint, table: TableSink, file: str, *, append: bool) -> None:
     """PipelineError where going on would double rows or lose some.
 
@@ -55,6 +67,15 @@ def check_table(checkpoint: Checkpoint, table: TableSink, file: str, *, append: 
                 ]
             )
         return
+    # Both formats make their table with the first batch, also with one that has no rows.
+    if checkpoint.done is not None and not _is_there(table):
+        raise PipelineError(
+            [
+                f"{name}: the table {table.path} is gone, and the checkpoint {checkpoint.path} has"
+                f" written {checkpoint.done + 1} batches to it, whose rows would be missing. Put"
+                f" the table back, or {checkpoint.anew(file)}"
+            ]
+        )
     newest = kind.newest_batch(table.path, checkpoint.query_id)
     if newest is not None and newest > planned:
         raise PipelineError(
