@@ -24,6 +24,7 @@ from tidelog.spark.pipeline.model import (
     TopicSink,
     ValueFormat,
 )
+from tidelog.spark.pipeline.places import overlap
 from tidelog.spark.pipeline.section import Problems
 from tidelog.spark.pipeline.sql_names import references
 
@@ -165,13 +166,31 @@ def _check_target(target: Target, pipeline: Pipeline, problems: Problems) -> Non
             )
         _check_tombstone(target, sink, problems)
         return
+    _check_place(target, sink, pipeline, problems)
+
+
+def _check_place(target: Target, sink: TableSink, pipeline: Pipeline, problems: Problems) -> None:
+    if pipeline.checkpoint and overlap(sink.path, pipeline.checkpoint):
+        problems.add(
+            target.mark,
+            f"the table {sink.path} of target {target.name} and the checkpoint"
+            f" {pipeline.checkpoint} lie in one another; give each a directory of its own",
+        )
     for other in pipeline.targets.values():
-        same = isinstance(other.sink, TableSink) and other.sink.path == sink.path
-        if same and other is not target and other.mark < target.mark:
+        if not isinstance(other.sink, TableSink) or not other.mark < target.mark:
+            continue
+        if other.sink.path == sink.path:
             problems.add(
                 target.mark,
                 f"target {target.name} writes to the same directory as {other.name}; a table"
                 " has one writer",
+            )
+        elif overlap(other.sink.path, sink.path):
+            problems.add(
+                target.mark,
+                f"the table {sink.path} of target {target.name} and that of {other.name},"
+                f" {other.sink.path}, lie in one another; readers would take one for a part of"
+                " the other",
             )
 
 

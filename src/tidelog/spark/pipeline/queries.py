@@ -27,6 +27,7 @@ from tidelog.spark.pipeline.model import (
     Target,
     TopicSink,
 )
+from tidelog.spark.pipeline.places import batch_place
 from tidelog.spark.pipeline.plan import Plan, Records
 from tidelog.spark.pipeline.shape import source_order, state_of
 from tidelog.spark.pipeline.values import record_schema
@@ -228,7 +229,7 @@ def write_batch(frame: DataFrame, query: Query, pipeline: Pipeline, into: str = 
     """
     writer: Any = frame.write
     if into:
-        writer.mode("overwrite").parquet(f"{into.rstrip('/')}/{query.name}")
+        writer.mode("overwrite").parquet(batch_place(into, query.name))
     elif query.table is not None:
         writer = writer.format(TABLE_FORMAT).options(**table_options(query.table))
         writer.mode("overwrite").save()

@@ -25,6 +25,7 @@ from tidelog.spark.pipeline.checkpoint import Checkpoint
 from tidelog.spark.pipeline.connector import Ends, log_ends, open_client
 from tidelog.spark.pipeline.explain import sentence
 from tidelog.spark.pipeline.model import Mode, Pipeline, PipelineError
+from tidelog.spark.pipeline.places import check_into
 from tidelog.spark.pipeline.plan import Plan
 from tidelog.spark.pipeline.progress import BadCounts, QueryReport, State
 from tidelog.spark.pipeline.queries import (
@@ -291,7 +292,10 @@ class Runner:
 
     def _run_batch(self) -> list[QueryReport]:
         queries = pipeline_queries(self.pipeline, self.settings.only)
-        if not self.settings.into:
+        if self.settings.into:
+            names = [query.name for query in queries]
+            check_into(self.settings.into, names, self.pipeline)
+        else:
             self._check_batch(queries)
         needed = {source.name: source for query in queries
                   for source in sources_of(query, self.pipeline, self.checked)}  # fmt: skip
