@@ -75,6 +75,10 @@ def test_steps_are_ordered_behind_what_they_read(tmp_path: Path) -> None:
          "the steps read each other in a circle: b → c → b"),
         ("targets:", "steps: {b: {python: 'no.py:f', inputs: [a]}}\ntargets:", "there is no file"),
         ("topic: u", "topic: t", "6:3: target out writes to t, which source a reads"),
+        ("{topic: t}", "{pattern: '[tu]'}",
+         "6:3: target out writes to u, which source a reads by its pattern [tu]"),
+        ("{topic: t}", "{pattern: 't|(?:U)', value: text, bad_records: {to: U}}",
+         "4:3: source a would read its own bad records again"),
         ("topic: u", "topic: t, connect: {bootstrap.servers: 'h:1'}",
          "6:3: target out writes to t, which source a reads"),
         ("value: raw", "tombstone: x, value: json",
@@ -111,6 +115,13 @@ def test_what_cannot_work_is_named_with_its_place(
 def test_a_topic_of_other_brokers_may_have_the_name_of_one_that_is_read(tmp_path: Path) -> None:
     elsewhere = "topic: t, connect: {bootstrap.servers: 'other:1'}"
     check_static(load(tmp_path, SMALL.replace("topic: u", elsewhere)))
+
+
+def test_a_pattern_is_one_of_whole_names(tmp_path: Path) -> None:
+    for pattern in ("[tU]", "u.", ".u", "(?i)T"):
+        check_static(load(tmp_path, SMALL.replace("{topic: t}", f"{{pattern: '{pattern}'}}")))
+    with pytest.raises(PipelineError, match="which source a reads by its pattern"):
+        check_static(load(tmp_path, SMALL.replace("{topic: t}", "{pattern: '(?i)U'}")))
 
 
 def test_dropped_bad_records_are_warned_about(tmp_path: Path) -> None:

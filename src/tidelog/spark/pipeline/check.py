@@ -12,6 +12,7 @@ from typing import Final
 
 from tidelog.config.table import hint
 from tidelog.config.yaml_tree import Mark
+from tidelog.spark.pipeline.connector import reads_topic
 from tidelog.spark.pipeline.model import (
     BadPolicy,
     Emit,
@@ -147,7 +148,7 @@ def _check_source(source: Source, problems: Problems) -> None:
     bad = source.bad_records
     if bad.policy is not BadPolicy.DROP and not source.can_be_bad:
         problems.add(source.mark, f"source {source.name} is raw, so no record of it can be bad")
-    if bad.policy is BadPolicy.TOPIC and bad.topic in source.topics:
+    if bad.policy is BadPolicy.TOPIC and reads_topic(source, bad.topic):
         problems.add(source.mark, f"source {source.name} would read its own bad records again")
     if source.start.kind == "offsets" and len(source.topics) != 1:
         problems.add(source.mark, "start by partition needs one topic")
@@ -207,18 +208,19 @@ def _check_tombstone(target: Target, sink: TopicSink, problems: Problems) -> Non
 
 def _check_loops(pipeline: Pipeline, problems: Problems) -> None:
     """A topic that is read and written would feed itself without end; on other brokers it may."""
-    read = {topic: source for source in pipeline.sources.values() for topic in source.topics}
     for target in pipeline.targets.values():
         sink = target.sink
-        if not isinstance(sink, TopicSink) or sink.topic not in read:
+        if not isinstance(sink, TopicSink):
             continue
         servers = sink.connect.get("bootstrap.servers", pipeline.bootstrap_servers)
-        if servers == pipeline.bootstrap_servers:
-            problems.add(
-                target.mark,
-                f"target {target.name} writes to {sink.topic}, which source"
-                f" {read[sink.topic].name} reads",
-            )
+        for source in pipeline.sources.values():
+            if servers == pipeline.bootstrap_servers and reads_topic(source, sink.topic):
+                by = f" by its pattern {source.pattern}" if source.pattern else ""
+                problems.add(
+                    target.mark,
+                    f"target {target.name} writes to {sink.topic}, which source {source.name}"
+                    f" reads{by}",
+                )
 
 
 def _check_files(pipeline: Pipeline, problems: Problems) -> None:

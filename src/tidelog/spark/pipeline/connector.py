@@ -42,6 +42,13 @@ def _of_whole_names(pattern: str) -> str:
     return rf"{front}^(?:{pattern.removeprefix(front)})\Z"
 
 
+def reads_topic(source: Source, topic: str) -> bool:
+    """Whether a source would be given the records of a topic, now or once it is there."""
+    if source.pattern:
+        return re.search(_of_whole_names(source.pattern), topic) is not None
+    return topic in source.topics
+
+
 def stream_options(pipeline: Pipeline, source: Source, group: str) -> dict[str, str]:
     """The options of a stream; it commits its offsets to `group`."""
     options = {**read_options(pipeline, source), **_start(source.start, source)}
