@@ -211,7 +211,7 @@ def test_a_stream_follows_stops_and_is_alone_on_its_checkpoint(world: World) -> 
     world.edit("count(*) AS views", "count(*) AS views, max(user) AS last")
     with pytest.raises(PipelineError, match="--reset views") as refused:
         world.run(Mode.CATCH_UP)
-    assert "its state was Aggregate by (string) of count: bigint" in str(refused.value)
+    assert "its state was Aggregate by (page: string) of (count(1): bigint)" in str(refused.value)
     reports = world.run(Mode.CATCH_UP, reset=["views", "visits"])
     assert [report.rows for report in reports.values()] == [0, 100, 100]
     assert world.table() == world.visits, "the table so far was set aside"

@@ -151,6 +151,29 @@ def test_p4_no_lost_cut_or_old_checkpoint_doubles_a_row(spark: Any, world: HeldP
     assert world.table() == world.visits
 
 
+@pytest.mark.parametrize("mode", [Mode.CATCH_UP, Mode.BATCH])
+def test_nothing_is_reset_where_the_run_is_then_refused(
+    spark: Any, world: HeldPipeline, mode: Mode
+) -> None:
+    """Checkpoint and table were gone before the error in another target's SQL was found."""
+    left = [world.checkpoint / "offsets/0", world.directory / "lake/visits/part-0.parquet"]
+    for file in left:
+        file.parent.mkdir(parents=True)
+        file.write_text("v1")
+    with pytest.raises(
+        PipelineError, match=r"--reset visit: .*did you mean visits\?; it has visits"
+    ):
+        world.runner(spark, mode, reset=["visit"]).run()
+    with pytest.raises(PipelineError, match="--append other: there is no such target"):
+        world.runner(spark, mode, append=["other"]).run()
+    text = world.file.read_text()
+    text = text.replace("steps:", 'steps:\n  wrong: {sql: "SELECT no FROM clicks"}')
+    world.file.write_text(text.replace("on_error:", "  wrong: {from: wrong, topic: w}\non_error:"))
+    with pytest.raises(PipelineError, match=r"p\.yaml:\d+:\d+: .*`no`"):
+        world.runner(spark, mode, reset=["visits"]).run()
+    assert all(file.exists() for file in left)
+
+
 def test_p3_a_checkpoint_taken_from_a_running_stream_doubles_no_row(
     spark: Any, world: HeldPipeline
 ) -> None:

@@ -64,7 +64,7 @@ def _analyse(plan: Plan, target: Target) -> Analysed:
     frame = plan.target(target)
     state = state_of(frame)
     mode = output_mode(target, state)
-    _check_mode(plan.session, frame, target, mode)
+    check_stream(frame, target)
     columns = [(field.name, field.dataType.simpleString()) for field in frame.schema.fields]
     return Analysed(target, columns, mode, state)
 
@@ -82,8 +82,10 @@ def output_mode(target: Target, state: list[str]) -> str:
     return "update" if target.emit is Emit.UPDATES else "append"
 
 
-def _check_mode(session: SparkSession, frame: DataFrame, target: Target, mode: str) -> None:
-    jvm: Any = session._jvm
+def check_stream(frame: DataFrame, target: Target) -> None:
+    """PipelineError where Spark cannot run what a target writes as a stream."""
+    mode = output_mode(target, state_of(frame))
+    jvm: Any = frame.sparkSession._jvm
     modes = jvm.org.apache.spark.sql.streaming.OutputMode
     checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
     logical = frame._jdf.queryExecution().analyzed()

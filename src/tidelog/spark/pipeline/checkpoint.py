@@ -260,12 +260,16 @@ class Checkpoint:
 
     def admit(self, fingerprint: Fingerprint, file: str) -> None:
         """Check that this query may go on from here, and note what it is."""
+        self.compare(fingerprint, file)
         place = f"{self.path}/{FINGERPRINT}"
-        text = self._store.read(place)
+        if self._store.read(place) != fingerprint.to_json():
+            self._store.write(place, fingerprint.to_json())
+
+    def compare(self, fingerprint: Fingerprint, file: str) -> None:
+        """PipelineError where this query cannot go on from here; nothing is written."""
+        text = self._store.read(f"{self.path}/{FINGERPRINT}")
         if text is not None and self.exists:
             self._compare(Fingerprint.from_json(text), fingerprint, file)
-        if text != fingerprint.to_json():
-            self._store.write(place, fingerprint.to_json())
 
     def check_whole(self, file: str) -> None:
         """PipelineError where a part is missing or cut off: rows would be lost or come twice."""

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from tidelog.spark.pipeline.analysis import output_mode
+from tidelog.config.table import hint
+from tidelog.spark.pipeline.analysis import check_stream, output_mode
 from tidelog.spark.pipeline.check import BAD_SUFFIX, Checked
 from tidelog.spark.pipeline.checkpoint import Fingerprint, SourceShape
 from tidelog.spark.pipeline.connector import Ends, batch_options, stream_options, write_options
@@ -81,6 +82,19 @@ def pipeline_queries(pipeline: Pipeline, only: Iterable[str] = ()) -> list[Query
     return [query for query in queries if not wanted or query.name in wanted]
 
 
+def check_names(option: str, names: Iterable[str], queries: Iterable[Query]) -> None:
+    """PipelineError where an option names what this run does not have."""
+    known = [query.name for query in queries]
+    for name in names:
+        if name not in known:
+            raise PipelineError(
+                [
+                    f"{option} {name}: there is no such target in this run{hint(name, known)};"
+                    f" it has {', '.join(known)}"
+                ]
+            )
+
+
 def group_of(pipeline: Pipeline, query: Query) -> str:
     """The group that a query's offsets are committed to.
 
@@ -132,10 +146,13 @@ class Streams:
     updates: dict[str, int] = field(default_factory=dict)
 
     def build(self, query: Query) -> DataFrame:
-        """What a query writes, as a stream."""
+        """What a query writes, as a stream; PipelineError where Spark could not run it as one."""
         records = stream_records(self.pipeline, group_of(self.pipeline, query))
         plan = Plan(self.session, self.pipeline, self.checked, records)
-        return build(plan, query)
+        frame = build(plan, query)
+        if query.target is not None:
+            check_stream(frame, query.target)
+        return frame
 
     def fingerprint(self, query: Query, frame: DataFrame) -> Fingerprint:
         """What of a query its checkpoint holds fast."""

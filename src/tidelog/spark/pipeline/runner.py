@@ -21,7 +21,7 @@ from pyspark.sql import Observation, SparkSession
 from pyspark.sql import functions as F
 
 from tidelog.spark.pipeline.check import Checked
-from tidelog.spark.pipeline.checkpoint import Checkpoint
+from tidelog.spark.pipeline.checkpoint import Checkpoint, Fingerprint
 from tidelog.spark.pipeline.connector import Ends, log_ends, open_client
 from tidelog.spark.pipeline.explain import sentence
 from tidelog.spark.pipeline.model import Mode, Pipeline, PipelineError
@@ -34,6 +34,7 @@ from tidelog.spark.pipeline.queries import (
     activate,
     batch_records,
     build,
+    check_names,
     pipeline_queries,
     sources_of,
     write_batch,
@@ -74,6 +75,7 @@ class _Running:
     query: Query
     frame: DataFrame
     checkpoint: Checkpoint
+    fingerprint: Fingerprint
     report: QueryReport
     stream: StreamingQuery | None = None
     failures_in_a_row: int = 0
@@ -99,9 +101,11 @@ class Runner:
     def run(self) -> list[QueryReport]:
         """Run to the end; the last report of every query. Raises what makes a run impossible."""
         activate(self.session)
-        if self.settings.mode is Mode.BATCH:
-            return self._run_batch()
         queries = pipeline_queries(self.pipeline, self.settings.only)
+        check_names("--reset", self.settings.reset, queries)
+        check_names("--append", self.settings.append, queries)
+        if self.settings.mode is Mode.BATCH:
+            return self._run_batch(queries)
         if not self.pipeline.checkpoint:
             raise PipelineError(
                 [f"{self.pipeline.path}: a stream needs checkpoint: a directory for its state"]
@@ -111,6 +115,7 @@ class Runner:
         try:
             # One by one: those that are prepared are unlocked when a later one fails.
             running.extend(self._prepare(streams, query) for query in queries)
+            self._admit(running)
             return self._watch(streams, running)
         finally:
             for each in running:
@@ -119,20 +124,27 @@ class Runner:
     # ---- streams ------------------------------------------------------------------------------
 
     def _prepare(self, streams: Streams, query: Query) -> _Running:
-        """Lock the checkpoint, forget it where asked, and see that the query fits it."""
+        """Lock the checkpoint and see that the query can run and fits it; nothing is changed."""
         checkpoint = Checkpoint(self.pipeline.checkpoint, query.name, self.session)
         checkpoint.lock()
         try:
-            if query.name in self.settings.reset:
-                self._reset(checkpoint, query)
             frame = streams.build(query)
-            checkpoint.admit(streams.fingerprint(query, frame), str(self.pipeline.path))
-            running = _Running(query, frame, checkpoint, QueryReport(query.name))
-            self._check_state(running)
+            fingerprint = streams.fingerprint(query, frame)
+            running = _Running(query, frame, checkpoint, fingerprint, QueryReport(query.name))
+            if query.name not in self.settings.reset:
+                checkpoint.compare(fingerprint, str(self.pipeline.path))
+                self._check_state(running)
         except BaseException:
             checkpoint.unlock()
             raise
         return running
+
+    def _admit(self, running: list[_Running]) -> None:
+        """Forget what is to begin anew, once it is known that every query can run."""
+        for each in running:
+            if each.query.name in self.settings.reset:
+                self._reset(each.checkpoint, each.query)
+            each.checkpoint.admit(each.fingerprint, str(self.pipeline.path))
 
     def _check_state(self, each: _Running) -> None:
         """Checkpoint and table go together; asked at every start, for either may be taken away."""
@@ -290,8 +302,7 @@ class Runner:
 
     # ---- batch --------------------------------------------------------------------------------
 
-    def _run_batch(self) -> list[QueryReport]:
-        queries = pipeline_queries(self.pipeline, self.settings.only)
+    def _run_batch(self, queries: list[Query]) -> list[QueryReport]:
         if self.settings.into:
             names = [query.name for query in queries]
             check_into(self.settings.into, names, self.pipeline)
@@ -303,13 +314,22 @@ class Runner:
             ends: dict[str, Ends] = {
                 name: log_ends(client, self.pipeline, source) for name, source in needed.items()
             }
+        plans = [self._plan(query, ends) for query in queries]
+        frames = [build(plan, query) for plan, query in zip(plans, queries, strict=True)]
+        if not self.settings.into:
+            self._reset_batch(queries)
         reports = [QueryReport(query.name) for query in queries]
         publish = self.settings.publish
         with Watch(self.pipeline, Mode.BATCH, publish=publish, commit=False) as watch:
             try:
-                for query, report in zip(queries, reports, strict=True):
+                for plan, frame, query, report in zip(plans, frames, queries, reports, strict=True):
                     if not self._stop.is_set():
-                        self._run_one(query, report, ends, lambda: self._tell(watch, reports))
+                        written = Observation()
+                        frame = frame.observe(written, F.count(F.lit(1)).alias("rows"))
+                        self._run_one(frame, query, report, lambda: self._tell(watch, reports))
+                        if report.state is State.DONE:
+                            report.written = int(written.get["rows"])
+                            self._count(plan, report)
             finally:
                 for report in reports:
                     if report.state is State.STARTING:
@@ -322,18 +342,17 @@ class Runner:
         watch.look(reports)
         self.listener(reports)
 
-    def _run_one(
-        self, query: Query, report: QueryReport, ends: dict[str, Ends], tell: Callable[[], None]
-    ) -> None:
-        """Write one query's history in a thread, and go on telling meanwhile."""
+    def _plan(self, query: Query, ends: dict[str, Ends]) -> Plan:
         observations = {
             source.name: Observation() for source in sources_of(query, self.pipeline, self.checked)
         }
         records = batch_records(self.pipeline, ends)
-        plan = Plan(self.session, self.pipeline, self.checked, records, observations)
-        frame = build(plan, query)
-        written = Observation()
-        frame = frame.observe(written, F.count(F.lit(1)).alias("rows"))
+        return Plan(self.session, self.pipeline, self.checked, records, observations)
+
+    def _run_one(
+        self, frame: DataFrame, query: Query, report: QueryReport, tell: Callable[[], None]
+    ) -> None:
+        """Write one query's history in a thread, and go on telling meanwhile."""
         report.state = State.RUNNING
         with ThreadPoolExecutor(1) as pool:
             writing = pool.submit(self._write, frame, query, report)
@@ -344,9 +363,6 @@ class Runner:
                 self.session.sparkContext.cancelAllJobs()
                 raise
             writing.result()
-        if report.state is State.DONE:
-            report.written = int(written.get["rows"])
-            self._count(plan, report)
 
     def _write(self, frame: DataFrame, query: Query, report: QueryReport) -> None:
         activate(self.session)
@@ -387,12 +403,23 @@ class Runner:
                         f" {query.name} makes the batch take its place"
                     ]
                 )
-            if query.name in self.settings.reset:
-                checkpoint.lock()
-                try:
-                    self._reset(checkpoint, query)
-                finally:
-                    checkpoint.unlock()
+
+    def _reset_batch(self, queries: list[Query]) -> None:
+        """Forget what the batch takes the place of; all locks first, so that it is all or none."""
+        if not self.pipeline.checkpoint:
+            return
+        held: list[tuple[Checkpoint, Query]] = []
+        try:
+            for query in queries:
+                if query.name in self.settings.reset:
+                    checkpoint = Checkpoint(self.pipeline.checkpoint, query.name, self.session)
+                    checkpoint.lock()
+                    held.append((checkpoint, query))
+            for checkpoint, query in held:
+                self._reset(checkpoint, query)
+        finally:
+            for checkpoint, _ in held:
+                checkpoint.unlock()
 
 
 def too_many_bad(pipeline: Pipeline, source: str, counts: BadCounts, *, final: bool) -> str:
