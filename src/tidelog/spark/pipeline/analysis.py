@@ -11,11 +11,11 @@ import tempfile
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from tidelog.spark.pipeline.check import Checked
-from tidelog.spark.pipeline.explain import sentence
+from tidelog.spark.pipeline.explain import explain_at, sentence
 from tidelog.spark.pipeline.model import Emit, Pipeline, PipelineError, Source, Target, TopicSink
 from tidelog.spark.pipeline.plan import Plan
 from tidelog.spark.pipeline.shape import state_of
@@ -43,6 +43,8 @@ def analyse(session: SparkSession, pipeline: Pipeline, checked: Checked) -> list
                 found.append(_analyse(plan, target))
             except PipelineError as error:
                 problems += [line for line in error.problems if line not in problems]
+            except PySparkException as error:
+                problems.append(explain_at(error, target.mark, f"target {target.name}"))
         for source in pipeline.with_dead_letters():
             try:
                 plan.dead_letters(source)

@@ -25,7 +25,7 @@ from tidelog.client.record_json import field_bytes, field_headers, field_integer
 from tidelog.spark.pipeline.check import BAD_SUFFIX, Checked
 from tidelog.spark.pipeline.model import Pipeline, PipelineError, Source, TestCase
 from tidelog.spark.pipeline.plan import Plan
-from tidelog.spark.pipeline.values import record_schema
+from tidelog.spark.pipeline.values import quoted, record_schema
 
 _FIELDS: Final = frozenset(
     {"topic", "partition", "offset", "timestamp", "key", "value", "headers"}
@@ -93,7 +93,9 @@ def _outputs(plan: Plan, name: str, *, whole: bool) -> list[Any]:
     pipeline = plan.pipeline
     if name in pipeline.targets and not _is_topic(pipeline, name):
         rows = plan.target(pipeline.targets[name])
-        texts = rows.select(F.to_json(F.struct(*rows.columns)).alias("row")).collect()
+        texts = rows.select(
+            F.to_json(F.struct(*(quoted(name) for name in rows.columns))).alias("row")
+        ).collect()
         return [json.loads(row["row"]) for row in texts]
     if name in pipeline.targets:
         records = plan.target(pipeline.targets[name])

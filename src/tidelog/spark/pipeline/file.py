@@ -84,7 +84,7 @@ def _pipeline(top: Section, path: Path) -> Pipeline:
     if name is not None and not _NAME.fullmatch(name.text):
         top.problems.add(name.mark, "a pipeline's name has letters, digits, '_', '-' and '.'")
     connect = top.options("connect")
-    if "bootstrap.servers" not in connect:
+    if not connect.get("bootstrap.servers", "").strip():
         top.problems.add(top.mark, "the file needs connect: {bootstrap.servers: HOST:PORT}")
     checkpoint = top.text("checkpoint")
     pipeline = Pipeline(
@@ -101,8 +101,11 @@ def _pipeline(top: Section, path: Path) -> Pipeline:
         tests=_tests(top, path),
     )
     for needed in ("sources", "targets"):
-        if needed not in top:
+        node = top.get(needed)
+        if node is None:
             top.problems.add(top.mark, f"the file needs {needed}")
+        elif isinstance(node, MappingNode) and not node.values:
+            top.problems.add(node.mark, f"{needed} is empty; a pipeline has one at least")
     top.finish()
     return pipeline
 
@@ -194,6 +197,8 @@ def _start(node: Node | None, each: Section) -> Start:
 
 def _start_offsets(node: MappingNode, each: Section) -> Start:
     offsets = {}
+    if not node.values:
+        each.problems.add(node.mark, "start names no partition; write {0: 120}, or earliest")
     for key, value in node.values.items():
         text = value.text.strip() if isinstance(value, Scalar) else ""
         if not key.isdecimal() or not text.isdecimal():
@@ -342,8 +347,12 @@ def _emit(each: Section, kind: str | None) -> Emit | None:
 
 def _topic(each: Section) -> TopicSink:
     connect = each.options("connect")
-    if connect and "bootstrap.servers" not in connect:
+    if connect and not connect.get("bootstrap.servers", "").strip():
         each.error("connect", "connect needs bootstrap.servers: HOST:PORT")
+    headers = each.pairs("headers")
+    for name, column in headers.items():
+        if not column.text.strip():
+            each.problems.add(column.mark, f"the header {name} needs a column")
     return TopicSink(
         topic=each.text("topic"),
         value=each.choice("value", ValueFormat, ValueFormat.JSON),
@@ -351,7 +360,7 @@ def _topic(each: Section) -> TopicSink:
         partition=each.text("partition"),
         tombstone=each.text("tombstone"),
         connect=connect,
-        headers=each.options("headers"),
+        headers={name: column.text.strip() for name, column in headers.items()},
         options=each.options("options"),
     )
 

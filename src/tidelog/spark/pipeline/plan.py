@@ -14,14 +14,16 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from importlib.util import module_from_spec, spec_from_file_location
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from tidelog.config.table import hint
+from tidelog.config.yaml_tree import Scalar
+from tidelog.spark.option_values import OptionError
 from tidelog.spark.pipeline.check import Checked, upstream
-from tidelog.spark.pipeline.explain import explain, explain_at
+from tidelog.spark.pipeline.explain import explain, explain_at, sentence
 from tidelog.spark.pipeline.model import (
     Pipeline,
     PipelineError,
@@ -42,6 +44,10 @@ from tidelog.spark.pipeline.values import (
 if TYPE_CHECKING:
     from pyspark.sql import Observation
 
+_LOGICAL: Final = "org.apache.spark.sql.catalyst.plans.logical"
+_COMMANDS: Final = ("Command", "ParsedStatement")
+# Those that Spark's classes do not call commands.
+_EFFECTS: Final = ("InsertIntoDir", "Call")
 # A session, a source, and the columns of its records that are needed.
 Records = Callable[[SparkSession, Source, list[str]], DataFrame]
 # PySpark writes every error that it raises to the terminal too, as a page of JSON.
@@ -62,48 +68,78 @@ class Plan:
     def target(self, target: Target) -> DataFrame:
         """What is written: rows for a table, records for a topic."""
         rows = self.relation(target.relation)
+        _check_once(rows, target)
         if isinstance(target.sink, TableSink):
             _check_partitions(rows, target.sink, target)
             return rows
-        return write_records(rows, target)
+        try:
+            return write_records(rows, target)
+        except PySparkException as error:
+            what = f"target {target.name}"
+            raise PipelineError([explain_at(error, target.mark, what)]) from None
 
     def relation(self, name: str) -> DataFrame:
         """A source's rows or a step's, with all that they are made of."""
         session = self.session.newSession()
-        for key, value in self.pipeline.spark.items():
-            if session.conf.isModifiable(key):
-                session.conf.set(key, value)
+        _configure(session, self.pipeline)
         needed = upstream(name, self.checked.inputs)
         frames: dict[str, DataFrame] = {}
         for source in self.pipeline.sources.values():
             if source.name in needed:
-                records = self.records(session, source, needed_columns(source))
-                rows = read_rows(records, source, self.observations.get(source.name))
-                # By the first name `shape` finds the source again in a plan, by the second a step
-                # in Python can name its columns.
-                rows = rows.alias(SOURCE_PREFIX + source.name).alias(source.name)
-                frames[source.name] = rows
-                rows.createOrReplaceTempView(source.name)
+                frames[source.name] = self._source(session, source)
         for step_name in self.checked.order:
             if step_name in needed:
-                frame = _make(session, self.pipeline.steps[step_name], frames)
+                step = self.pipeline.steps[step_name]
+                frame = _make(session, step, frames)
                 frames[step_name] = frame
-                frame.createOrReplaceTempView(step_name)
+                try:
+                    frame.createOrReplaceTempView(step_name)
+                except PySparkException as error:
+                    what = f"step {step_name}"
+                    raise PipelineError([explain_at(error, step.mark, what)]) from None
         return frames[name]
+
+    def _source(self, session: SparkSession, source: Source) -> DataFrame:
+        try:
+            records = self.records(session, source, needed_columns(source))
+            rows = read_rows(records, source, self.observations.get(source.name))
+            # By the first name `shape` finds the source again in a plan, by the second a step in
+            # Python can name its columns.
+            rows = rows.alias(SOURCE_PREFIX + source.name).alias(source.name)
+            rows.createOrReplaceTempView(source.name)
+        except (PySparkException, OptionError) as error:
+            what = f"source {source.name}"
+            raise PipelineError([explain_at(error, source.mark, what)]) from None
+        return rows
 
     def dead_letters(self, source: Source) -> DataFrame:
         """The bad records of a source."""
         columns = needed_columns(source, dead_letters=True)
-        records = self.records(self.session.newSession(), source, columns)
         seen = self.observations.get(source.name)
-        return read_dead_letters(records, source, self.pipeline.name, seen)
+        try:
+            records = self.records(self.session.newSession(), source, columns)
+            return read_dead_letters(records, source, self.pipeline.name, seen)
+        except (PySparkException, OptionError) as error:
+            what = f"source {source.name}"
+            raise PipelineError([explain_at(error, source.mark, what)]) from None
+
+
+def _configure(session: SparkSession, pipeline: Pipeline) -> None:
+    for key, value in pipeline.spark.items():
+        try:
+            if session.conf.isModifiable(key):
+                session.conf.set(key, value)
+        except PySparkException as error:
+            problem = f"{pipeline.path}: spark: {key}: {sentence(error)}"
+            raise PipelineError([problem]) from None
 
 
 def _make(session: SparkSession, step: Step, frames: dict[str, DataFrame]) -> DataFrame:
     if step.sql is not None:
         try:
+            _refuse_command(session, step.sql, step)
             return session.sql(step.sql.text)
-        except AnalysisException as error:
+        except PySparkException as error:
             raise PipelineError([explain(error, step.sql)]) from None
     assert step.python is not None
     function = load_function(step.python, step)
@@ -118,6 +154,21 @@ def _make(session: SparkSession, step: Step, frames: dict[str, DataFrame]) -> Da
         what = f"{step.python.name} gave a {type(frame).__name__}, no DataFrame"
         raise PipelineError([f"{step.mark}: step {step.name}: {what}"])
     return frame
+
+
+def _refuse_command(session: SparkSession, sql: Scalar, step: Step) -> None:
+    """Spark carries a command out as soon as it is given one, and a check must change nothing."""
+    jvm: Any = session._jvm
+    state: Any = session._jsparkSession.sessionState()
+    kinds = [jvm.java.lang.Class.forName(f"{_LOGICAL}.{name}") for name in _COMMANDS]
+    waiting = [state.sqlParser().parsePlan(sql.text)]
+    while waiting:
+        node = waiting.pop()
+        if node.nodeName() in _EFFECTS or any(kind.isInstance(node) for kind in kinds):
+            what = f"step {step.name} is a command ({node.nodeName()}); a step is a query"
+            raise PipelineError([f"{sql.mark}: {what}, such as SELECT"])
+        children = node.children()
+        waiting += [children.apply(index) for index in range(children.size())]
 
 
 def load_function(python: PythonFunction, step: Step) -> Callable[..., Any]:
@@ -165,6 +216,15 @@ def _line_of(error: BaseException, path: str) -> int | None:
             line = trace.tb_lineno
         trace = trace.tb_next
     return line
+
+
+def _check_once(rows: DataFrame, target: Target) -> None:
+    seen: set[str] = set()
+    for name in rows.columns:
+        if name.lower() in seen:
+            what = f"{target.relation} has the column {name} twice, so {target.name} cannot tell"
+            raise PipelineError([f"{target.mark}: {what} which is meant; name each column once"])
+        seen.add(name.lower())
 
 
 def _check_partitions(rows: DataFrame, sink: TableSink, target: Target) -> None:

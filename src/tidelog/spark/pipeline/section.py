@@ -18,6 +18,8 @@ from tidelog.config.yaml_tree import Mark, Node, Scalar, Sequence
 from tidelog.durations import parse_duration_ms
 
 E = TypeVar("E", bound=StrEnum)
+# Beyond it Spark's intervals overflow, and no delay in a file is meant so.
+DURATION_MS_MAX: Final = 36_500 * 86_400_000
 _VARIABLE: Final = re.compile(r"\$(\$)?\{(?:([A-Za-z_][A-Za-z0-9_]*)(:-([^}]*))?\})?")
 
 
@@ -125,6 +127,9 @@ class Section:
             self.problems.add(
                 found.mark, f"'{found.text}' is no duration; write 500ms, 30s, 15m, 1h or 7d"
             )
+            return default
+        if duration_ms > DURATION_MS_MAX:
+            self.problems.add(found.mark, f"'{found.text}' is longer than 36500d, the most")
             return default
         return duration_ms
 

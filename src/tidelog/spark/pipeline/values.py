@@ -20,6 +20,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from tidelog.config.table import hint
+from tidelog.config.yaml_tree import Mark
 from tidelog.spark.pipeline.explain import explain
 from tidelog.spark.pipeline.model import (
     RECORD_COLUMNS,
@@ -74,15 +75,25 @@ def source_schema(source: Source) -> StructType:
             schema = parse_schema(source.value.schema.text)
         except AnalysisException as error:
             raise PipelineError([explain(error, source.value.schema)]) from None
+        _check_case(schema, source.value.schema.mark)
     records = _record_schema(source)
     for name in source.record:
-        if name in schema.names:
+        if name.lower() in [each.lower() for each in schema.names]:
             raise PipelineError(
                 [f"{source.mark}: the column {name} of {source.name} is in its value's schema too"]
             )
         schema = schema.add(records[name])
     _check_watermark(source, schema)
     return schema
+
+
+def _check_case(schema: StructType, mark: Mark) -> None:
+    seen: dict[str, str] = {}
+    for name in schema.names:
+        first = seen.setdefault(name.lower(), name)
+        if first is not name:
+            what = f"the schema has {first} and {name}, and SQL does not tell case apart"
+            raise PipelineError([f"{mark}: {what}; rename one"])
 
 
 def _record_schema(source: Source) -> StructType:
@@ -217,6 +228,12 @@ def _raise(source: Source) -> Column:
     return F.raise_error(place).cast("boolean")
 
 
+def quoted(name: str) -> Column:
+    """The column of this very name: without quotes a dot would mean a field of a column."""
+    escaped = name.replace("`", "``")
+    return F.col(f"`{escaped}`")
+
+
 # ---- rows to records ----------------------------------------------------------------------
 
 
@@ -235,12 +252,13 @@ def write_records(rows: DataFrame, target: Target) -> DataFrame:
         key = sink.key
     if key:
         binary = isinstance(rows.schema[key].dataType, BinaryType)
-        columns.insert(0, (F.col(key) if binary else F.col(key).cast("string")).alias("key"))
+        column = quoted(key)
+        columns.insert(0, (column if binary else column.cast("string")).alias("key"))
     if sink.partition:
-        columns.append(F.col(sink.partition).cast("int").alias("partition"))
+        columns.append(quoted(sink.partition).cast("int").alias("partition"))
     if sink.headers:
         pairs = [
-            F.struct(F.lit(name).alias("key"), F.col(column).cast("string").cast("binary")
+            F.struct(F.lit(name).alias("key"), quoted(column).cast("string").cast("binary")
                      .alias("value"))
             for name, column in sink.headers.items()
         ]  # fmt: skip
@@ -258,18 +276,18 @@ def _value_column(rows: DataFrame, sink: TopicSink, target: Target) -> Column:
     if kind != "boolean":
         what = f"{sink.tombstone} is a {kind}, a tombstone needs true or false"
         raise PipelineError([f"{target.mark}: {what}"])
-    deleted = F.coalesce(F.col(f"`{sink.tombstone}`"), F.lit(False))
+    deleted = F.coalesce(quoted(sink.tombstone), F.lit(False))
     return F.when(~deleted, _encoded(rows, sink, target))
 
 
 def _encoded(rows: DataFrame, sink: TopicSink, target: Target) -> Column:
     kept = [name for name in rows.columns if name != sink.tombstone]
     if sink.value is ValueFormat.JSON:
-        return F.to_json(F.struct(*(F.col(f"`{name}`") for name in kept)))
+        return F.to_json(F.struct(*(quoted(name) for name in kept)))
     used = {sink.key, sink.partition, *sink.headers.values()}
-    left = [name for name in kept if name not in used] or [sink.key]
+    left = [name for name in kept if name not in used] or list(filter(None, [sink.key]))
     if sink.value is ValueFormat.CSV:
-        return F.to_csv(F.struct(*(F.col(f"`{name}`") for name in kept)))
+        return F.to_csv(F.struct(*(quoted(name) for name in kept)))
     if len(left) != 1:
         raise PipelineError(
             [
@@ -277,7 +295,7 @@ def _encoded(rows: DataFrame, sink: TopicSink, target: Target) -> Column:
                 f" {', '.join(left) or 'none'}"
             ]
         )
-    return F.col(f"`{left[0]}`").cast("string")
+    return quoted(left[0]).cast("string")
 
 
 def _check_column(rows: DataFrame, name: str, target: Target) -> None:
