@@ -6,13 +6,15 @@ surprise; whatever makes the pipeline impossible is raised, all at once, with fi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from tidelog.config.table import hint
 from tidelog.config.yaml_tree import Mark
-from tidelog.spark.pipeline.connector import reads_topic
+from tidelog.spark.option_values import OptionError
+from tidelog.spark.pipeline.connector import reads_topic, stream_options, write_options
 from tidelog.spark.pipeline.model import (
     BadPolicy,
     Emit,
@@ -27,9 +29,12 @@ from tidelog.spark.pipeline.model import (
 )
 from tidelog.spark.pipeline.places import overlap
 from tidelog.spark.pipeline.section import Problems
-from tidelog.spark.pipeline.sql_names import references
+from tidelog.spark.pipeline.sql_names import RESERVED, references
+from tidelog.spark.read_options import parse as parse_read_options
+from tidelog.spark.write_options import parse_write_options
 
 BAD_SUFFIX: Final = ".bad"
+_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _RESERVED_TARGETS: Final = frozenset({"metadata", "offsets", "commits", "sources", "state"})
 
 
@@ -58,6 +63,7 @@ def check_static(pipeline: Pipeline) -> Checked:
     for target in pipeline.targets.values():
         _check_target(target, pipeline, problems)
     _check_loops(pipeline, problems)
+    _check_options(pipeline, problems)
     _check_files(pipeline, problems)
     if problems.lines:
         raise PipelineError(problems.lines)
@@ -74,6 +80,9 @@ def _relations(pipeline: Pipeline) -> Iterator[Source | Step]:
 def _check_names(pipeline: Pipeline, problems: Problems) -> None:
     seen: dict[str, Mark] = {}
     for part in _relations(pipeline):
+        if part.name.upper() in RESERVED:
+            what = f"{part.name} is a word of SQL, which a statement could not tell from a relation"
+            problems.add(part.mark, f"{what}; give it another name")
         first = seen.setdefault(part.name.lower(), part.mark)
         if first is not part.mark:
             problems.add(
@@ -221,6 +230,38 @@ def _check_loops(pipeline: Pipeline, problems: Problems) -> None:
                     f"target {target.name} writes to {sink.topic}, which source {source.name}"
                     f" reads{by}",
                 )
+
+
+def _check_options(pipeline: Pipeline, problems: Problems) -> None:
+    """What the data source would say of its options at the start of a run, it is asked here."""
+    for source in pipeline.sources.values():
+        for topic in source.topics:
+            _check_topic(topic, source.mark, problems)
+        if source.start.kind == "offsets" and not source.topics:
+            continue  # told already, and no option says it
+        try:
+            parse_read_options(stream_options(pipeline, source, pipeline.group), streaming=True)
+        except OptionError as error:
+            problems.add(source.mark, f"source {source.name}: {error}")
+    for source in pipeline.with_dead_letters():
+        _check_topic(source.bad_records.topic, source.mark, problems)
+    for target in pipeline.targets.values():
+        if not isinstance(target.sink, TopicSink):
+            continue
+        _check_topic(target.sink.topic, target.mark, problems)
+        try:
+            parse_write_options(write_options(pipeline, target.sink.topic, target.sink))
+        except OptionError as error:
+            problems.add(target.mark, f"target {target.name}: {error}")
+
+
+def _check_topic(topic: str, mark: Mark, problems: Problems) -> None:
+    if topic in (".", "..") or not _TOPIC.fullmatch(topic):
+        problems.add(
+            mark,
+            f"'{topic}' is no topic: a name has 1 to 249 letters, digits, '.', '_' and '-', and is"
+            " neither '.' nor '..'",
+        )
 
 
 def _check_files(pipeline: Pipeline, problems: Problems) -> None:

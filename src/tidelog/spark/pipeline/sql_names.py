@@ -2,7 +2,8 @@
 
 It looks at words, brackets and commas only: a name counts where a relation may stand (after FROM
 and JOIN, and after a comma of a FROM list) and is neither a common table expression, nor a function
-that gives a table, nor a name with dots, which is left to Spark's catalog.
+that gives a table, nor a name with dots, which is left to Spark's catalog. A common table
+expression hides a relation of its name only behind its own definition, and only in its brackets.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ _ENDS: Final = frozenset(
 )
 # Words that may stand between FROM or JOIN and a relation.
 _BEFORE: Final = frozenset(("LATERAL", "STREAM", "TABLE"))
+# What a relation cannot be called, for where it may stand these words mean something else.
+RESERVED: Final = _ENDS | _BEFORE | frozenset(("AS", "FROM", "JOIN", "VALUES", "WITH"))
 
 
 @dataclass(slots=True, frozen=True)
@@ -58,38 +61,43 @@ class _Frame:
     select: bool = False
     in_from: bool = False
     expecting: bool = False
+    defining: bool = False
+    # The common table expressions that are known here, and the one that the brackets define.
+    common: set[str] = field(default_factory=set)
+    defines: str = ""
 
 
 @dataclass(slots=True)
 class _Reader:
     tokens: list[_Token]
-    common: set[str] = field(default_factory=set)
+    frames: list[_Frame] = field(default_factory=lambda: [_Frame()])
     found: list[_Token] = field(default_factory=list)
 
     def read(self) -> list[_Token]:
-        frames = [_Frame()]
         for index, token in enumerate(self.tokens):
-            frame = frames[-1]
+            frame = self.frames[-1]
             if token.text == "(" and token.kind == "other":
                 frame.expecting = False
-                frames.append(_Frame())
+                self.frames.append(_Frame(defines=self._defined(frame, index)))
             elif token.text == ")" and token.kind == "other":
-                if len(frames) > 1:
-                    frames.pop()
+                if len(self.frames) > 1:
+                    self.frames.pop()
+                    self.frames[-1].common.add(frame.defines)
             else:
                 self._step(frame, index, token)
-        return [token for token in self.found if token.text.lower() not in self.common]
+        return self.found
 
     def _step(self, frame: _Frame, index: int, token: _Token) -> None:
         word = token.word
         if word == "SELECT":
             frame.select, frame.in_from, frame.expecting = True, False, False
+            frame.defining = False
         elif word == "FROM" and self._opens_list(frame, index):
             frame.in_from = frame.expecting = True
         elif word == "JOIN" and frame.in_from:
             frame.expecting = True
-        elif word == "AS" and self._next(index) == "(":
-            self._note_common(index)
+        elif word == "WITH" and not frame.select:
+            frame.defining = True
         elif word in _ENDS:
             # A join may follow its predecessor's condition, so only the list's commas end here.
             frame.expecting = False
@@ -100,7 +108,8 @@ class _Reader:
             if word in _BEFORE and self._next(index) not in (",", ")", ""):
                 return
             frame.expecting = False
-            if self._next(index) not in (".", "("):
+            hidden = any(token.text.lower() in each.common for each in self.frames)
+            if self._next(index) not in (".", "(") and not hidden:
                 self.found.append(token)
 
     def _opens_list(self, frame: _Frame, index: int) -> bool:
@@ -111,15 +120,22 @@ class _Reader:
         first = before is None or before.text == "("
         return frame.select or first
 
-    def _note_common(self, index: int) -> None:
-        """`name AS (` and `name (a, b) AS (` after WITH; elsewhere AS is followed by a name."""
+    def _defined(self, frame: _Frame, index: int) -> str:
+        """The name in `name AS (` and `name (a, b) AS (` after WITH; empty for other brackets."""
         back = index - 1
+        if not frame.defining or back < 1 or self.tokens[back].word != "AS":
+            return ""
+        back -= 1
         if self.tokens[back].text == ")":
             while back > 0 and self.tokens[back].text != "(":
                 back -= 1
             back -= 1
-        if back >= 0 and self.tokens[back].kind in ("word", "quoted"):
-            self.common.add(self.tokens[back].text.lower())
+        if back < 0 or self.tokens[back].kind not in ("word", "quoted"):
+            return ""
+        name = self.tokens[back].text.lower()
+        if any(token.word == "RECURSIVE" for token in self.tokens[:back]):
+            frame.common.add(name)  # it may read itself
+        return name
 
     def _next(self, index: int) -> str:
         return self.tokens[index + 1].text if index + 1 < len(self.tokens) else ""
