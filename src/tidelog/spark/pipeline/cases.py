@@ -31,6 +31,8 @@ _FIELDS: Final = frozenset(
     {"topic", "partition", "offset", "timestamp", "key", "value", "headers"}
     | {"key_base64", "value_base64"}
 )
+_INT_MAX: Final = 2**31 - 1
+_LONG_MAX: Final = 2**63 - 1
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -69,7 +71,7 @@ def run_case(
     plan = Plan(session, pipeline, checked, records)
     result = CaseResult(case.name, {}, {})
     for name, path in case.expect.items():
-        expected = [_parse(line) for line in _lines(path)]
+        expected = [_parse(line) for _, line in _lines(path)]
         whole = bool(expected) and all(_is_record(each) for each in expected)
         actual = _outputs(plan, name, whole=whole)
         result.rows[name] = len(actual)
@@ -125,12 +127,13 @@ def _text(value: Any) -> str | None:
 # ---- files ----------------------------------------------------------------------------------
 
 
-def _lines(path: Path) -> Iterator[str]:
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    """The lines that are not blank, each with its number."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise PipelineError([f"{path}: {error}"]) from None
-    return (line for line in text.split("\n") if line.strip())
+    return ((at, line) for at, line in enumerate(text.split("\n"), 1) if line.strip())
 
 
 def _parse(line: str | None) -> Any:
@@ -148,19 +151,22 @@ def _is_record(value: Any) -> bool:
 
 
 def _read_records(path: Path, source: Source) -> Iterator[dict[str, Any]]:
-    for number, line in enumerate(_lines(path)):
+    for number, (at, line) in enumerate(_lines(path)):
         entry = _parse(line)
         if not _is_record(entry):
             entry = {"value": line}
         try:
             yield _record(entry, source, number)
-        except (ValueError, TypeError, KeyError, Base64Error) as error:
-            raise PipelineError([f"{path}:{number + 1}: no record: {error}"]) from None
+        except (ValueError, TypeError, KeyError, OverflowError, Base64Error) as error:
+            raise PipelineError([f"{path}:{at}: no record: {error}"]) from None
 
 
 def _record(entry: Mapping[str, Any], source: Source, number: int) -> dict[str, Any]:
     partition, offset = field_integer(entry, "partition"), field_integer(entry, "offset")
     timestamp_ms = field_integer(entry, "timestamp")
+    for name, given, most in (("partition", partition, _INT_MAX), ("offset", offset, _LONG_MAX)):
+        if given is not None and not 0 <= given <= most:
+            raise ValueError(f"{name} {given} is none from 0 to {most}")
     return {
         "key": field_bytes(entry, "key"),
         "value": field_bytes(entry, "value"),
