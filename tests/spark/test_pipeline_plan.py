@@ -253,6 +253,26 @@ def test_a_wrong_schema_and_a_wrong_watermark_name_their_line(spark: Any, tmp_pa
         assert error in str(raised.value), str(raised.value)
 
 
+@pytest.mark.parametrize("serializer", ["ByteArraySerializer", "StringSerializer"])
+def test_a_copy_leaves_the_partition_and_keeps_headers_and_tombstones(
+    spark: Any, tmp_path: Path, serializer: str
+) -> None:
+    """With its partition a record could not go to a topic that has fewer."""
+    path = tmp_path / "copy.properties"
+    path.write_text(
+        "kafka.topic=t\nkafka.targetTopic=u\nbootstrap.servers=h:1\n"
+        f"value.serializer=org.apache.kafka.common.serialization.{serializer}\n"
+    )
+    pipeline = load_pipeline(path, {})
+    rows = plan(spark, pipeline, [b"x", None]).target(pipeline.targets["copy"])
+    assert sorted(rows.columns) == ["headers", "key", "timestamp", "value"]
+    found = rows.collect()
+    texts = [row["value"] and row["value"].encode() if isinstance(row["value"], str)
+             else row["value"] and bytes(row["value"]) for row in found]  # fmt: skip
+    assert texts == [b"x", None]
+    assert {(bytes(row["key"]), row["headers"][0]["key"]) for row in found} == {(b"k", "h")}
+
+
 def test_the_whole_form_is_analysed_with_its_state(spark: Any, tmp_path: Path) -> None:
     from tidelog.spark.pipeline.analysis import analyse
 

@@ -243,7 +243,7 @@ def test_a_serializer_of_strings_reads_text(tmp_path: Path) -> None:
     line = "value.serializer=org.apache.kafka.common.serialization.StringSerializer"
     pipeline = load_pipeline(write(tmp_path, PROPERTIES + line, "p.properties"), {})
     assert pipeline.sources["records"].value.format is ValueFormat.TEXT
-    assert pipeline.sources["records"].record == ["key"]
+    assert pipeline.sources["records"].record == ["key", "timestamp", "headers"]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,9 @@
     metadata.broker.list=127.0.0.1:9092
 
 `kafka.forceFromStart=true` and `kafka.autooffset.reset` say where it begins; a serializer of
-strings has its bytes checked to be UTF-8, any other takes them as they are.
+strings has its bytes checked to be UTF-8, any other takes them as they are. A copy has the key, the
+value (also none), the headers and the time of its record. Its partition is the key's in the target,
+which may have fewer.
 """
 
 from __future__ import annotations
@@ -17,12 +19,14 @@ from typing import Final
 
 from tidelog.config.properties_file import Entry
 from tidelog.config.table import hint
-from tidelog.config.yaml_tree import Mark
+from tidelog.config.yaml_tree import Mark, Scalar
 from tidelog.spark.pipeline.model import (
+    Nulls,
     Pipeline,
     PipelineError,
     Source,
     Start,
+    Step,
     Target,
     TopicSink,
     Value,
@@ -54,6 +58,8 @@ _STARTS: Final = {
 }
 _RAW: Final = ("ByteArray", "ByteBuffer", "Bytes", "DefaultEncoder")
 _TEXT: Final = ("String",)
+# Without the partition, which a raw target would take as it is.
+_COPY: Final = "SELECT key, value, headers, timestamp FROM records"
 
 
 def pipeline_from_properties(entries: Sequence[Entry], path: Path) -> Pipeline:
@@ -90,18 +96,20 @@ def _pipeline(found: dict[str, Entry], path: Path, start: str, value: ValueForma
         mark,
         topics=[topic],
         start=Start(start),
-        value=Value(value),
-        record=["key"] if value is ValueFormat.TEXT else [],
+        value=Value(value, nulls=Nulls.KEEP),
+        record=["key", "timestamp", "headers"] if value is ValueFormat.TEXT else ["headers"],
     )
     target_mark = Mark(str(path), _line(found["target"]), 1)
-    sink = TopicSink(target, value, key="key")
+    step = Step("copies", mark, sql=Scalar(_COPY, mark))
+    sink = TopicSink(target, ValueFormat.RAW, key="key")
     return Pipeline(
         path=path,
         name=re.sub(r"[^A-Za-z0-9_.-]", "-", name),
         connect={"bootstrap.servers": found["servers"].text.strip()},
         checkpoint=state if "://" in state else str((path.parent / state).absolute()),
         sources={source.name: source},
-        targets={"copy": Target("copy", target_mark, source.name, sink)},
+        steps={step.name: step},
+        targets={"copy": Target("copy", target_mark, step.name, sink)},
     )
 
 
