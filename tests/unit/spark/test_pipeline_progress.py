@@ -215,6 +215,17 @@ def test_a_pattern_is_of_whole_names(tmp_path: Path, pattern: str) -> None:
     assert not found.search("my-order") and not found.search("orders.dead")
 
 
+@pytest.mark.parametrize("pattern", [".*", "(?i)__TIDELOG.*"])
+def test_a_pattern_does_not_read_what_the_run_itself_publishes(
+    tmp_path: Path, pattern: str
+) -> None:
+    """Every report was a new record to read, and so to report on."""
+    pipeline = load(tmp_path, SMALL.replace("{topic: t}", f"{{pattern: '{pattern}'}}"))
+    found = re.compile(stream_options(pipeline, pipeline.sources["a"], "g")["subscribePattern"])
+    assert not found.search("__tidelog_pipelines")
+    assert found.search("__tidelog_pipelines_of_mine")
+
+
 @pytest.mark.parametrize(
     ("start", "option", "value"),
     [

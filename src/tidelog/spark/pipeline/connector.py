@@ -14,6 +14,7 @@ from tidelog.client.settings import ClientSettings
 from tidelog.model import Isolation, TopicPartition
 from tidelog.spark.offsets import nest
 from tidelog.spark.pipeline.model import Pipeline, Source, Start, TopicSink
+from tidelog.spark.pipeline.published import TOPIC as PUBLISHED
 
 Ends = Mapping[TopicPartition, int]
 
@@ -36,10 +37,13 @@ def read_options(pipeline: Pipeline, source: Source) -> dict[str, str]:
 
 
 def _of_whole_names(pattern: str) -> str:
-    """The data source finds a pattern anywhere in a name; flags must stay in front."""
+    """The data source finds a pattern anywhere in a name; flags must stay in front.
+
+    What runners tell of themselves is no data: a pipeline that read it would feed itself.
+    """
     flags = re.match(r"(?:\(\?[a-zA-Z]+\))*", pattern)
     front = flags[0] if flags else ""
-    return rf"{front}^(?:{pattern.removeprefix(front)})\Z"
+    return rf"{front}^(?!{re.escape(PUBLISHED)}\Z)(?:{pattern.removeprefix(front)})\Z"
 
 
 def reads_topic(source: Source, topic: str) -> bool:
@@ -122,7 +126,7 @@ def log_ends(client: Client, pipeline: Pipeline, source: Source) -> dict[TopicPa
         known = client.run(list_topics(client.cluster))
         # As the data source does: what is internal to the broker is no data.
         names = [topic.name for topic in known if not topic.internal]
-        topics = [name for name in names if re.fullmatch(source.pattern, name)]
+        topics = [name for name in names if reads_topic(source, name)]
     found = client.run(topic_metadata(client.cluster, topics)) if topics else {}
     partitions = [TopicPartition(name, number) for name, each in found.items()
                   for number in each.partitions]  # fmt: skip
