@@ -80,6 +80,10 @@ JOIN = "SELECT c.n AS n FROM clicks c JOIN orders o ON c.{} = o.user AND c.at = 
          "SELECT count(*) AS c FROM clicks GROUP BY session_window(at, '5 hours')"),
         (JOIN.format("user"), JOIN.format("page")),
         (JOIN.format("user"), JOIN.format("user").replace("c.n AS n", "c.m AS n")),
+        ("SELECT c.n AS n FROM clicks c JOIN orders o ON c.user = o.page AND c.at = o.at",
+         "SELECT c.n AS n FROM clicks c JOIN orders o ON o.user = c.page AND c.at = o.at"),
+        ("SELECT sum(c.n) AS n FROM clicks c JOIN orders o ON c.user = o.user GROUP BY c.page",
+         "SELECT sum(o.n) AS n FROM clicks c JOIN orders o ON c.user = o.user GROUP BY c.page"),
         # Nobody reads the other sum, so the optimizer leaves it out of the state.
         ("SELECT a FROM (SELECT page, sum(n) AS a, sum(m) AS b FROM clicks GROUP BY page)",
          "SELECT b FROM (SELECT page, sum(n) AS a, sum(m) AS b FROM clicks GROUP BY page)"),

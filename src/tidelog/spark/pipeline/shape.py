@@ -12,6 +12,7 @@ is a second text beside that of the plan as it was written.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterator
 from typing import Any, Final
 
@@ -104,17 +105,20 @@ class _Texts:
         for child in _seq(node.children()):
             yield from self.kept(child)
 
-    def _text(self, expression: Any) -> str:
+    def _text(self, expression: Any, node: Any = None) -> str:
+        """An expression of a node: its columns without qualifiers, where the node needs none."""
+        if node is not None and _is_ambiguous(expression, node):
+            return str(expression.sql())
         return str(self._sql(expression, False))
 
     def _condition(self, join: Any) -> str:
         condition = join.condition()
-        return self._text(condition.get()) if condition.isDefined() else "nothing"
+        return self._text(condition.get(), join) if condition.isDefined() else "nothing"
 
     def _functions(self, aggregate: Any) -> str:
         """The functions of an aggregate in the order in which their values are kept."""
         return ", ".join(
-            f"{self._text(each)}: {each.dataType().simpleString()}"
+            f"{self._text(each, aggregate)}: {each.dataType().simpleString()}"
             for column in _seq(aggregate.aggregateExpressions())
             for each in _functions(column)
         )
@@ -125,12 +129,12 @@ class _Texts:
         for child in _seq(node.children()):
             _note_made(child, made)
         return ", ".join(
-            f"{self._with_origin(each, made)}: {each.dataType().simpleString()}"
+            f"{self._with_origin(each, made, node)}: {each.dataType().simpleString()}"
             for each in _seq(keys)
         )
 
-    def _with_origin(self, expression: Any, made: dict[int, list[Any]]) -> str:
-        text = self._text(expression)
+    def _with_origin(self, expression: Any, made: dict[int, list[Any]], node: Any = None) -> str:
+        text = self._text(expression, node)
         attributes = list(_seq(expression.references().toSeq()))
         if _WINDOW.search(text):
             numbers = ", ".join(dict.fromkeys(_NUMBER.findall(text)))
@@ -171,6 +175,14 @@ def _functions(expression: Any) -> Iterator[Any]:
         return
     for child in _seq(expression.children()):
         yield from _functions(child)
+
+
+def _is_ambiguous(expression: Any, node: Any) -> bool:
+    """Whether a column of an expression has the name of another that a node is given."""
+    given = Counter(
+        column.name().lower() for child in _seq(node.children()) for column in _seq(child.output())
+    )
+    return any(given[each.name().lower()] > 1 for each in _seq(expression.references().toSeq()))
 
 
 def _joins_streams(join: Any) -> bool:
