@@ -81,7 +81,7 @@ def test_driver_memory_is_a_setting_of_the_session(
     file = tmp_path / "p.yaml"
     file.write_text(
         f"pipeline: x\nconnect: {{bootstrap.servers: '{tidelog_broker.bootstrap_servers}'}}\n"
-        f"checkpoint: {tmp_path}\nsources: {{a: {{topic: {tidelog_topic}}}}}\n"
+        f"checkpoint: {tmp_path}/state\nsources: {{a: {{topic: {tidelog_topic}}}}}\n"
         f"targets: {{b: {{from: a, table: {{parquet: {tmp_path / 'b'}}}}}}}\n"
     )
     code, _, err = run("run", str(file), "--driver-memory", "3g", capsys=capsys)

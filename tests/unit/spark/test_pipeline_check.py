@@ -10,6 +10,7 @@ from tests.unit.spark.pipeline_files import SMALL, load, write_whole
 from tidelog.spark.pipeline.check import check_static
 from tidelog.spark.pipeline.file import load_pipeline
 from tidelog.spark.pipeline.model import PipelineError
+from tidelog.spark.pipeline.options import check_options
 from tidelog.spark.pipeline.sql_names import references
 
 
@@ -91,16 +92,11 @@ def test_steps_are_ordered_behind_what_they_read(tmp_path: Path) -> None:
          "6:3: target out has a tombstone and no key, so nobody could tell what is deleted"),
         ("value: raw", "tombstone: x, key: key, value: raw",
          "6:3: target out is raw: a row whose value is null is a tombstone already"),
-        ("{topic: t}", "{topic: t, options: {minPartition: 3}}", "4:3: source a: "),
-        ("{topic: t}", "{topic: t, options: {minPartitions: x}}", "4:3: source a: "),
-        ("{topic: t}", "{topic: t, options: {endingOffsets: latest}}", "a stream has no end"),
         ("{topic: t}", "{topic: 'a b'}", "4:3: 'a b' is no topic"),
         ("{topic: t}", "{topic: t, value: text, bad_records: {to: 'd/d'}}", "'d/d' is no topic"),
         ("  a: {", "  window: {topic: w}\n  a: {", "4:3: window is a word of SQL"),
         ("targets:", "steps: {Stream: {sql: SELECT 1}}\ntargets:", "Stream is a word of SQL"),
         ("topic: u", "topic: ..", "6:3: '..' is no topic"),
-        ("topic: u", "topic: u, options: {kafka.acks: some}", "6:3: target out: "),
-        ('"h:1"}', '"h:1", security.protocol: SASL_SSL}', "4:3: source a: "),
         ("out:", "state:", "6:3: a target cannot be called state"),
         ("{topic: t}", "{topic: t, bad_records: {to: d}}", "4:3: source a is raw, so no record"),
         ("{topic: t}", "{topic: t, value: text, bad_records: {to: t}}", "its own bad records"),
@@ -125,6 +121,26 @@ def test_what_cannot_work_is_named_with_its_place(
     pipeline = load(tmp_path, SMALL.replace(old, new))
     with pytest.raises(PipelineError) as raised:
         check_static(pipeline)
+    assert error in str(raised.value), str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "error"),
+    [
+        ("{topic: t}", "{topic: t, options: {minPartition: 3}}", "4:3: source a: "),
+        ("{topic: t}", "{topic: t, options: {minPartitions: x}}", "4:3: source a: "),
+        ("{topic: t}", "{topic: t, options: {endingOffsets: latest}}", "a stream has no end"),
+        ("topic: u", "topic: u, options: {kafka.acks: some}", "6:3: target out: "),
+        ('"h:1"}', '"h:1", security.protocol: SASL_SSL}', "4:3: source a: "),
+    ],
+)  # fmt: skip
+def test_options_that_a_run_would_fail_on_are_named_before(
+    tmp_path: Path, old: str, new: str, error: str
+) -> None:
+    pipeline = load(tmp_path, SMALL.replace(old, new))
+    check_static(pipeline)
+    with pytest.raises(PipelineError) as raised:
+        check_options(pipeline)
     assert error in str(raised.value), str(raised.value)
 
 

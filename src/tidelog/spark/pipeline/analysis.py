@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tidelog.spark.pipeline.check import Checked
 from tidelog.spark.pipeline.explain import explain_at, sentence
 from tidelog.spark.pipeline.model import Emit, Pipeline, PipelineError, Source, Target, TopicSink
+from tidelog.spark.pipeline.options import check_options
 from tidelog.spark.pipeline.plan import Plan
 from tidelog.spark.pipeline.shape import state_of
 from tidelog.spark.pipeline.values import record_schema
@@ -36,6 +37,10 @@ def analyse(session: SparkSession, pipeline: Pipeline, checked: Checked) -> list
     """Every target, built over empty streams; PipelineError names all that cannot work."""
     problems: list[str] = []
     found = []
+    try:
+        check_options(pipeline)
+    except PipelineError as error:
+        problems += error.problems
     with tempfile.TemporaryDirectory() as directory:
         plan = Plan(session, pipeline, checked, _empty_streams(directory))
         for target in pipeline.targets.values():

@@ -13,8 +13,7 @@ from typing import Final
 
 from tidelog.config.table import hint
 from tidelog.config.yaml_tree import Mark
-from tidelog.spark.option_values import OptionError
-from tidelog.spark.pipeline.connector import reads_topic, stream_options, write_options
+from tidelog.spark.pipeline.connector import reads_topic
 from tidelog.spark.pipeline.model import (
     BadPolicy,
     Emit,
@@ -30,8 +29,6 @@ from tidelog.spark.pipeline.model import (
 from tidelog.spark.pipeline.places import overlap
 from tidelog.spark.pipeline.section import Problems
 from tidelog.spark.pipeline.sql_names import RESERVED, references
-from tidelog.spark.read_options import parse as parse_read_options
-from tidelog.spark.write_options import parse_write_options
 
 BAD_SUFFIX: Final = ".bad"
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -63,7 +60,7 @@ def check_static(pipeline: Pipeline) -> Checked:
     for target in pipeline.targets.values():
         _check_target(target, pipeline, problems)
     _check_loops(pipeline, problems)
-    _check_options(pipeline, problems)
+    _check_topics(pipeline, problems)
     _check_files(pipeline, problems)
     if problems.lines:
         raise PipelineError(problems.lines)
@@ -232,27 +229,15 @@ def _check_loops(pipeline: Pipeline, problems: Problems) -> None:
                 )
 
 
-def _check_options(pipeline: Pipeline, problems: Problems) -> None:
-    """What the data source would say of its options at the start of a run, it is asked here."""
+def _check_topics(pipeline: Pipeline, problems: Problems) -> None:
     for source in pipeline.sources.values():
         for topic in source.topics:
             _check_topic(topic, source.mark, problems)
-        if source.start.kind == "offsets" and not source.topics:
-            continue  # told already, and no option says it
-        try:
-            parse_read_options(stream_options(pipeline, source, pipeline.group), streaming=True)
-        except OptionError as error:
-            problems.add(source.mark, f"source {source.name}: {error}")
     for source in pipeline.with_dead_letters():
         _check_topic(source.bad_records.topic, source.mark, problems)
     for target in pipeline.targets.values():
-        if not isinstance(target.sink, TopicSink):
-            continue
-        _check_topic(target.sink.topic, target.mark, problems)
-        try:
-            parse_write_options(write_options(pipeline, target.sink.topic, target.sink))
-        except OptionError as error:
-            problems.add(target.mark, f"target {target.name}: {error}")
+        if isinstance(target.sink, TopicSink):
+            _check_topic(target.sink.topic, target.mark, problems)
 
 
 def _check_topic(topic: str, mark: Mark, problems: Problems) -> None:

@@ -25,6 +25,7 @@ from tidelog.spark.pipeline.checkpoint import Checkpoint, Fingerprint
 from tidelog.spark.pipeline.connector import Ends, log_ends, open_client
 from tidelog.spark.pipeline.explain import sentence
 from tidelog.spark.pipeline.model import Mode, Pipeline, PipelineError
+from tidelog.spark.pipeline.options import check_options
 from tidelog.spark.pipeline.places import check_into
 from tidelog.spark.pipeline.plan import Plan
 from tidelog.spark.pipeline.progress import BadCounts, QueryReport, State
@@ -104,6 +105,7 @@ class Runner:
         queries = pipeline_queries(self.pipeline, self.settings.only)
         check_names("--reset", self.settings.reset, queries)
         check_names("--append", self.settings.append, queries)
+        check_options(self.pipeline)
         if self.settings.mode is Mode.BATCH:
             return self._run_batch(queries)
         if not self.pipeline.checkpoint:
