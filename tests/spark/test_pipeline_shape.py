@@ -99,6 +99,17 @@ def test_an_edit_whose_state_would_be_misread_changes_the_text(
     assert "#" not in "".join(first[0]), "an id of Spark's would be another next time"
 
 
+def test_the_clock_and_chance_do_not_change_the_text(spark: Any, tmp_path: Path) -> None:
+    """Such a query would be refused its own checkpoint at every start."""
+    sql = (
+        "SELECT salt, max(now() - at) AS age, sum(if(at > now(), n, 0)) AS t"
+        " FROM (SELECT floor(rand() * 4) AS salt, n, at FROM clicks) GROUP BY salt"
+    )
+    first, again = (shape(spark, of_sql(tmp_path, sql)) for _ in range(2))
+    assert first == again
+    assert "rand()" in first[0][0] and "now()" in first[0][1], first
+
+
 def test_other_keys_of_deduplication_change_the_text(spark: Any, tmp_path: Path) -> None:
     texts = [
         shape(spark, of_python(tmp_path, f"dropDuplicates(['{key}', 'at'])"))[0]

@@ -71,6 +71,8 @@ class _Texts:
 
     def __init__(self, jvm: Any) -> None:
         self._sql = jvm.org.apache.spark.sql.catalyst.util.package.toPrettySQL
+        # The functions of the plan as it was written, by the id of their result.
+        self._written: dict[int, str] = {}
 
     def states(self, node: Any) -> Iterator[str]:
         """What the parts of a plan keep, from its end to its sources."""
@@ -116,12 +118,20 @@ class _Texts:
         return self._text(condition.get(), join) if condition.isDefined() else "nothing"
 
     def _functions(self, aggregate: Any) -> str:
-        """The functions of an aggregate in the order in which their values are kept."""
-        return ", ".join(
-            f"{self._text(each, aggregate)}: {each.dataType().simpleString()}"
-            for column in _seq(aggregate.aggregateExpressions())
-            for each in _functions(column)
-        )
+        """The functions of an aggregate in the order in which their values are kept.
+
+        Those of an optimized plan as they were written: the optimizer puts the time of day in the
+        place of `current_timestamp()`.
+        """
+        found = []
+        for column in _seq(aggregate.aggregateExpressions()):
+            for each in _functions(column):
+                number = each.resultId().id()
+                if number not in self._written:
+                    text = f"{self._text(each, aggregate)}: {each.dataType().simpleString()}"
+                    self._written[number] = text
+                found.append(self._written[number])
+        return ", ".join(found)
 
     def _keys(self, node: Any, keys: Any) -> str:
         """Keys with their types and what they stand for, as far back as the sources."""
