@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 
 from tests.e2e.broker_process import BrokerProcess
 from tests.peers import KAFKA_3_LONG, KAFKA_4, TIDELOG
+from tests.waiting import eventually
 from tidelog.client import aio
 from tidelog.client.admin import (
     AlterOperation,
@@ -32,6 +32,7 @@ from tidelog.client.batching import Delivery, ProducerRecord
 from tidelog.client.blocking import Client
 from tidelog.client.blocking_consumer import Consumer
 from tidelog.client.blocking_producer import Producer
+from tidelog.client.metadata import TopicMetadata
 from tidelog.client.offsets import MAX_TIMESTAMP, Start, list_offsets, log_bounds
 from tidelog.client.operation import UnknownPartitionError, UnknownTopicError, topic_metadata
 from tidelog.client.partitioner import partition_for_key
@@ -140,26 +141,26 @@ def test_topics_are_made_listed_described_changed_and_deleted(client: Client) ->
         create_topic(client.cluster, NewTopic(name, 2, configs={"retention.ms": "9"}))
     )
     assert (made.partitions, made.replication_factor) == (2, 1)
-    assert name in {topic.name for topic in client.run(list_topics(client.cluster))}
+    # A broker of a cluster learns of a change some moments after the controller made it.
+    eventually(lambda: name in {each.name for each in client.run(list_topics(client.cluster))})
     client.run(add_partitions(client.cluster, name, 5))
-    described = client.run(describe_topic(client.cluster, name))
-    assert described.topic_id == made.topic_id
-    until = time.monotonic() + 20
-    while len(described.partitions) < 5 and time.monotonic() < until:
-        # A broker of a cluster learns of a change some moments after the controller made it.
-        described = client.run(describe_topic(client.cluster, name))
-    assert sorted(described.partitions) == [0, 1, 2, 3, 4]
+
+    def described() -> TopicMetadata:
+        return client.run(describe_topic(client.cluster, name))
+
+    assert described().topic_id == made.topic_id
+    eventually(lambda: sorted(described().partitions) == [0, 1, 2, 3, 4])
     changes = [
         ("retention.ms", AlterOperation.DELETE, None),
         ("max.message.bytes", AlterOperation.SET, "4000"),
     ]
     client.run(alter_configs(client.cluster, ResourceType.TOPIC, name, changes))
-    own: dict[str, str | None] = {}
-    until = time.monotonic() + 20
-    while own != {"max.message.bytes": "4000"} and time.monotonic() < until:
+
+    def own() -> dict[str, str | None]:
         entries = client.run(describe_configs(client.cluster, ResourceType.TOPIC, name))
-        own = {entry.name: entry.value for entry in entries if entry.source == "topic"}
-    assert own == {"max.message.bytes": "4000"}
+        return {entry.name: entry.value for entry in entries if entry.source == "topic"}
+
+    eventually(lambda: own() == {"max.message.bytes": "4000"})
     client.run(delete_topic(client.cluster, name))
     with pytest.raises(UnknownTopicError):
         client.run(delete_topic(client.cluster, name))
@@ -284,6 +285,28 @@ def test_a_reader_waits_for_what_is_written_later(servers: str, topic: str) -> N
         finally:
             writer.join()
     assert seen == [b"late"]
+
+
+@pytest.mark.parametrize("shell", ["blocking", "event loop"])
+def test_with_acks_0_all_that_was_flushed_arrives(
+    servers: str, client: Client, topic: str, shell: str
+) -> None:
+    """What was handed over was called sent while 28 MB of it were not, and were dropped."""
+    records = [ProducerRecord(topic, bytes(10_000), partition=0) for _ in range(3000)]
+
+    async def send_in_loop() -> None:
+        async with aio.Producer(servers, ProducerSettings(acks=0)) as producer:
+            for record in records:
+                await producer.send(record)
+            await producer.flush()
+
+    if shell == "blocking":
+        deliveries = send(servers, records, acks=0)
+        assert all(delivery.done and delivery.error is None for delivery in deliveries)
+    else:
+        asyncio.run(send_in_loop())
+    partition = TopicPartition(topic, 0)
+    eventually(lambda: client.run(log_bounds(client.cluster, [partition]))[partition] == (0, 3000))
 
 
 def test_the_event_loop_shell_does_the_same(servers: str, topic: str) -> None:

@@ -48,7 +48,13 @@ class _Channel(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        # So that we are told when all is written.
+        self._transport.set_write_buffer_limits(high=0)
         self._push()
+
+    def resume_writing(self) -> None:
+        self.connection.sent()
+        self._deliver()
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -86,6 +92,8 @@ class _Channel(asyncio.Protocol):
             parts = self.connection.take_output()
             if parts:
                 self._transport.writelines(cast("list[bytes]", parts))
+            if not self._transport.get_write_buffer_size():
+                self.connection.sent()
 
     def _deliver(self) -> None:
         for answer in self.connection.take_answers():

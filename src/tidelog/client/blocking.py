@@ -69,6 +69,7 @@ class _Channel:
                     break
                 written -= head.nbytes
                 self.output.popleft()
+        self.connection.sent()
 
     def _write(self, parts: list[memoryview]) -> int:
         if sys.platform == "win32":

@@ -105,6 +105,9 @@ class Framer:
             room[:count] = given[:count]
             frames += self.fill(count)
             data = given[count:]
+            if not data:
+                # Even an empty view would keep the bytes that it is of.
+                return frames
         self._chunks.append(data)
         self._size += len(data)
         if self._size < self._needed:
@@ -159,6 +162,8 @@ class Connection:
         self._correlation = 0
         self._waiting: deque[tuple[int, Call]] = deque()
         self._pending: deque[tuple[int, _Pending]] = deque()
+        # Calls without an answer, until their bytes are written.
+        self._unsent: list[int] = []
         self._output: list[Part] = []
         self._answers: list[Answer] = []
         self._negotiate(api("ApiVersions").served[1])
@@ -166,7 +171,7 @@ class Connection:
     @property
     def outstanding(self) -> int:
         """Calls without an answer yet."""
-        return len(self._waiting) + len(self._pending)
+        return len(self._waiting) + len(self._pending) + len(self._unsent)
 
     def send(self, call: Call) -> int:
         """Queue a call; its answer, sooner or later, carries the ticket returned."""
@@ -181,9 +186,14 @@ class Connection:
         return ticket
 
     def take_output(self) -> list[Part]:
-        """The bytes to write now, handed over."""
+        """The bytes to write now, handed over; `sent` when all of them are written."""
         output, self._output = self._output, []
         return output
+
+    def sent(self) -> None:
+        """All that `take_output` gave is written: calls that get no answer are over."""
+        self._answers += [Answer(ticket, None) for ticket in self._unsent]
+        self._unsent.clear()
 
     def take_answers(self) -> list[Answer]:
         """The answers that have come about since the last call, in order."""
@@ -210,7 +220,9 @@ class Connection:
         self.closed = True
         self.ready = False
         tickets = [pending.ticket for _, pending in self._pending]
+        tickets += self._unsent
         tickets += [ticket for ticket, _ in self._waiting]
+        self._unsent.clear()
         self._pending.clear()
         self._waiting.clear()
         self._output.clear()
@@ -246,7 +258,7 @@ class Connection:
         if answered:
             self._pending.append((self._correlation, pending))
         else:
-            self._answers.append(Answer(pending.ticket, None))
+            self._unsent.append(pending.ticket)
 
     def _negotiate(self, version: int) -> None:
         target = api("ApiVersions")

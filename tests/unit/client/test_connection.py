@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
@@ -96,8 +97,29 @@ def test_a_call_without_an_answer_is_over_once_it_is_sent() -> None:
     connection, peer = new_connection(), Peer(lambda header, message: None)
     connection.send(Call(1, "Produce", ProduceRequest(acks=0), answered=False))
     peer.exchange(connection)
+    assert connection.take_answers() == [], "its bytes may still wait in the shell"
+    assert connection.outstanding == 1
+    connection.sent()
     assert [answer.outcome for answer in connection.take_answers()] == [None]
     assert connection.outstanding == 0
+
+
+def test_a_call_without_an_answer_that_was_not_sent_fails_with_its_connection() -> None:
+    connection, peer = new_connection(), Peer(lambda header, message: None)
+    connection.send(Call(1, "Produce", ProduceRequest(acks=0), answered=False))
+    peer.exchange(connection)
+    lost = NetworkError("broker", "reset")
+    connection.fail(lost)
+    assert [answer.outcome for answer in connection.take_answers()] == [lost]
+
+
+def test_bytes_of_a_large_frame_are_not_kept_where_they_came_from() -> None:
+    framer, pieces = Framer(1 << 20), [bytes(100_000) for _ in range(3)]
+    framer.feed((300_000).to_bytes(4, "big"))
+    counts = [sys.getrefcount(piece) for piece in pieces]
+    frames = [frame for piece in pieces for frame in framer.feed(piece)]
+    assert [len(frame) for frame in frames] == [300_000]
+    assert [sys.getrefcount(piece) for piece in pieces] == counts
 
 
 def test_answers_may_come_in_any_pieces() -> None:
