@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Schema
+from deltalake.exceptions import CommitFailedError
 from pyspark.sql.types import ArrayType, StructType
 
 from tests.spark.table_writers import (
@@ -213,6 +215,31 @@ def test_two_drivers_of_one_query_commit_a_batch_once(
     assert views == []
     assert ids_of(path, "delta") == [0, 1]
     assert len(parquet_files(path)) == 2, "the files of the second driver stayed"
+
+
+@pytest.mark.parametrize("name", ["t", "my lake", "größe", "a+b=c"])
+def test_a_commit_that_only_seemed_to_fail_keeps_its_files(
+    tmp_path: Path, query_id: str, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """The table names its files in another encoding than the path it was given."""
+    path = tmp_path / name
+    append(path, batch_of([0]))
+    writer = stream_writer(path)
+    message = writer.write(iter([batch_of([1])]))
+    write = DeltaTable.create_write_transaction
+    failures = [CommitFailedError("no answer")]
+
+    def unanswered(table: DeltaTable, *given: Any, **named: Any) -> None:
+        write(table, *given, **named)
+        if failures:
+            raise failures.pop()
+
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", unanswered)
+    writer.commit([message], 5)
+    assert failures == []
+    assert ids_of(path, "delta") == [0, 1]
+    writer.abort([message], 5)
+    assert ids_of(path, "delta") == [0, 1]
 
 
 def test_what_was_committed_is_known_after_the_log_was_checkpointed(

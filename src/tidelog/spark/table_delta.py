@@ -56,13 +56,12 @@ class DeltaTarget:
     def discard(self, written: list[WrittenFiles]) -> None:
         """A commit that reported a failure may still have happened: ask the table, then remove."""
         table = open_table(self._path)
-        kept = set() if table is None else {os.path.realpath(uri) for uri in table.file_uris()}
+        # By name, which no other file has: the path of the table comes back in another encoding.
+        uris = [] if table is None else table.file_uris()
+        kept = {os.path.basename(uri) for uri in uris}
         for each in written:
             paths = [file.path for file in each.files]
-            remove_files(
-                each.directory,
-                (p for p in paths if os.path.realpath(os.path.join(each.directory, p)) not in kept),
-            )
+            remove_files(each.directory, (p for p in paths if os.path.basename(p) not in kept))
 
     def _check(self, table: DeltaTable) -> list[dict[str, Any]]:
         """Refuse what does not fit; the columns that must be added first."""
