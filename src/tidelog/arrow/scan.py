@@ -98,6 +98,9 @@ class Scan:
             try:
                 for chunk in self._consumer.poll_chunks(_POLL_SECONDS):
                     progressed = True
+                    if self._is_another(chunk.partition):
+                        self._give_up(chunk.partition, chunk.fetch_offset)
+                        continue
                     end = self._ends[chunk.partition]
                     yield from self._decoder.decode(chunk, end)
                     if chunk.next_offset >= end:
@@ -118,14 +121,23 @@ class Scan:
         names = sorted({tp.topic for tp in self._ranges})
         self._consumer.run(retrying(cluster, lambda: refresh(cluster, names)))
         self._consumer.run(topic_metadata(cluster, names))
-        for tp, each in list(self._ranges.items()):
-            now = cluster.topic_id(tp.topic)
-            if NO_TOPIC_ID not in (each.topic_id, now) and each.topic_id != now:
-                self._lose(tp, each.start, each.end, "the topic was deleted and created again")
-                self._finish(tp)
+        for tp, each in self._ranges.items():
+            if self._is_another(tp):
+                self._give_up(tp, each.start)
         self._consumer.core.assign(
             {tp: self._ranges[tp].start for tp in self._ends}, dict(self._ends)
         )
+
+    def _is_another(self, partition: TopicPartition) -> bool:
+        """Whether the topic is not the one that was meant any more, as far as brokers tell."""
+        meant = self._ranges[partition].topic_id
+        found = self._consumer.cluster.topic_id(partition.topic)
+        return NO_TOPIC_ID not in (meant, found) and meant != found
+
+    def _give_up(self, partition: TopicPartition, position: int) -> None:
+        reason = "the topic was deleted and created again"
+        self._lose(partition, position, self._ends[partition], reason)
+        self._finish(partition)
 
     def _finish(self, partition: TopicPartition) -> None:
         del self._ends[partition]

@@ -19,6 +19,7 @@ from tidelog.client.admin import (
     delete_topic,
     describe_topic,
 )
+from tidelog.client.blocking import Client
 from tidelog.client.blocking_consumer import Consumer
 from tidelog.client.settings import ConsumerSettings
 from tidelog.errors import TidelogError
@@ -41,7 +42,7 @@ def consumer(servers: str) -> Iterator[Consumer]:
         yield made
 
 
-def fill(servers: str, consumer: Consumer, topic: str, partitions: int = 3) -> None:
+def fill(servers: str, consumer: Client, topic: str, partitions: int = 3) -> None:
     consumer.run(create_topic(consumer.cluster, NewTopic(topic, partitions)))
     producer = Producer({"bootstrap.servers": servers, "batch.size": 4_000})
     for value in range(COUNT):
@@ -120,6 +121,33 @@ def test_a_topic_created_again_is_another_topic(
     with pytest.raises(DataLossError, match="created again"):
         offsets(consumer, [PartitionRange(topic, 0, 0, 10, was)])
     assert offsets(consumer, [PartitionRange(topic, 0, 0, 3, uuid4())], ScanPolicy(print)) == {}
+
+
+@pytest.mark.parametrize("lenient", [True, False])
+def test_a_topic_created_again_in_mid_scan_is_not_read_on(
+    servers: str, tidelog_topic: str, lenient: bool
+) -> None:
+    topic = f"{tidelog_topic}-mid"
+    decoder = Decoder(record_schema(("offset",)))
+    with Consumer(servers, ConsumerSettings(partition_max_bytes=1)) as consumer:
+        fill(servers, consumer, topic, partitions=1)
+        was = consumer.run(describe_topic(consumer.cluster, topic)).topic_id
+        losses: list[DataLossError] = []
+        policy = ScanPolicy(losses.append if lenient else None)
+        scan = iter(Scan(consumer, [PartitionRange(topic, 0, 0, COUNT, was)], decoder, policy))
+        rows = next(scan).num_rows
+        with Client(servers) as other:
+            other.run(delete_topic(other.cluster, topic))
+            fill(servers, other, topic, partitions=1)
+        try:
+            for batch in scan:
+                rows += batch.num_rows
+        except DataLossError as raised:
+            losses.append(raised)
+            assert not lenient
+        [loss] = losses
+        assert "created again" in loss.reason
+        assert (loss.start, loss.end) == (rows, COUNT), "what came before was of the old one"
 
 
 def test_a_broker_that_says_nothing_is_an_error_with_a_name() -> None:
