@@ -124,4 +124,6 @@ def parse_assignment(text: str) -> list[TopicPartition]:
         for parts in nested.values()
     ):
         raise OffsetFormatError(f"'{text}' is not of the form {form}")
-    return sorted(TopicPartition(topic, each) for topic, parts in nested.items() for each in parts)
+    return sorted(
+        {TopicPartition(topic, each) for topic, parts in nested.items() for each in parts}
+    )

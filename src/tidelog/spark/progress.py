@@ -18,6 +18,7 @@ from uuid import UUID, uuid4
 
 from tidelog.arrow.scan import DataLossError, PartitionRange
 from tidelog.client.faults import NetworkError
+from tidelog.client.operation import UnknownTopicError
 from tidelog.errors import KafkaError
 from tidelog.host.clock import Clock, SystemClock
 from tidelog.model import NO_TOPIC_ID, TopicPartition
@@ -88,6 +89,14 @@ class QueryProgress:
         """Where the micro-batch that starts at `start` ends; `start` itself if there is none."""
         if not start.initial:
             self._commit(start)
+        try:
+            return self._advance(start, unlimited=unlimited)
+        except UnknownTopicError:
+            # Deleted since the partitions were listed last; listed anew they are without it.
+            self._topics.known_partitions(fresh=True)
+            return self._advance(start, unlimited=unlimited)
+
+    def _advance(self, start: StreamOffset, *, unlimited: bool) -> StreamOffset:
         origin = self._origin(start)
         ends = self._ends(origin)
         self._transactions.look(self._newest)
@@ -126,6 +135,11 @@ class QueryProgress:
 
     def _ends(self, origin: StreamOffset) -> Offsets:
         ends = self._topics.latest(origin.next)
+        # A query may have come further than read_committed reaches now, by reading uncommitted ones
+        # before: nothing is lost then, it waits.
+        beyond = {tp: end for tp, end in ends.items() if end < origin.next[tp]}
+        for tp, more in self._topics.behind_stable(beyond).items():
+            ends[tp] = min(origin.next[tp], ends[tp] + more)
         self._newest = dict(ends)
         if self._bound is not None:
             bound = self._bound

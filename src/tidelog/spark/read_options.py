@@ -120,8 +120,14 @@ def _selection(options: Options) -> Selection:
             raise OptionError(f"option 'subscribePattern' is no pattern: {error}") from error
         return Selection(pattern=text)
     if named[0] == "assign":
-        return Selection(partitions=tuple(parse_assignment(text)))
-    return Selection(topics=tuple(sorted({each.strip() for each in text.split(",")} - {""})))
+        partitions = tuple(parse_assignment(text))
+        if not partitions:
+            raise OptionError("option 'assign' names no partition")
+        return Selection(partitions=partitions)
+    topics = tuple(sorted({each.strip() for each in text.split(",")} - {""}))
+    if not topics:
+        raise OptionError("option 'subscribe' names no topic")
+    return Selection(topics=topics)
 
 
 def _starting(options: Options, *, streaming: bool) -> Place:
@@ -130,7 +136,10 @@ def _starting(options: Options, *, streaming: bool) -> Place:
         return place
     text = options.text("startingOffsets", "latest" if streaming else "earliest")
     if text.startswith("group:"):
-        return Place("group", group=text.removeprefix("group:"))
+        group = text.removeprefix("group:")
+        if not group:
+            raise OptionError("option 'startingOffsets' is group: without the name of a group")
+        return Place("group", group=group)
     place = _ends_or_offsets("startingOffsets", text)
     backwards = LATEST in place.per_partition.values()
     if not streaming and (place.kind == "latest" or backwards):

@@ -17,7 +17,7 @@ from tidelog.client.faults import UnsupportedApiError, error_code, raise_for
 from tidelog.client.group_admin import commit_offsets, committed_offsets
 from tidelog.client.metadata import Cluster
 from tidelog.client.offsets import EARLIEST, LATEST, list_offsets, offsets_within
-from tidelog.client.operation import Operation, UnknownTopicError, refresh, retrying
+from tidelog.client.operation import Operation, Pause, UnknownTopicError, refresh, retrying
 from tidelog.errors import ErrorCode, TidelogError
 from tidelog.model import NO_TOPIC_ID, Isolation, TopicPartition
 from tidelog.protocol.batches import iterate_batches
@@ -188,7 +188,7 @@ class Topics:
         for leader, offsets in by_leader.items():
             calls.append(self._fetch(leader, offsets, max_bytes=1, wait_ms=wait_ms))
         # Whatever went wrong will go wrong again where it matters.
-        self._client.run(_all_of(calls))
+        self._client.run(_all_of(calls) if calls else _pause(wait_ms / 1000))
 
     def within_bytes(self, starts: Offsets, ends: Offsets, max_bytes: int) -> Offsets:
         """Where to stop so that what lies between is `max_bytes` at most, shared out by size.
@@ -267,6 +267,10 @@ def _refreshed(cluster: Cluster, names: Sequence[str] | None) -> Operation[None]
         code = cluster.topics[name].error_code if name in cluster.topics else 0
         if code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise_for(code, f"topic '{name}': {error_code(code).message}")
+
+
+def _pause(seconds: float) -> Operation[None]:
+    yield Pause(seconds)
 
 
 def _all_of(calls: list[Call]) -> Operation[list[Any]]:

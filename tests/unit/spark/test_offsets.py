@@ -49,6 +49,7 @@ def test_other_forms_are_refused_with_the_right_one(text: str) -> None:
 
 def test_an_assignment_is_a_list_of_partitions() -> None:
     assert parse_assignment('{"b": [0], "a": [1, 0]}') == [A0, A1, B0]
+    assert parse_assignment('{"a": [1, 0, 1]}') == [A0, A1], "twice named is not read twice"
     for text in ("[]", '{"a": 1}', '{"a": [-1]}', '{"a": ["0"]}', "x"):
         with pytest.raises(OffsetFormatError, match=r'\{"topic": \[0, 1\]\}'):
             parse_assignment(text)

@@ -353,6 +353,53 @@ def test_a_deleted_topic_does_not_stop_a_run_up_to_now_that_may_lose_data(bench:
     assert lenient.advance(end) is end
 
 
+def test_a_topic_deleted_since_the_partitions_were_listed_is_lost_like_any_other(
+    bench: Bench,
+) -> None:
+    """An idle query looks at the ends more often than at the list."""
+    bench.produce({0: 10, 1: 10})
+    strict = bench.query(kafka_metadata_max_age_ms=3_600_000)
+    lenient = bench.query(kafka_metadata_max_age_ms=3_600_000, failOnDataLoss="false")
+    ends = [query.advance(query.initial()) for query in (strict, lenient)]
+    lose(bench, "deleted")
+    with pytest.raises(DataLossError, match="the partition is gone"):
+        strict.advance(ends[0])
+    assert lenient.advance(ends[1]).next == {}
+    assert any("the partition is gone" in line for line in lenient.log)
+
+
+def test_a_query_without_partitions_is_kept_waiting_like_an_idle_one(bench: Bench) -> None:
+    query = bench.query(subscribe=f"{bench.topic}-none")
+    waited = time.monotonic()
+    query.topics.wait_for_more({}, 200)
+    assert time.monotonic() - waited >= 0.2
+
+
+class HeldBack(Topics):
+    """A log of 100 offsets of which an open transaction holds back the second half."""
+
+    def latest(self, partitions: Any) -> Any:
+        return dict.fromkeys(partitions, 50)
+
+    def behind_stable(self, ends: Any) -> Any:
+        return dict.fromkeys(ends, 50)
+
+
+def test_a_stable_end_before_the_offset_of_a_query_is_no_truncation(bench: Bench) -> None:
+    """It read uncommitted records before, or began at offsets that somebody else gave."""
+    bench.produce({0: 1})
+    options = {"kafka.isolation.level": "read_committed"}
+    for fail in ("true", "false"):
+        query = bench.query(failOnDataLoss=fail)
+        parsed = parse({**query.options, **options}, streaming=True)
+        held = HeldBack(parsed)
+        progress = QueryProgress(parsed, held, query.clock, query.log.append)
+        ids = held.topic_ids({tp.topic for tp in held.partitions(fresh=True)})
+        start = StreamOffset({TopicPartition(bench.topic, each): 80 for each in (0, 1)}, {}, ids)
+        assert progress.advance(start, unlimited=False) is start, query.log
+        held.close()
+
+
 def test_a_batch_planned_before_its_topic_was_deleted_does_not_hold_up_the_query(
     bench: Bench,
 ) -> None:

@@ -163,6 +163,8 @@ def test_an_unknown_option_is_an_error_with_the_nearest_name() -> None:
         ({"kafka.bootstrap.servers": "h:1"}, True, "give one of the options.*none is given"),
         ({**BASE, "assign": '{"a": [0]}'}, True, "assign and subscribe are given"),
         ({**BASE, "subscribe": " "}, True, "'subscribe' is empty"),
+        ({**BASE, "subscribe": " , "}, True, "'subscribe' names no topic"),
+        ({**BASE, "startingOffsets": "group:"}, True, "without the name of a group"),
         ({**BASE, "startingOffsets": "soon"}, True, "'soon'; give earliest, latest or JSON"),
         ({**BASE, "startingOffsets": "latest"}, False, "cannot be latest"),
         ({**BASE, "startingOffsets": '{"orders": {"0": -1}}'}, False, "cannot be latest"),
@@ -226,3 +228,10 @@ def test_a_stream_begins_at_the_end_and_a_batch_at_the_beginning() -> None:
     assert parse(BASE, streaming=False).starting.kind == "earliest"
     group = parse({**BASE, "startingOffsets": "group:g"}, streaming=True).starting
     assert (group.kind, group.group) == ("group", "g")
+
+
+@pytest.mark.parametrize("text", ["{}", '{"orders": []}'])
+def test_an_assignment_of_nothing_is_refused(text: str) -> None:
+    given = {"kafka.bootstrap.servers": "a:1", "assign": text}
+    with pytest.raises(OptionError, match="'assign' names no partition"):
+        parse(given, streaming=True)
