@@ -233,7 +233,9 @@ class TopicEncoder:
         """Go on until a batch is full or the rows are at their end: the next row's place."""
         batch = self._open.get(number)
         if batch is None:
-            batch = self._open[number] = _OpenBatch(kernel.reserve(self.batch_bytes))
+            batch = self._open[number] = _OpenBatch(
+                kernel.reserve(max(self.batch_bytes, HEADER_BYTES))
+            )
         start += batch.take(rows, order, start, end - start)
         if start < end:
             del self._open[number]

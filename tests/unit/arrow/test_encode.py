@@ -216,3 +216,13 @@ def test_the_buffer_has_room_for_the_header_in_front() -> None:
     assert list(encoder.add(rows_of(batch, NOW_MS), [0])) == []
     [(_, payload)] = encoder.finish()
     assert payload.size_bytes == HEADER_BYTES + 8
+
+
+@pytest.mark.parametrize("batch_bytes", [1, HEADER_BYTES - 1, HEADER_BYTES, HEADER_BYTES + 1])
+def test_a_batch_size_below_any_row_is_one_row_to_a_batch(batch_bytes: int) -> None:
+    """As it is the way to switch batching off in other clients."""
+    batch = pa.record_batch({"value": [b"%d" % number for number in range(5)]})
+    parts = list(written([batch], partition_count=1, batch_bytes=batch_bytes))
+    assert [[record.value for record in records] for _, records in parts] == [
+        [b"%d" % number] for number in range(5)
+    ]
