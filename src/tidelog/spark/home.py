@@ -22,6 +22,8 @@ from typing import Final
 from tidelog.spark.cache import cache_directory
 
 _PREFIX: Final = "spark-home-"
+# What is linked how; one of another layout is another home.
+_LAYOUT: Final = "2"
 
 
 def use_quick_home(environment: MutableMapping[str, str], cache: Path | None = None) -> None:
@@ -29,14 +31,14 @@ def use_quick_home(environment: MutableMapping[str, str], cache: Path | None = N
 
     Without it everything works too, only slower, so that what cannot be written is no error.
     """
-    cache = cache or cache_directory()
-    chosen = environment.get("SPARK_HOME", "")
-    # One that we have set ourselves may be inherited by a process with another PySpark.
-    if chosen and not (Path(chosen).parent == cache and Path(chosen).name.startswith(_PREFIX)):
-        return
-    package = _installed_package()
-    if package is not None:
-        with suppress(OSError):
+    with suppress(OSError):
+        cache = cache or cache_directory()
+        chosen = environment.get("SPARK_HOME", "")
+        # One that we have set ourselves may be inherited by a process with another PySpark.
+        if chosen and not (Path(chosen).parent == cache and Path(chosen).name.startswith(_PREFIX)):
+            return
+        package = _installed_package()
+        if package is not None:
             environment["SPARK_HOME"] = str(quick_home(package, cache))
 
 
@@ -44,7 +46,8 @@ def _installed_package() -> Path | None:
     found = find_spec("pyspark")
     if found is None or not found.submodule_search_locations:
         return None
-    package = Path(found.submodule_search_locations[0])
+    # Resolved: in a program that runs from such a home the package is found through its links.
+    package = Path(found.submodule_search_locations[0]).resolve()
     is_whole = (package / "jars").is_dir() and (package / "python/lib/pyspark.zip").is_file()
     return package if is_whole else None
 
@@ -53,7 +56,7 @@ def quick_home(package: Path, cache: Path) -> Path:
     """The home for an installed package; made where it is not there, or not for this package."""
     # Another version in the same place has other files.
     files = sorted(path.name for path in (package / "jars").glob("spark-core*"))
-    key = "\n".join([str(package), *files])
+    key = "\n".join([_LAYOUT, str(package), *files])
     home = cache / f"{_PREFIX}{hashlib.sha256(key.encode()).hexdigest()[:12]}"
     if not home.is_dir():
         cache.mkdir(parents=True, exist_ok=True)
@@ -72,7 +75,8 @@ def quick_home(package: Path, cache: Path) -> Path:
 
 
 def _link(package: Path, home: Path) -> None:
-    for each in package.iterdir():
+    # Users make `conf` when they need it, which may be later.
+    for each in {*package.iterdir(), package / "conf"}:
         if each.name != "python":
             (home / each.name).symlink_to(each)
     library = home / "python" / "lib"

@@ -65,7 +65,8 @@ def _clear(root: Path) -> None:
         if path.is_dir():
             try:
                 lock = _Lock(path / _LOCK)
-            except BlockingIOError:
+            except (BlockingIOError, FileNotFoundError):
+                # Its run is alive, or just removes it itself.
                 continue
             shutil.rmtree(path, ignore_errors=True)
             lock.release()

@@ -74,13 +74,15 @@ def session_settings(
     return {**DEFAULTS, **local, **settings, _JAVA_OPTIONS: " ".join(options).strip()}
 
 
-def prepare_environment() -> Java:
+def prepare_environment(master: str = "") -> Java:
     """Set what the processes that Spark starts inherit; the Java that they run on."""
     if find_spec("pyspark") is None:
         raise SparkMissingError
     java = find_java(os.environ)
     os.environ["JAVA_HOME"] = str(java.home)
-    use_quick_home(os.environ)
+    # To YARN Spark sends the zip itself.
+    if not master.startswith("yarn"):
+        use_quick_home(os.environ)
     # Who named one means it: on a cluster the Python of the workers lies elsewhere.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     # Data sources that Spark finds by name run with this one, also on the workers.
@@ -94,7 +96,7 @@ def prepare_environment() -> Java:
 
 def open_session(name: str, settings: Mapping[str, str]) -> SparkSession:
     """The session of this process with these settings; started where there is none."""
-    prepare_environment()
+    prepare_environment(settings.get("spark.master", ""))
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(name)

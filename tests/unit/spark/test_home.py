@@ -79,3 +79,44 @@ def test_a_home_that_cannot_be_put_in_its_place_is_not_used(
     use_quick_home(environment, tmp_path)
     assert environment == {}
     assert list(tmp_path.iterdir()) == []
+
+
+def test_settings_that_the_user_makes_later_are_found(tmp_path: Path) -> None:
+    package = tmp_path / "pyspark"
+    for name in ("jars", "python/lib"):
+        (package / name).mkdir(parents=True)
+    made = quick_home(package, tmp_path / "cache")
+    (package / "conf").mkdir()
+    (package / "conf" / "spark-defaults.conf").write_text("spark.ui.enabled false")
+    assert (made / "conf" / "spark-defaults.conf").is_file()
+    assert quick_home(package, tmp_path / "cache") == made
+
+
+def test_a_program_that_runs_from_such_a_home_makes_no_other(tmp_path: Path) -> None:
+    made = quick_home(PACKAGE, tmp_path)
+    ask = """
+import os, sys
+from pathlib import Path
+from tidelog.spark.home import use_quick_home
+use_quick_home(os.environ, Path(sys.argv[1]))
+print(os.environ["SPARK_HOME"])
+"""
+    found = os.pathsep.join([str(made / "python" / "lib" / "pyspark.zip"), *sys.path])
+    done = subprocess.run(
+        [sys.executable, "-c", ask, str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": found, "SPARK_HOME": str(made)},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.strip() == str(made)
+
+
+def test_where_there_is_no_cache_at_all_spark_keeps_its_own_home(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def none() -> Path:
+        raise FileExistsError("a file is in the way")
+
+    monkeypatch.setattr(home, "cache_directory", none)
+    environment: dict[str, str] = {}
+    use_quick_home(environment)
+    assert environment == {}

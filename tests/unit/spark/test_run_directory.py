@@ -96,3 +96,21 @@ def test_the_jvm_is_told_where_and_the_user_has_the_last_word() -> None:
     options = session_settings({name: "-Dmine=1"}, "/s", Path("/s/.run/1"))[name]
     assert '"-Djava.io.tmpdir=/s/.run/1" -Dmine=1' in options and "log4j2" in options
     assert "tmpdir" not in session_settings({}, "/s")[name]
+
+
+def test_a_directory_that_its_run_removes_meanwhile_is_passed_over(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (state / NAME / "1-gone").mkdir(parents=True)
+    is_dir = Path.is_dir
+
+    def removed_then(path: Path) -> bool:
+        found = is_dir(path)
+        if path.name == "1-gone" and found:
+            path.rmdir()
+        return found
+
+    monkeypatch.setattr(Path, "is_dir", removed_then)
+    mine = RunDirectory(str(state))
+    assert mine.path.exists()
+    mine.remove()

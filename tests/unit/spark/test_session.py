@@ -23,3 +23,13 @@ def test_the_data_source_runs_with_the_python_of_the_workers(
         os.environ["PYSPARK_PYTHON"] = named
     prepare_environment()
     assert (os.environ["PYSPARK_PYTHON"], os.environ["PYSPARK_DRIVER_PYTHON"]) == (used, used)
+
+
+@pytest.mark.parametrize(("master", "quick"), [("local[2]", True), ("yarn", False)])
+def test_to_yarn_spark_can_send_the_zip_of_its_own_home(
+    monkeypatch: pytest.MonkeyPatch, master: str, quick: bool
+) -> None:
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    os.environ.pop("SPARK_HOME", None)
+    prepare_environment(master)
+    assert ("SPARK_HOME" in os.environ) == quick
