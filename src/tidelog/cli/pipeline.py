@@ -331,6 +331,18 @@ def _explained() -> Iterator[None]:
         raise CliError(str(error), hint) from error
     except SparkMissingError as error:
         raise CliError(str(error), "`tidelog doctor` looks at Java, too") from error
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename else ""
+        hint = "choose another place, or clear this one"
+        raise CliError(f"{place}{error.strerror or error}", hint) from error
+    except Exception as error:
+        if not type(error).__module__.startswith(("pyspark.", "py4j.")):
+            raise
+        from tidelog.spark.pipeline.explain import sentence
+
+        raise CliError(sentence(error), "what Spark itself says stands above") from error
 
 
 @contextmanager

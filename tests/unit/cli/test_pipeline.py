@@ -8,10 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from pyspark.errors import PySparkRuntimeError
 
 from tidelog.cli.doctor_spark import check_java, check_worker_python
 from tidelog.cli.main import main
 from tidelog.errors import TidelogError
+from tidelog.spark import session
 from tidelog.testing import Broker
 
 
@@ -30,6 +32,52 @@ def test_what_init_writes_passes_check(tmp_path: Path, capsys: pytest.CaptureFix
     assert code == 0
     assert "1 sources, 2 steps and 2 targets are well" in err
     assert run("init", str(tmp_path), "--name", "mine", capsys=capsys)[0] == 2
+
+
+@pytest.mark.parametrize("name", ["my pipe", "a/b", "x: {y", ""])
+def test_init_writes_nothing_under_a_name_that_check_refuses(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    code, out, err = run("init", str(tmp_path), "--name", name, capsys=capsys)
+    assert (code, out) == (2, "")
+    assert f"a pipeline cannot be called '{name}'" in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_init_writes_nothing_where_something_is_in_the_way(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "cases").write_text("a file")
+    code, out, err = run("init", str(tmp_path), capsys=capsys)
+    assert (code, out) == (1, "")
+    assert f"{tmp_path / 'cases'}: " in err and "Traceback" not in err
+    assert [path.name for path in tmp_path.iterdir()] == ["cases"]
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (NotADirectoryError(20, "Not a directory", "/lake/x"), "/lake/x: Not a directory"),
+        (PySparkRuntimeError("Java gateway process exited"), "Java gateway process exited"),
+    ],
+)
+def test_what_stops_spark_before_it_runs_is_a_sentence(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    said: str,
+) -> None:
+    """A checkpoint below a file, a master that is none."""
+
+    def fail(*given: object) -> None:
+        raise error
+
+    monkeypatch.setattr(session, "open_session", fail)
+    assert run("init", str(tmp_path), capsys=capsys)[0] == 0
+    code, _, err = run("check", str(tmp_path / "clicks.yaml"), capsys=capsys)
+    assert code == 1
+    assert said in err and "Traceback" not in err
 
 
 def test_a_wrong_file_is_wrong_usage_with_its_line(

@@ -46,7 +46,7 @@ from tidelog.spark.pipeline.section import Problems, Section, substitute
 
 FILE_BYTES_MAX: Final = 4 << 20
 TABLE_FORMATS: Final = ("delta", "parquet")
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _RELATION: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _FUNCTION: Final = re.compile(r"(?P<path>.+\.py):(?P<name>[A-Za-z_][A-Za-z0-9_]*)")
 _SHARE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*%")
@@ -81,7 +81,7 @@ def load_pipeline(path: str | Path, environment: Mapping[str, str]) -> Pipeline:
 
 def _pipeline(top: Section, path: Path) -> Pipeline:
     name = top.scalar("pipeline", required=True)
-    if name is not None and not _NAME.fullmatch(name.text):
+    if name is not None and not NAME.fullmatch(name.text):
         top.problems.add(name.mark, "a pipeline's name has letters, digits, '_', '-' and '.'")
     connect = top.options("connect")
     if not connect.get("bootstrap.servers", "").strip():
@@ -321,7 +321,7 @@ def _step(name: str, mark: Mark, each: Section, path: Path) -> Step:
 def _targets(top: Section, path: Path) -> dict[str, Target]:
     found = {}
     for name, mark, each in top.sections("targets", "target"):
-        if not _NAME.fullmatch(name):
+        if not NAME.fullmatch(name):
             each.problems.add(mark, "a target's name has letters, digits, '_', '-' and '.'")
         relation = each.text("from", required=True)
         kind = each.one_of(("topic", "table"))
