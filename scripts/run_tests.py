@@ -8,6 +8,7 @@ that of the other half as it runs. Exits with 0 where both did.
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import tempfile
@@ -20,6 +21,7 @@ def main() -> int:
     with tempfile.TemporaryFile("w+") as output:
         apart = subprocess.Popen([*pytest, *APART], stdout=output, stderr=subprocess.STDOUT)
         others = subprocess.Popen([*pytest, *(f"--ignore={path}" for path in APART)])
+        signal.signal(signal.SIGTERM, lambda *_: _interrupt(apart, others))
         codes = [_ended(others), _ended(apart)]
         output.seek(0)
         sys.stdout.write(f"\n{' and '.join(APART)}:\n{output.read()}")
@@ -33,6 +35,12 @@ def _ended(process: subprocess.Popen[bytes]) -> int:
             return process.wait()
         except KeyboardInterrupt:
             continue
+
+
+def _interrupt(*processes: subprocess.Popen[bytes]) -> None:
+    """As Ctrl-C does, so that their tests stop what they have started."""
+    for process in processes:
+        process.send_signal(signal.SIGINT)
 
 
 if __name__ == "__main__":
