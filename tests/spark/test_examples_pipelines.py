@@ -71,6 +71,7 @@ def check(lines: list[str], modes: tuple[str, ...]) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize(("name", "events", "modes"), CASES, ids=[case[0] for case in CASES])
 def test_every_mode_gives_the_truth_after_a_kill(
     name: str, events: int, modes: tuple[str, ...]
