@@ -216,10 +216,15 @@ def test(
     """Run the tests in a file: given records in, expected rows out, no broker."""
     with _explained():
         found, checked = _load(file)
-        wanted = [case for case in found.tests if not cases or case.name in cases]
-        if not wanted:
+        if not found.tests:
             hint = "a test is `tests: [{given: {SOURCE: FILE}, expect: {TARGET: FILE}}]`"
-            raise CliError(f"{file} has no such test" if cases else f"{file} has no tests", hint)
+            raise CliError(f"{file} has no tests", hint)
+        names = [case.name for case in found.tests]
+        for name in cases:
+            if name not in names:
+                hint = f"its tests are {', '.join(names)}"
+                raise CliError(f"{file} has no test '{name}'", hint, EXIT_USAGE)
+        wanted = [case for case in found.tests if not cases or case.name in cases]
         with _session(found, master, settings) as session:
             from tidelog.spark.pipeline.cases import run_case
 

@@ -102,6 +102,16 @@ def test_a_file_without_tests_says_so(tmp_path: Path, capsys: pytest.CaptureFixt
     assert code == 1 and "has no tests" in err
 
 
+def test_a_test_that_is_not_there_is_named_with_those_that_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("init", str(tmp_path), capsys=capsys)[0] == 0
+    file = tmp_path / "clicks.yaml"
+    code, _, err = run("test", str(file), "--case", "typo", capsys=capsys)
+    assert code == 2
+    assert f"{file} has no test 'typo'" in err and "hint: its tests are " in err
+
+
 def test_a_run_without_a_broker_ends_before_spark_begins(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
