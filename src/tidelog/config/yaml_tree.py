@@ -7,6 +7,8 @@ errors, which name their line.
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -18,6 +20,7 @@ from tidelog.errors import ConfigError
 DEPTH_MAX: Final = 16
 _LITERAL: Final = "|"
 _QUOTES: Final = ("'", '"')
+_ESCAPE: Final = re.compile(r"\\U([0-9A-Fa-f]{8})")
 
 
 class Mark(NamedTuple):
@@ -81,6 +84,16 @@ def read_tree(text: str, file: str) -> Mapping:
         raise ConfigError(f"{file}{line}: {error.problem or error.context}") from None
     except yaml.YAMLError as error:
         raise ConfigError(f"{file}: {error}") from None
+    except (OverflowError, ValueError):
+        # Of what is written in a text, its scanner takes only this as it comes.
+        place = f"{file}:{_line_of_wrong_escape(text)}"
+        raise ConfigError(f"{place}: there is no character of this number") from None
+
+
+def _line_of_wrong_escape(text: str) -> int:
+    found = (each for each in _ESCAPE.finditer(text) if int(each[1], 16) > sys.maxunicode)
+    wrong = next(found, None)
+    return text.count("\n", 0, wrong.start()) + 1 if wrong is not None else 1
 
 
 @dataclass(slots=True)

@@ -48,6 +48,8 @@ def test_an_entry_names_its_line() -> None:
         ("a: 1\na: 2", r"f.yaml:2: a was set before at f.yaml:1"),
         ("a.b: 1\na:\n  b: 2", r"f.yaml:3: a.b was set before at f.yaml:1"),
         ("a: &x 1\nb: *x", r"f.yaml:2: aliases are not allowed"),
+        ('a: "\\U00000041"\nb: "\\UFFFFFFFF"', r"f.yaml:2: there is no character of this number"),
+        ('a: "\\U00110000"', r"f.yaml:1: there is no character of this number"),
         ("a: !!int 1", r"f.yaml:1: the tag .*int is not allowed"),
         ("a: !!python/object:os.system x", r"f.yaml:1: the tag .* is not allowed"),
         ("!x {a: 1}", r"f.yaml:1: the tag !x is not allowed"),

@@ -105,6 +105,7 @@ def test_every_start_is_understood(tmp_path: Path, text: str, start: Start) -> N
         ("{topic: t}", "{topic: t, start: {}}", "4:24: start names no partition"),
         ("{topic: t}", "{topic: t, start: soon}", "4:24: 'soon' is no start"),
         ("{topic: t}", "{topic: t, start: {0: x}}", "4:25: start maps partitions"),
+        ("{topic: t}", "{topic: t, start: {0: " + "9" * 5000 + "}}", "4:25: start maps partitions"),
         ("{topic: t}", "{topic: t, limit: {rows: 0}}", "4:31: rows is a whole number from 1"),
         ("{topic: t}", "{topic: t, limit: {row: 1}}", "4:25: limit has no row; did you mean rows?"),
         (

@@ -47,6 +47,7 @@ from tidelog.spark.pipeline.section import Problems, Section, substitute
 FILE_BYTES_MAX: Final = 4 << 20
 TABLE_FORMATS: Final = ("delta", "parquet")
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_WHOLE: Final = re.compile(r"[0-9]{1,18}")
 _RELATION: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _FUNCTION: Final = re.compile(r"(?P<path>.+\.py):(?P<name>[A-Za-z_][A-Za-z0-9_]*)")
 _SHARE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*%")
@@ -201,7 +202,7 @@ def _start_offsets(node: MappingNode, each: Section) -> Start:
         each.problems.add(node.mark, "start names no partition; write {0: 120}, or earliest")
     for key, value in node.values.items():
         text = value.text.strip() if isinstance(value, Scalar) else ""
-        if not key.isdecimal() or not text.isdecimal():
+        if not _WHOLE.fullmatch(key) or not _WHOLE.fullmatch(text):
             each.problems.add(node.keys[key], "start maps partitions to offsets, as in {0: 120}")
         else:
             offsets[int(key)] = int(text)
