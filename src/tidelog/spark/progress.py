@@ -194,7 +194,8 @@ class QueryProgress:
         group = self._options.group or start.group
         if not group or start.next == self._committed:
             return
-        alive = set(self._topics.known_partitions())
+        # A commit for a topic that was just deleted would be tried again for a minute.
+        alive = set(self._topics.known_partitions(fresh=True))
         offsets = {tp: offset for tp, offset in start.next.items() if tp in alive}
         try:
             self._topics.commit(group, offsets)

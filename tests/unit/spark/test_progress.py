@@ -361,11 +361,23 @@ def test_a_topic_deleted_since_the_partitions_were_listed_is_lost_like_any_other
     strict = bench.query(kafka_metadata_max_age_ms=3_600_000)
     lenient = bench.query(kafka_metadata_max_age_ms=3_600_000, failOnDataLoss="false")
     ends = [query.advance(query.initial()) for query in (strict, lenient)]
+    for query, end in zip((strict, lenient), ends, strict=True):
+        assert query.advance(end) is end, "it is idle, and its offsets are committed"
     lose(bench, "deleted")
     with pytest.raises(DataLossError, match="the partition is gone"):
         strict.advance(ends[0])
     assert lenient.advance(ends[1]).next == {}
     assert any("the partition is gone" in line for line in lenient.log)
+
+
+def test_a_topic_deleted_before_its_offsets_are_committed_holds_nothing_up(bench: Bench) -> None:
+    """A broker that does not know a topic is asked again, since it may be about to."""
+    bench.produce({0: 10, 1: 10})
+    query = bench.query(kafka_metadata_max_age_ms=3_600_000, failOnDataLoss="false")
+    end = query.advance(query.initial())
+    lose(bench, "deleted")
+    assert query.advance(end).next == {}
+    assert not any("were not committed" in line for line in query.log)
 
 
 def test_a_query_without_partitions_is_kept_waiting_like_an_idle_one(bench: Bench) -> None:
