@@ -5,7 +5,6 @@ Not asked, since they are left out here: regular expressions, members of both pr
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,6 +13,7 @@ import pytest
 from bench.peers.kafka import ApacheKafka
 from tests.e2e.produce_requests import create_topic
 from tests.e2e.raw_client import RawClient
+from tests.waiting import eventually
 from tidelog.errors import ErrorCode
 from tidelog.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from tidelog.protocol.messages.consumer_group_heartbeat import (
@@ -81,13 +81,15 @@ class Script:
     def await_coordinator(self) -> None:
         find = FindCoordinatorRequest(coordinator_keys=["g"])
         look = OffsetFetchRequest(groups=[OffsetFetchRequestGroup("g", topics=[])])
-        deadline = time.monotonic() + 60
-        while (
-            self.client.call("FindCoordinator", 4, find).coordinators[0].error_code
-            or self.client.call("OffsetFetch", 8, look).groups[0].error_code
-        ):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        eventually(
+            lambda: (
+                not (
+                    self.client.call("FindCoordinator", 4, find).coordinators[0].error_code
+                    or self.client.call("OffsetFetch", 8, look).groups[0].error_code
+                )
+            ),
+            seconds=60,
+        )
 
     def say(self, what: str, *answer: object) -> None:
         self.answers.append((what, *answer))

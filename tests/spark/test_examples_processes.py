@@ -11,10 +11,10 @@ import pytest
 from examples.processes import Broker, Failure, Program
 
 PARENT = """
-import subprocess, sys, time
-child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+import signal, subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
 print("child", child.pid, flush=True)
-time.sleep(600)
+signal.pause()
 """
 
 

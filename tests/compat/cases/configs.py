@@ -7,9 +7,9 @@ from tests.compat.cases.registry import (
     UNKNOWN_TOPIC_OR_PARTITION,
     Trial,
     case,
-    eventually,
     refused,
 )
+from tests.waiting import eventually
 
 SECTION = "Settings"
 

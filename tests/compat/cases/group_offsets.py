@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from tests.compat.cases.group_members import expected, places_of, seed, until_read
-from tests.compat.cases.registry import Trial, case, eventually, refused
+from tests.compat.cases.registry import Trial, case, refused
 from tests.compat.members import Committed, until
+from tests.waiting import eventually
 
 SECTION = "Groups: offsets"
 # No broker error stands for it: the client finds no offset and is told not to choose one.

@@ -15,9 +15,9 @@ from tests.compat.cases.registry import (
     Trial,
     case,
     check_refused,
-    eventually,
 )
 from tests.compat.wire import Record
+from tests.waiting import eventually
 
 SECTION = "Produce"
 FROM_START = {"at": "earliest"}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -137,11 +136,3 @@ def refused(code: int, kinds: Collection[str] = ()) -> Iterator[None]:
 def check_refused(error: ClientError | None, code: int, kinds: Collection[str] = ()) -> None:
     assert error is not None, f"accepted, but error code {code} was expected"
     assert error.code == code or error.kind in kinds, f"{error}; expected code {code} or {kinds}"
-
-
-def eventually(holds: Callable[[], bool], timeout_s: float = 10.0) -> None:
-    """Wait for what a broker may do a moment after it has answered."""
-    deadline = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < deadline, f"not so after {timeout_s} s"
-        time.sleep(0.02)

@@ -11,10 +11,10 @@ from tests.compat.cases.registry import (
     UNKNOWN_TOPIC_OR_PARTITION,
     Trial,
     case,
-    eventually,
     refused,
 )
 from tests.compat.wire import Record
+from tests.waiting import eventually
 
 SECTION = "Topics and cluster"
 

@@ -51,7 +51,7 @@ def test_a_failure_in_either_half_is_a_failure(tmp_path: Path, folder: str, faul
 
 def test_whoever_ends_it_ends_both_halves(tmp_path: Path) -> None:
     """A test that waits for ever, and says so in a file."""
-    waits = "open(str(os.getpid()), 'w').close(); import time; time.sleep(600)"
+    waits = "open(str(os.getpid()), 'w').close(); import signal; signal.pause()"
     with running_in(tmp_path, {"compat": waits, "unit": waits}) as process:
         eventually(lambda: sum(path.name.isdigit() for path in tmp_path.iterdir()) == 2)
         process.terminate()

@@ -71,7 +71,7 @@ def _analyse(plan: Plan, target: Target) -> Analysed:
     frame = plan.target(target)
     state = state_of(frame)
     mode = output_mode(target, state)
-    check_stream(frame, target)
+    check_stream(frame, target, mode)
     columns = [(field.name, field.dataType.simpleString()) for field in frame.schema.fields]
     return Analysed(target, columns, mode, state)
 
@@ -89,9 +89,8 @@ def output_mode(target: Target, state: list[str]) -> str:
     return "update" if target.emit is Emit.UPDATES else "append"
 
 
-def check_stream(frame: DataFrame, target: Target) -> None:
-    """PipelineError where Spark cannot run what a target writes as a stream."""
-    mode = output_mode(target, state_of(frame))
+def check_stream(frame: DataFrame, target: Target, mode: str) -> None:
+    """PipelineError where Spark cannot run what a target writes as a stream in this mode."""
     jvm: Any = frame.sparkSession._jvm
     modes = jvm.org.apache.spark.sql.streaming.OutputMode
     checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
 from importlib.util import module_from_spec, spec_from_file_location
@@ -20,7 +21,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from tidelog.config.table import hint
-from tidelog.config.yaml_tree import Scalar
+from tidelog.config.yaml_tree import Mark, Scalar
 from tidelog.spark.option_values import OptionError
 from tidelog.spark.pipeline.check import Checked, upstream
 from tidelog.spark.pipeline.explain import explain, explain_at, sentence
@@ -72,11 +73,8 @@ class Plan:
         if isinstance(target.sink, TableSink):
             _check_partitions(rows, target.sink, target)
             return rows
-        try:
+        with _told(target.mark, f"target {target.name}"):
             return write_records(rows, target)
-        except PySparkException as error:
-            what = f"target {target.name}"
-            raise PipelineError([explain_at(error, target.mark, what)]) from None
 
     def relation(self, name: str) -> DataFrame:
         """A source's rows or a step's, with all that they are made of."""
@@ -92,36 +90,36 @@ class Plan:
                 step = self.pipeline.steps[step_name]
                 frame = _make(session, step, frames)
                 frames[step_name] = frame
-                try:
+                with _told(step.mark, f"step {step_name}"):
                     frame.createOrReplaceTempView(step_name)
-                except PySparkException as error:
-                    what = f"step {step_name}"
-                    raise PipelineError([explain_at(error, step.mark, what)]) from None
         return frames[name]
 
     def _source(self, session: SparkSession, source: Source) -> DataFrame:
-        try:
+        with _told(source.mark, f"source {source.name}"):
             records = self.records(session, source, needed_columns(source))
             rows = read_rows(records, source, self.observations.get(source.name))
             # By the first name `shape` finds the source again in a plan, by the second a step in
             # Python can name its columns.
             rows = rows.alias(SOURCE_PREFIX + source.name).alias(source.name)
             rows.createOrReplaceTempView(source.name)
-        except (PySparkException, OptionError) as error:
-            what = f"source {source.name}"
-            raise PipelineError([explain_at(error, source.mark, what)]) from None
-        return rows
+            return rows
 
     def dead_letters(self, source: Source) -> DataFrame:
         """The bad records of a source."""
         columns = needed_columns(source, dead_letters=True)
         seen = self.observations.get(source.name)
-        try:
+        with _told(source.mark, f"source {source.name}"):
             records = self.records(self.session.newSession(), source, columns)
             return read_dead_letters(records, source, self.pipeline.name, seen)
-        except (PySparkException, OptionError) as error:
-            what = f"source {source.name}"
-            raise PipelineError([explain_at(error, source.mark, what)]) from None
+
+
+@contextmanager
+def _told(mark: Mark, what: str) -> Iterator[None]:
+    """What Spark or the data source refuses, with the place of the part that it is about."""
+    try:
+        yield
+    except (PySparkException, OptionError) as error:
+        raise PipelineError([explain_at(error, mark, what)]) from None
 
 
 def _configure(session: SparkSession, pipeline: Pipeline) -> None:

@@ -149,30 +149,29 @@ class Streams:
         """What a query writes, as a stream; PipelineError where Spark could not run it as one."""
         records = stream_records(self.pipeline, group_of(self.pipeline, query))
         plan = Plan(self.session, self.pipeline, self.checked, records)
-        frame = build(plan, query)
-        if query.target is not None:
-            check_stream(frame, query.target)
-        return frame
+        return build(plan, query)
 
     def fingerprint(self, query: Query, frame: DataFrame) -> Fingerprint:
-        """What of a query its checkpoint holds fast."""
+        """What of a query its checkpoint holds fast; PipelineError where it cannot be a stream."""
         if query.target is None:
             assert query.source is not None
             return Fingerprint([_shape(query.source)], [], "append", "topic")
         state = state_of(frame)
+        mode = output_mode(query.target, state)
+        check_stream(frame, query.target, mode)
         order = source_order(frame, self.pipeline.sources)
         table = query.table
         return Fingerprint(
             sources=[_shape(self.pipeline.sources[name]) for name in order],
             state=state,
-            mode=output_mode(query.target, state),
+            mode=mode,
             sink="topic" if table is None else f"{table.format} table",
             table="" if table is None else table.path,
             partition_by=[] if table is None else list(table.partition_by),
         )
 
-    def start(self, query: Query, frame: DataFrame, checkpoint: str) -> StreamingQuery:
-        """Run a query from its checkpoint on."""
+    def start(self, query: Query, frame: DataFrame, mode: str, checkpoint: str) -> StreamingQuery:
+        """Run a query from its checkpoint on, in the mode of its fingerprint."""
         self.errors.pop(query.name, None)
         writer = frame.writeStream.queryName(f"{self.pipeline.name}.{query.name}")
         writer = writer.option("checkpointLocation", checkpoint)
@@ -180,9 +179,6 @@ class Streams:
             writer = writer.trigger(availableNow=True)
         else:
             writer = writer.trigger(processingTime=f"{self.pipeline.trigger_ms} milliseconds")
-        mode = "append"
-        if query.target is not None:
-            mode = output_mode(query.target, state_of(frame))
         writer = writer.outputMode(mode)
         if query.table is not None:
             return writer.format(TABLE_FORMAT).options(**table_options(query.table)).start()

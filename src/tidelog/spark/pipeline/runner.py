@@ -186,7 +186,8 @@ class Runner:
     def _start(self, streams: Streams, each: _Running) -> None:
         try:
             self._check_state(each)
-            each.stream = streams.start(each.query, each.frame, each.checkpoint.path)
+            mode, checkpoint = each.fingerprint.mode, each.checkpoint.path
+            each.stream = streams.start(each.query, each.frame, mode, checkpoint)
             each.report.state = State.RUNNING
         except Exception as error:
             # What Spark raises at a start is as good as what it raises later.
