@@ -107,6 +107,11 @@ def open_table(path: str) -> DeltaTable | None:
         return None
 
 
+def is_there(path: str) -> bool:
+    """Whether there is a table, with rows or without."""
+    return open_table(path) is not None
+
+
 def holds_rows(path: str) -> bool:
     """Whether the table has rows."""
     table = open_table(path)

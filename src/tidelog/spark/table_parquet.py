@@ -132,10 +132,19 @@ def beside(path: str) -> str:
     return os.path.join(parent, f".{name}.tidelog")
 
 
+def _places(path: str) -> tuple[str, str]:
+    """Where the table is, or was put while it was being replaced: the next write puts it back."""
+    return path, os.path.join(beside(path), "replaced")
+
+
+def is_there(path: str) -> bool:
+    """Whether there is a table, with rows or without."""
+    return any(os.path.isdir(place) for place in _places(path))
+
+
 def holds_rows(path: str) -> bool:
-    """Whether the table has rows, also where it was being replaced and will be put back."""
-    places = (path, os.path.join(beside(path), "replaced"))
-    return any(name.endswith(".parquet") for place in places
+    """Whether the table has rows."""
+    return any(name.endswith(".parquet") for place in _places(path)
                for _, _, names in os.walk(place) for name in names)  # fmt: skip
 
 

@@ -20,6 +20,7 @@ from tidelog.spark.pipeline.model import PipelineError, TableSink
 class _Kind(Protocol):
     """What the module of a table's format can say."""
 
+    def is_there(self, path: str) -> bool: ...
     def holds_rows(self, path: str) -> bool: ...
     def newest_batch(self, path: str, app_id: str) -> int | None: ...
 
@@ -36,17 +37,6 @@ def _kind(table: TableSink) -> _Kind:
     from tidelog.spark import table_parquet
 
     return table_parquet
-
-
-def _is_there(table: TableSink) -> bool:
-    if table.format == "delta":
-        from tidelog.spark.table_delta import open_table
-
-        return open_table(table.path) is not None
-    from tidelog.spark.table_parquet import beside
-
-    # A table that was being replaced is put back by the next write.
-    return os.path.isdir(table.path) or os.path.isdir(os.path.join(beside(table.path), "replaced"))
 
 
 def check_table(checkpoint: Checkpoint, table: TableSink, file: str, *, append: bool) -> None:
@@ -68,7 +58,7 @@ def check_table(checkpoint: Checkpoint, table: TableSink, file: str, *, append: 
             )
         return
     # Both formats make their table with the first batch, also with one that has no rows.
-    if checkpoint.done is not None and not _is_there(table):
+    if checkpoint.done is not None and not kind.is_there(table.path):
         raise PipelineError(
             [
                 f"{name}: the table {table.path} is gone, and the checkpoint {checkpoint.path} has"
