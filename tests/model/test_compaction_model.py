@@ -27,7 +27,7 @@ from tests.unit.storage.helpers import NOW_MS, PARTITION, TOPIC_ID, World, marke
 from tidelog.model import Codec
 from tidelog.protocol.batches import Record
 from tidelog.storage.data_dir import DataDir
-from tidelog.storage.log import Log
+from tidelog.storage.log import Log, NewLog
 from tidelog.testing.disk import CrashMode, PowerCut, SimulatedDisk
 
 WALKS = 2000 if os.environ.get("TIDELOG_LONG") else 100
@@ -87,9 +87,10 @@ class Walk:
         self.world.restart()
         self.data_dir = DataDir.open("/data", self.world.context)
         self.data_dir.identify("cluster", 1)
-        self.data_dir.load_logs(lambda partition, topic_id: (TOPIC_ID, self.world.config))
+        new = NewLog(TOPIC_ID, self.world.config)
+        assert not self.data_dir.load_logs({PARTITION: new}).offline
         if PARTITION not in self.data_dir.logs:
-            self.data_dir.create_log(PARTITION, TOPIC_ID, self.world.config)
+            self.data_dir.create_log(PARTITION, new)
         self.epoch += 1
         self.log.assign_epoch_start(self.epoch)
         self.log.high_watermark_moved(self.log.log_end_offset)

@@ -26,7 +26,7 @@ from tidelog.model import Codec
 from tidelog.protocol.batches import BatchHeader, decode_records, read_header
 from tidelog.storage.admission import Admitted
 from tidelog.storage.data_dir import DataDir
-from tidelog.storage.log import Log, LogConfig
+from tidelog.storage.log import Log, LogConfig, NewLog
 from tidelog.testing.disk import CrashMode, SimulatedDisk
 
 WALKS = 4000 if os.environ.get("TIDELOG_LONG") else 100
@@ -80,12 +80,13 @@ class Walk:
         self.world.restart()
         self.data_dir = DataDir.open(DATA, self.world.context)
         self.data_dir.identify("cluster", 1)
-        self.data_dir.load_logs(lambda partition, topic_id: (TOPIC_ID, self.world.config))
+        new = NewLog(TOPIC_ID, self.world.config)
+        assert not self.data_dir.load_logs({PARTITION: new}).offline
         if PARTITION not in self.data_dir.logs:
             # A log that was never flushed may be lost with its directory, its start included.
             assert not self.flushed
             self.durable_log_start = 0
-            self.data_dir.create_log(PARTITION, TOPIC_ID, self.world.config)
+            self.data_dir.create_log(PARTITION, new)
         self.epoch += 1
         self.log.assign_epoch_start(self.epoch)
 

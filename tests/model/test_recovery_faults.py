@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import errno
 import os
+import uuid
 
 import pytest
 
@@ -30,12 +31,14 @@ from tidelog.model import TopicPartition
 from tidelog.protocol.batches import read_header
 from tidelog.storage.admission import Admitted
 from tidelog.storage.data_dir import DataDir
-from tidelog.storage.log import Log, LogConfig
+from tidelog.storage.log import Log, LogConfig, NewLog
 from tidelog.testing.disk import CrashMode, PowerCut, SimulatedDisk
 
 DATA = "/data"
 OTHER = TopicPartition("other", 3)
 CONFIG = LogConfig(segment_bytes=700, index_interval_bytes=100, file_delete_delay_ms=0)
+NEW = NewLog(TOPIC_ID, CONFIG)
+OTHER_NEW = NewLog(uuid.UUID(int=0x5678), CONFIG)
 LONG = bool(os.environ.get("TIDELOG_LONG"))
 STRIDE = 1 if LONG else 4
 FAULTS: list[int | str] = [errno.EIO, errno.ENOSPC, errno.EROFS, "short", "crash"]
@@ -47,6 +50,8 @@ class Life:
 
     def __init__(self, disk: SimulatedDisk) -> None:
         self.world = World(disk, config=CONFIG)
+        self.wanted = {PARTITION: NEW, OTHER: OTHER_NEW}
+        self.deleted: list[uuid.UUID] = []
         self.sent: list[bytes] = []
         # Batches whose append raised: a crash may show them, whole, at the end.
         self.unsure: list[bytes] = []
@@ -100,10 +105,14 @@ class Life:
                 opened = DataDir.open(DATA, self.world.context)
                 try:
                     opened.identify("cluster", 1)
-                    opened.load_logs(lambda partition, _: (TOPIC_ID, CONFIG))
-                    for partition in (PARTITION, OTHER):
+                    loaded = opened.load_logs(self.wanted, deleted=self.deleted)
+                    assert "accept-loss" not in str(loaded.offline), "an injected fault is no loss"
+                    if loaded.offline:
+                        raise OSError(errno.EIO, str(loaded.offline))
+                    opened.remove_retired(loaded.retired)
+                    for partition, new in self.wanted.items():
                         if partition not in opened.logs:
-                            opened.create_log(partition, TOPIC_ID, CONFIG)
+                            opened.create_log(partition, new)
                 except SURVIVED:
                     opened.abandon()
                     raise
@@ -160,7 +169,7 @@ class Life:
 
     def truncate(self) -> None:
         assert self.data_dir is not None
-        end = self.log.log_end_offset - 2
+        end = max(self.log.log_end_offset - 2, 0)
         cut = [data for data in self.sent if _end(data) > end]
         before = self.sent
         self.sent = [data for data in self.sent if _end(data) <= end]
@@ -188,7 +197,12 @@ class Life:
 
     def delete_other(self) -> None:
         assert self.data_dir is not None
-        self.data_dir.delete_log(OTHER)
+        self.wanted.pop(OTHER, None)
+        self.deleted = [OTHER_NEW.topic_id]
+        self.data_dir.drop(OTHER)
+        retired = self.data_dir.retire_directory(OTHER, OTHER_NEW.topic_id)
+        if retired is not None:
+            self.data_dir.remove_retired([retired])
         self.world.run_deferred()
 
     # The truth
@@ -215,8 +229,9 @@ def _end(data: bytes) -> int:
 def _recovered(disk: SimulatedDisk, *, appends: bool = True) -> tuple[int, list[bytes]]:
     world = World(disk, config=CONFIG)
     data_dir = DataDir.open(DATA, world.context)
-    logs = data_dir.load_logs(lambda partition, _: (TOPIC_ID, CONFIG))
-    log = logs.get(PARTITION)
+    loaded = data_dir.load_logs({PARTITION: NEW})
+    assert PARTITION not in loaded.offline
+    log = loaded.logs.get(PARTITION)
     found = (0, []) if log is None else (log.log_start_offset, stored_batches(log))
     if log is not None and appends:
         assert log.append(batch(), 9, NOW_MS).base_offset == log.log_end_offset - 1

@@ -25,4 +25,4 @@ def broker(**options: Any) -> None:
     def announce(started: Broker) -> None:
         click.echo(f"tidelog broker {config.node_id} on {started.bootstrap_servers}", err=True)
 
-    serve(config, options["log_level"], announce)
+    serve(config, options, announce)

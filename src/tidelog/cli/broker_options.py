@@ -12,6 +12,7 @@ import click
 
 from tidelog.config import BrokerConfig, load
 from tidelog.errors import TidelogError
+from tidelog.model import TopicPartition
 
 if TYPE_CHECKING:
     from tidelog.server.broker import Broker
@@ -30,6 +31,9 @@ _OPTIONS = (
     click.option("--data-dir", type=click.Path(), metavar="DIR", help="Where the log is kept."),
     click.option("--metrics", metavar="HOST:PORT",
                  help="Serve /metrics, /healthz and /readyz there."),
+    click.option("--accept-loss", "accept_loss", multiple=True, metavar="TOPIC-PARTITION",
+                 help="Serve this partition with what is left of it, after the log says that some"
+                      " of it is missing. Repeatable."),
     click.option("--set", "assignments", multiple=True, metavar="NAME=VALUE",
                  help="Any setting of docs/configuration.md. Repeatable."),
     click.option("--log-level", default="info", show_default=True,
@@ -67,17 +71,20 @@ def build_config(options: Mapping[str, Any], defaults: Mapping[str, str]) -> Bro
         fail(str(error), EXIT_BAD_CONFIGURATION, "see docs/configuration.md for every setting")
 
 
-def serve(config: BrokerConfig, log_level: str, on_started: Callable[[Broker], None]) -> None:
+def serve(
+    config: BrokerConfig, options: Mapping[str, Any], on_started: Callable[[Broker], None]
+) -> None:
     """Run the broker until it is asked to stop; a sentence and an exit code where it cannot."""
     logging.basicConfig(
-        level=log_level.upper(),
+        level=options["log_level"].upper(),
         stream=sys.stderr,
         format="%(asctime)s level=%(levelname)s logger=%(name)s %(message)s",
     )
     from tidelog.server.process import run_broker
 
+    accept_loss = [_partition(text) for text in options["accept_loss"]]
     try:
-        run_broker(config, on_started)
+        run_broker(config, on_started, accept_loss)
     except (TidelogError, OSError) as error:
         fail(str(error), EXIT_CANNOT_START, "tidelog doctor looks for the usual causes")
 
@@ -96,6 +103,15 @@ def _assignments(texts: Sequence[str]) -> list[tuple[str, str]]:
             raise click.BadParameter(f"{text!r} is not NAME=VALUE", param_hint="--set")
         pairs.append((name.strip(), value))
     return pairs
+
+
+def _partition(text: str) -> TopicPartition:
+    topic, _, partition = text.rpartition("-")
+    if not topic or not partition.isdecimal():
+        raise click.BadParameter(
+            f"{text!r} is not TOPIC-PARTITION, as in orders-0", param_hint="--accept-loss"
+        )
+    return TopicPartition(topic, int(partition))
 
 
 def _with_port(text: str, option: str) -> str:

@@ -34,4 +34,4 @@ def up(**options: Any) -> None:
         click.echo(f"tidelog is up on {broker.bootstrap_servers}", err=True)
         click.echo("try: tidelog produce hello   and: tidelog consume hello -o start", err=True)
 
-    serve(config, options["log_level"], announce)
+    serve(config, options, announce)

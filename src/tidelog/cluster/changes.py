@@ -48,14 +48,28 @@ class TopicCreated(NamedTuple):
 
 
 class TopicDeleted(NamedTuple):
-    """A topic is gone; one of the same name that comes later has another id."""
+    """A topic is gone; one of the same name that comes later has another id.
+
+    A tombstone stays until every broker that had a replica has removed its files.
+    """
 
     topic: str
     topic_id: UUID
     partition_count: int
 
     def apply_to(self, draft: Draft) -> None:
+        draft.put_tombstone(self.topic_id, draft.topics[self.topic].holders)
         draft.remove_topic(self.topic)
+
+
+class DeletionConfirmed(NamedTuple):
+    """A broker has no file of a deleted topic any more; `holders` are those that may have."""
+
+    topic_id: UUID
+    holders: tuple[int, ...]
+
+    def apply_to(self, draft: Draft) -> None:
+        draft.put_tombstone(self.topic_id, self.holders)
 
 
 class PartitionsAdded(NamedTuple):
@@ -121,6 +135,7 @@ Change = (
     | BrokerGone
     | TopicCreated
     | TopicDeleted
+    | DeletionConfirmed
     | PartitionsAdded
     | PartitionsChanged
     | TopicConfigsChanged

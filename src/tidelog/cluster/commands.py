@@ -65,6 +65,15 @@ class DeleteTopic:
 
 
 @dataclass(slots=True)
+class ConfirmDeletion:
+    """A broker has removed the files of deleted topics."""
+
+    broker_id: int
+    broker_epoch: int
+    topic_ids: Sequence[UUID]
+
+
+@dataclass(slots=True)
 class AddPartitions:
     """`count` is the total wanted; `assignments` are those of the new partitions, in order."""
 
@@ -108,6 +117,7 @@ Command = (
     | UnregisterBroker
     | CreateTopic
     | DeleteTopic
+    | ConfirmDeletion
     | AddPartitions
     | AlterTopicConfigs
     | AlterBrokerConfigs

@@ -19,6 +19,7 @@ from tidelog.cluster.changes import (
     BrokerGone,
     BrokerRegistered,
     Change,
+    DeletionConfirmed,
     PartitionsAdded,
     PartitionsChanged,
     ProducerIdsAllocated,
@@ -33,6 +34,7 @@ from tidelog.cluster.commands import (
     AlterTopicConfigs,
     Answer,
     Command,
+    ConfirmDeletion,
     CreatedTopic,
     CreateTopic,
     DeletedTopic,
@@ -81,6 +83,8 @@ def plan(image: ImageView, command: Command, rules: ControllerRules) -> Plan:
             return _create_topic(image, command, rules)
         case DeleteTopic():
             return _delete_topic(image, command)
+        case ConfirmDeletion():
+            return _confirm_deletion(image, command)
         case AddPartitions():
             return _add_partitions(image, command, rules)
         case AlterTopicConfigs():
@@ -246,6 +250,17 @@ def _delete_topic(image: ImageView, command: DeleteTopic) -> Plan:
     topic = _existing_topic(image, name or "")
     change = TopicDeleted(topic.name, topic.topic_id, len(topic.partitions))
     return Plan((change,), DeletedTopic(topic.name, topic.topic_id))
+
+
+def _confirm_deletion(image: ImageView, command: ConfirmDeletion) -> Plan:
+    _check_broker_epoch(image, command.broker_id, command.broker_epoch)
+    changes = []
+    for topic_id in command.topic_ids:
+        holders = image.deleted.get(topic_id, ())
+        if command.broker_id in holders:
+            left = tuple(each for each in holders if each != command.broker_id)
+            changes.append(DeletionConfirmed(topic_id, left))
+    return Plan(tuple(changes), Done())
 
 
 def _existing_topic(image: ImageView, name: str) -> TopicImage:

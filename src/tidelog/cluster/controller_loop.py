@@ -230,6 +230,7 @@ class Controller:
                     layout.encode(epoch=epoch, number=0),
                     held.sequence_version,
                 ),
+                *layout.missing_folders(tree),
             )
         )
         self._epoch_version = held.epoch_version + 1

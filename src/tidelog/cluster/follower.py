@@ -3,8 +3,10 @@
 Promises: the image moves forward only, by whole transactions, in the controller's order.
 Subscribers are called synchronously, in the order in which they subscribed, with the image before,
 the image after and the changes between; `image` is the new one by then, and whoever waits for its
-version goes on only after all subscribers are done. After a gap or under a new controller the
-changes are worked out from the two whole images, so a subscriber need not know the difference.
+version goes on only after all subscribers are done. A subscriber that fails is given the whole
+image instead; if it fails again, following ends and with it the broker. After a gap or under a new
+controller the changes are worked out from the two whole images, so a subscriber need not know the
+difference.
 """
 
 from __future__ import annotations
@@ -126,7 +128,12 @@ class MetadataFollower:
     def _move_to(self, image: MetadataImage, changes: tuple[Change, ...]) -> None:
         old, self._image = self._image, image
         for subscriber in tuple(self._subscribers):
-            subscriber(old, image, changes)
+            try:
+                subscriber(old, image, changes)
+            except Exception:
+                # Nothing is skipped: it gets the whole image, and the broker stops if that fails.
+                logger.exception("a change was not followed version=%d", image.version)
+                subscriber(MetadataImage(), image, changes_between(MetadataImage(), image))
         for version, waiter in self._waiters:
             if version <= image.version and not waiter.done():
                 waiter.set_result(None)

@@ -84,6 +84,11 @@ class TopicImage(NamedTuple):
     def replication_factor(self) -> int:
         return len(self.partitions[0].replicas)
 
+    @property
+    def holders(self) -> tuple[int, ...]:
+        """The brokers that have a replica of any partition, in their order."""
+        return tuple(sorted({each for state in self.partitions for each in state.replicas}))
+
 
 class ImageView(Protocol):
     """What can be read of an image, and of a draft of the next one."""
@@ -100,6 +105,8 @@ class ImageView(Protocol):
     def unified_names(self) -> Mapping[str, str]: ...
     @property
     def broker_configs(self) -> Mapping[str, Mapping[str, str]]: ...
+    @property
+    def deleted(self) -> Mapping[UUID, tuple[int, ...]]: ...
     @property
     def partition_count(self) -> int: ...
     @property
@@ -122,6 +129,8 @@ class MetadataImage:
     unified_names: Mapping[str, str] = field(default_factory=dict)
     broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     features: Mapping[str, int] = field(default_factory=dict)
+    # Tombstones: topics that were deleted, and the brokers that may still have files of theirs.
+    deleted: Mapping[UUID, tuple[int, ...]] = field(default_factory=dict)
     partition_count: int = 0
     next_producer_id: int = 0
 
@@ -162,6 +171,7 @@ class Draft:
         "_own",
         "broker_configs",
         "brokers",
+        "deleted",
         "next_producer_id",
         "partition_count",
         "topic_names",
@@ -177,6 +187,7 @@ class Draft:
         self.topic_names = base.topic_names
         self.unified_names = base.unified_names
         self.broker_configs = base.broker_configs
+        self.deleted = base.deleted
         self.partition_count = base.partition_count
         self.next_producer_id = base.next_producer_id
 
@@ -219,6 +230,14 @@ class Draft:
             self.unified_names = self._writable("unified_names", self.unified_names)
             self.unified_names.pop(unified, None)
 
+    def put_tombstone(self, topic_id: UUID, brokers: tuple[int, ...]) -> None:
+        """Brokers that may have files of a deleted topic; where there is none left, forget it."""
+        self.deleted = self._writable("deleted", self.deleted)
+        if brokers:
+            self.deleted[topic_id] = brokers
+        else:
+            self.deleted.pop(topic_id, None)
+
     def put_broker_configs(self, broker: str, configs: Mapping[str, str]) -> None:
         self.broker_configs = self._writable("broker_configs", self.broker_configs)
         if configs:
@@ -236,6 +255,7 @@ class Draft:
             topic_names=self.topic_names,
             unified_names=self.unified_names,
             broker_configs=self.broker_configs,
+            deleted=self.deleted,
             partition_count=self.partition_count,
             next_producer_id=self.next_producer_id,
         )

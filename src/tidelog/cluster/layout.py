@@ -10,6 +10,9 @@
     /topics/<name>/partitions/<n>      {"v":1,"leader":0,"leader_epoch":3,"isr":[0],"elr":[],
                                        "last_known_elr":[],"controller_epoch":7}
                                        the node's version is the partition epoch
+    /deleted/<topic id>                {"v":1,"brokers":[0]}
+                                       a tombstone: the topic was deleted, these brokers may still
+                                       have files of it
     /config/brokers/<id or default>    {"v":1,"configs":{}}
     /producer_ids/next                 {"v":1,"next":5000,"broker":0}
 
@@ -32,6 +35,7 @@ from tidelog.cluster.changes import (
     BrokerGone,
     BrokerRegistered,
     Change,
+    DeletionConfirmed,
     PartitionsAdded,
     PartitionsChanged,
     ProducerIdsAllocated,
@@ -58,6 +62,7 @@ CONTROLLER_EPOCH: Final = "/controller/epoch"
 CONTROLLER_SEQUENCE: Final = "/controller/sequence"
 BROKER_IDS: Final = "/brokers/ids"
 TOPICS: Final = "/topics"
+DELETED: Final = "/deleted"
 BROKER_CONFIGS: Final = "/config/brokers"
 PRODUCER_IDS: Final = "/producer_ids/next"
 _FOLDERS: Final = (
@@ -66,6 +71,7 @@ _FOLDERS: Final = (
     "/brokers",
     BROKER_IDS,
     TOPICS,
+    DELETED,
     "/config",
     BROKER_CONFIGS,
     "/producer_ids",
@@ -125,11 +131,16 @@ def operations_of(change: Change, before: ImageView, controller_epoch: int) -> I
             yield Create(_topic_path(topic.name), _encode_topic(topic))
             yield Create(f"{_topic_path(topic.name)}/partitions", b"")
             yield from _create_partitions(topic.name, topic.partitions, controller_epoch)
-        case TopicDeleted(name, _, partition_count):
+        case TopicDeleted(name, topic_id, partition_count):
             for partition in range(partition_count):
                 yield Delete(_partition_path(name, partition))
             yield Delete(f"{_topic_path(name)}/partitions")
             yield Delete(_topic_path(name))
+            brokers = before.topics[name].holders
+            yield Create(_tombstone_path(topic_id), encode(brokers=brokers))
+        case DeletionConfirmed(topic_id, holders):
+            path = _tombstone_path(topic_id)
+            yield Set(path, encode(brokers=holders)) if holders else Delete(path)
         case PartitionsAdded(name, _, partitions):
             topic = before.topics[name]
             replicas = [each.replicas for each in (*topic.partitions, *partitions)]
@@ -201,6 +212,8 @@ def _load_node(path: str, tree: Mapping[str, Stored], draft: Draft, states: _Sta
         draft.put_topic(_load_topic(name, tree, states))
     elif folder == BROKER_IDS:
         draft.put_broker(_load_broker(path, int(name), tree[path]))
+    elif folder == DELETED:
+        draft.put_tombstone(UUID(name), tuple(_field(tree, path, "brokers")))
     elif folder == BROKER_CONFIGS:
         broker = "" if name == _EVERY_BROKER else name
         draft.put_broker_configs(broker, _field(tree, path, "configs"))
@@ -241,6 +254,15 @@ def _load_broker(path: str, broker_id: int, node: Stored) -> BrokerRegistration:
     fields = decode(path, node.value)
     endpoints = tuple(Endpoint(*each) for each in fields["endpoints"])
     return BrokerRegistration(broker_id, node.created, fields["rack"], endpoints)
+
+
+def _tombstone_path(topic_id: UUID) -> str:
+    return f"{DELETED}/{topic_id.hex}"
+
+
+def missing_folders(tree: Mapping[str, Stored]) -> list[Operation]:
+    """What a store of an older version lacks."""
+    return [Create(path, b"") for path in _FOLDERS if path not in tree]
 
 
 def _topic_path(name: str) -> str:

@@ -360,6 +360,11 @@ class GroupCoordinator:
             if isinstance(change, TopicDeleted):
                 self._forget_topic(change)
 
+    def partitions_followed(self, topic: str) -> None:
+        """The partitions of a topic are as the image says: lead the shards that were not there."""
+        if self._running and topic == OFFSETS_TOPIC:
+            self._follow(self._image())
+
     def _forget_topic(self, gone: TopicDeleted) -> None:
         self._everywhere(
             lambda shard: shard.topic_deleted(gone.topic, gone.topic_id), "forget a topic"
@@ -385,6 +390,9 @@ class GroupCoordinator:
         try:
             partition = self._replicas.find(OFFSETS_TOPIC, index)
         except KafkaError as error:
+            if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                # Being created: see `partitions_followed`.
+                return
             _log.error("shard not taken up, will be tried again partition=%d %s", index, error)
             self._is_incomplete = True
             return

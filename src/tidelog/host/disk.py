@@ -70,6 +70,10 @@ class Disk(Protocol):
         """Make creations, renames and unlinks in the directory durable. Blocks."""
         ...
 
+    def sync_all(self, path: str) -> None:
+        """Make everything durable that was done on the file system of `path`. Blocks."""
+        ...
+
     def free_bytes(self, path: str) -> int: ...
 
     def total_bytes(self, path: str) -> int:
@@ -130,6 +134,13 @@ class SystemDisk:
         finally:
             os.close(fd)
 
+    def sync_all(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            _sync_file_system(fd)
+        finally:
+            os.close(fd)
+
     def free_bytes(self, path: str) -> int:
         stat = os.statvfs(path)
         return stat.f_bavail * stat.f_frsize
@@ -146,6 +157,20 @@ class SystemDisk:
             os.close(fd)
             raise
         return fd
+
+
+def _sync_file_system(fd: int) -> None:
+    """syncfs, which the standard library does not have; where the system has none, sync all."""
+    import ctypes
+
+    try:
+        syncfs = ctypes.CDLL(None, use_errno=True).syncfs
+    except (OSError, AttributeError):
+        os.sync()
+        return
+    if syncfs(fd):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
 
 
 # macOS has neither fdatasync nor RWF_NOWAIT: there a read may block for a moment.

@@ -67,7 +67,7 @@ class Partition:
         self.is_leader = False
         self.watchers = Watchers()
         self._waiters = CommitWaiters()
-        self._flushing = Flushing(log, offload, self._flushed, self._went_offline)
+        self._flushing = Flushing(log, offload, self._flushed, self.go_offline)
         self._offline: KafkaError | None = None
         self._high_watermark = log.position_after(log.log_start_offset)
 
@@ -279,8 +279,14 @@ class Partition:
     def _flushed(self) -> None:
         self._advance()
 
-    def _went_offline(self, error: KafkaError) -> None:
-        """A write-out failed: the kernel may have dropped pages, so this log is not used again."""
+    @property
+    def offline(self) -> KafkaError | None:
+        """Why nothing is served, or None."""
+        return self._offline
+
+    def go_offline(self, error: KafkaError) -> None:
+        """Serve nothing until a restart, as where a write-out failed: the kernel may have dropped
+        pages, so this log is not used again."""
         _log.error("partition offline partition=%s reason=%s", self.topic_partition, error)
         self._offline = error
         self._waiters.fail(error)

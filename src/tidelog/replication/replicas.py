@@ -1,14 +1,22 @@
 """The partitions that this broker holds, kept in step with the metadata image.
 
-The owner of every `Partition`. It hears of each change of the image, opens, leads, reconfigures
-and drops partitions accordingly, and knows whether the disk has room for writes.
+The owner of every `Partition`. It hears of each change of the image and works towards the newest
+one: what is gone is dropped, what is new is created, what is there is led and reconfigured. Small
+changes of partitions that exist happen at once. Everything that touches the disk is done by one
+task, in batches on a thread, so that ten thousand new partitions stall nobody; `settled` waits for
+it.
+
+A partition that cannot be opened, created or led is offline and says why; no fault of one partition
+reaches another, or the following of the metadata.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
 from uuid import UUID
 
 from tidelog.cluster.changes import Change
@@ -18,13 +26,31 @@ from tidelog.config.topic_config import TopicConfig, topic_config
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.host.host import Host
 from tidelog.model import TopicPartition
+from tidelog.replication.checkpoints import Checkpoints
 from tidelog.replication.cleaner import LogCleaner
+from tidelog.replication.deletions import Confirm, Deletions
 from tidelog.replication.partition import Partition
 from tidelog.replication.settings import admission_rules, log_config
 from tidelog.storage.data_dir import DataDir
-from tidelog.storage.log import Log, LogConfig
+from tidelog.storage.log import Log, NewLog
 
 _log = logging.getLogger(__name__)
+
+# How many partitions are created, dropped or led before others get their turn on the loop.
+_SLICE = 128
+
+
+class OfflinePartition(NamedTuple):
+    """A partition that is ours and not served."""
+
+    topic_id: UUID
+    reason: str
+    # True where trying again may help: the disk was full, something was in the way.
+    may_pass: bool
+
+
+async def _confirm_nothing(topic_ids: Sequence[UUID]) -> None:
+    """Until the broker is registered, tombstones stay."""
 
 
 class Replicas:
@@ -37,14 +63,20 @@ class Replicas:
         self.config = config
         self._data_dir = data_dir
         self._host = host
+        self._image = MetadataImage()
         self._by_name: dict[str, dict[int, Partition]] = {}
-        # Partitions whose log could not be created, to be tried again: a full disk, mostly.
-        self._unopened: dict[tuple[str, int], tuple[TopicImage, PartitionState, TopicConfig]] = {}
-        self._running_checkpoint: asyncio.Future[None] | None = None
-        self._next_checkpoint: asyncio.Future[None] | None = None
+        self._offline: dict[TopicPartition, OfflinePartition] = {}
+        # Topics whose partitions are not yet as the image says; those who wait for each.
+        self._behind: dict[str, asyncio.Future[None]] = {}
+        self._worker: asyncio.Task[None] | None = None
+        self._deletions = Deletions(data_dir, host, _confirm_nothing)
+        self._retired_at_start: list[str] = []
+        # Told of a topic whose partitions have followed the image.
+        self.on_caught_up: Callable[[str], None] = lambda name: None
         # Set while the disk is below its low-water mark: what producers are told.
         self.refusing_writes: KafkaError | None = None
         self.cleaner = LogCleaner(self.__iter__, data_dir, host)
+        self._checkpoints = Checkpoints(data_dir, host, self._high_watermarks)
 
     def __iter__(self) -> Iterator[Partition]:
         for partitions in tuple(self._by_name.values()):
@@ -53,61 +85,258 @@ class Replicas:
     def __len__(self) -> int:
         return sum(map(len, self._by_name.values()))
 
+    @property
+    def offline(self) -> dict[TopicPartition, str]:
+        """The partitions that are ours and not served, and why."""
+        found = {key: each.reason for key, each in self._offline.items()}
+        for partition in self:
+            if partition.offline is not None:
+                found[partition.topic_partition] = partition.offline.message
+        return found
+
     def find(self, topic: str, partition: int) -> Partition:
-        """The partition; KafkaError where it is not here, or its log could not be opened."""
+        """The partition; KafkaError where it is not here, or cannot be served."""
         partitions = self._by_name.get(topic)
         found = None if partitions is None else partitions.get(partition)
         if found is not None:
             return found
-        if (topic, partition) in self._unopened:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the log could not be created")
+        offline = self._offline.get(TopicPartition(topic, partition))
+        if offline is not None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, offline.reason)
+        if topic in self._behind and self._image.partition(topic, partition) is not None:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the partition is being created")
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
-    # -- following the image ----------------------------------------------------------------------
+    # -- start ------------------------------------------------------------------------------------
 
-    async def start(self, image: MetadataImage) -> None:
+    async def start(
+        self, image: MetadataImage, accept_loss: Collection[TopicPartition] = ()
+    ) -> None:
         """Open what the image says is ours, recovering it where need be; set the rest aside.
 
         Returns when all that was ever acknowledged can be read again.
         """
+        self._image = image
         self._take_broker_configs(image)
-        configs: dict[str, LogConfig] = {}
-
-        def expected(
-            partition: TopicPartition, found_id: UUID | None
-        ) -> tuple[UUID, LogConfig] | None:
-            topic = image.topics.get(partition.topic)
-            if topic is None or partition.partition >= len(topic.partitions):
-                return None
-            if self._broker_id not in topic.partitions[partition.partition].replicas:
-                return None
-            if topic.name not in configs:
-                effective = topic_config(self.config, {}, topic.configs)
-                configs[topic.name] = log_config(effective)
-            return topic.topic_id, configs[topic.name]
-
-        self._data_dir.load_logs(expected)
+        wanted: dict[TopicPartition, NewLog] = {}
         for topic in image.topics.values():
-            self._bring_up(topic)
+            new = NewLog(topic.topic_id, log_config(self._topic_config(topic)))
+            for state in self._ours(topic):
+                wanted[TopicPartition(topic.name, state.partition)] = new
+        loaded = await self._host.offload.run(
+            partial(
+                self._data_dir.load_logs, wanted, deleted=image.deleted, accept_loss=accept_loss
+            )
+        )
+        for key, reason in loaded.offline.items():
+            self._offline[key] = OfflinePartition(wanted[key].topic_id, reason, may_pass=False)
+        self._fall_behind(image.topics)
+        await self.settled()
         for partition in self:
             await partition.settle()
+        self._retired_at_start = loaded.retired
+
+    def confirm_deletions_through(self, confirm: Confirm) -> None:
+        """The broker is registered: finish the deletions that the last stop left."""
+        self._deletions = Deletions(self._data_dir, self._host, confirm)
+        topic_ids = [
+            topic_id for topic_id, holders in self._image.deleted.items()
+            if self._broker_id in holders
+        ]  # fmt: skip
+        if topic_ids:
+            self._deletions.remove_later(topic_ids, self._retired_at_start, 0)
+
+    # -- following the image ----------------------------------------------------------------------
 
     def image_changed(
-        self, old: MetadataImage, new: MetadataImage, changes: Sequence[Change] | None
+        self, old: MetadataImage, new: MetadataImage, changes: Sequence[Change]
     ) -> None:
-        """Follow the image; `changes` is None where the whole image was taken anew."""
+        """Follow the image: at once where the disk is not needed, else in the background."""
+        self._image = new
         if new.broker_configs is not old.broker_configs:
             self._take_broker_configs(new)
-            names: Iterable[str] = new.topics.keys() | old.topics.keys()
+            names: Iterable[str] = new.topics.keys() | self._by_name.keys()
         else:
             names = _changed_topics(old, new)
         for name in names:
-            topic = new.topics.get(name)
-            before = old.topics.get(name)
-            if before is not None and (topic is None or topic.topic_id != before.topic_id):
-                self._drop(name, before.topic_id)
-            if topic is not None:
-                self._bring_up(topic)
+            if name in self._behind or not self._follow_at_once(name):
+                self._fall_behind([name])
+
+    async def settled(self) -> None:
+        """Return once the partitions are as the image says now."""
+        if self._behind:
+            await asyncio.wait(tuple(self._behind.values()))
+
+    def retry_offline(self) -> None:
+        """Try again what could not be created."""
+        self._fall_behind({key.topic for key, each in self._offline.items() if each.may_pass})
+
+    def _fall_behind(self, names: Iterable[str]) -> None:
+        loop = asyncio.get_running_loop()
+        for name in names:
+            if name not in self._behind:
+                self._behind[name] = loop.create_future()
+        if self._behind and (self._worker is None or self._worker.done()):
+            self._worker = asyncio.create_task(self._catch_up(), name="partitions")
+
+    def _follow_at_once(self, name: str) -> bool:
+        """Lead what is there already; False where there is more to do than that."""
+        topic = self._image.topics.get(name)
+        held = self._by_name.get(name, {})
+        if topic is None or len(topic.partitions) > _SLICE:
+            return False
+        ours = self._ours(topic)
+        if len(held) != len(ours) or any(
+            state.partition not in held or held[state.partition].topic_id != topic.topic_id
+            for state in ours
+        ):
+            return False
+        config = self._topic_config(topic)
+        for state in ours:
+            self._lead(held[state.partition], state, config)
+        return True
+
+    async def _catch_up(self) -> None:
+        while self._behind:
+            names = self._next_names()
+            topics = {name: self._image.topics.get(name) for name in names}
+            try:
+                await self._drop_all(topics)
+                await self._create_all(topics)
+                await self._lead_all(topics)
+            except Exception as error:
+                _log.exception("partitions not brought up topics=%s", ",".join(names[:10]))
+                self._all_offline(topics, f"{type(error).__name__}: {error}")
+            for name in names:
+                if self._image.topics.get(name) is topics[name]:
+                    self._behind.pop(name).set_result(None)
+                    self.on_caught_up(name)
+
+    def _next_names(self) -> list[str]:
+        """Topics to work on together: one sync serves all their new partitions."""
+        names, count = [], 0
+        for name in self._behind:
+            topic = self._image.topics.get(name)
+            names.append(name)
+            count += 1 if topic is None else len(topic.partitions)
+            if count >= _SLICE:
+                break
+        return names
+
+    async def _drop_all(self, topics: Mapping[str, TopicImage | None]) -> None:
+        """Let go of the partitions that are no longer ours."""
+        gone: dict[TopicPartition, UUID] = {}
+        delay_s = 0.0
+        for name, topic in topics.items():
+            ours = {} if topic is None else {state.partition for state in self._ours(topic)}
+            for key in [key for key in self._offline if key.topic == name]:
+                if topic is None or self._offline[key].topic_id != topic.topic_id:
+                    gone[key] = self._offline.pop(key).topic_id
+                    self._data_dir.drop(key)
+            for partition in tuple(self._by_name.get(name, {}).values()):
+                is_same = topic is not None and partition.topic_id == topic.topic_id
+                if is_same and partition.topic_partition.partition in ours:
+                    continue
+                gone[partition.topic_partition] = partition.topic_id
+                delay_s = max(delay_s, partition.log.config.file_delete_delay_ms / 1000)
+                self._drop(partition)
+                if len(gone) % _SLICE == 0:
+                    await asyncio.sleep(0)
+        deleted = {key: each for key, each in gone.items() if each in self._image.deleted}
+        if deleted:
+            retired = await self._deletions.retire(deleted)
+            self._deletions.remove_later(list(set(deleted.values())), retired, delay_s)
+            _log.info("topics dropped partitions=%d", len(deleted))
+
+    def _drop(self, partition: Partition) -> None:
+        key = partition.topic_partition
+        del self._by_name[key.topic][key.partition]
+        if not self._by_name[key.topic]:
+            del self._by_name[key.topic]
+        partition.stop(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {key.topic} was deleted")
+        self._data_dir.drop(key)
+
+    async def _create_all(self, topics: Mapping[str, TopicImage | None]) -> None:
+        """Make what is missing on disk, a slice at a time."""
+        missing: dict[TopicPartition, NewLog] = {}
+        for name, topic in topics.items():
+            if topic is None:
+                continue
+            new = NewLog(topic.topic_id, log_config(self._topic_config(topic)))
+            for state in self._ours(topic):
+                key = TopicPartition(name, state.partition)
+                offline = self._offline.get(key)
+                if key not in self._data_dir.logs and (offline is None or offline.may_pass):
+                    missing[key] = new
+                if len(missing) == _SLICE:
+                    await self._create(missing)
+                    missing = {}
+        if missing:
+            await self._create(missing)
+
+    async def _create(self, missing: Mapping[TopicPartition, NewLog]) -> None:
+        outcomes = await self._host.offload.run(self._data_dir.create_logs, missing)
+        for key, outcome in outcomes.items():
+            if isinstance(outcome, Log):
+                self._offline.pop(key, None)
+                self._data_dir.add(outcome)
+            else:
+                self._went_offline(key, missing[key].topic_id, str(outcome), may_pass=True)
+
+    async def _lead_all(self, topics: Mapping[str, TopicImage | None]) -> None:
+        """Serve what is there, in the epochs that the image names."""
+        done = 0
+        for name, topic in topics.items():
+            if topic is None:
+                continue
+            config = self._topic_config(topic)
+            for state in self._ours(topic):
+                key = TopicPartition(name, state.partition)
+                log = self._data_dir.logs.get(key)
+                if log is None or log.topic_id != topic.topic_id:
+                    continue
+                held = self._by_name.setdefault(name, {})
+                partition = held.get(state.partition)
+                if partition is None:
+                    partition = Partition(key, topic.topic_id, log, self._host.offload)
+                    held[state.partition] = partition
+                self._lead(partition, state, config)
+                done += 1
+                if done % _SLICE == 0:
+                    await asyncio.sleep(0)
+
+    def _lead(self, partition: Partition, state: PartitionState, config: TopicConfig) -> None:
+        try:
+            partition.log.reconfigure(log_config(config))
+            partition.configure(config, admission_rules(config))
+            if state.leader == self._broker_id:
+                partition.lead(state)
+        except Exception as error:
+            _log.exception("cannot lead partition=%s", partition.topic_partition)
+            partition.go_offline(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
+
+    def _went_offline(
+        self, key: TopicPartition, topic_id: UUID, reason: str, *, may_pass: bool
+    ) -> None:
+        before = self._offline.get(key)
+        self._offline[key] = OfflinePartition(topic_id, reason, may_pass)
+        if before is None or before.reason != reason:
+            _log.error("partition offline partition=%s reason=%s", key, reason)
+
+    def _all_offline(self, topics: Mapping[str, TopicImage | None], reason: str) -> None:
+        """Nothing more is known than that a step failed: what is not served is offline."""
+        for name, topic in topics.items():
+            held = self._by_name.get(name, {})
+            for state in [] if topic is None else self._ours(topic):
+                key = TopicPartition(name, state.partition)
+                if topic is not None and state.partition not in held:
+                    self._went_offline(key, topic.topic_id, reason, may_pass=True)
+
+    def _ours(self, topic: TopicImage) -> list[PartitionState]:
+        return [state for state in topic.partitions if self._broker_id in state.replicas]
+
+    def _topic_config(self, topic: TopicImage) -> TopicConfig:
+        return topic_config(self.config, {}, topic.configs)
 
     def _take_broker_configs(self, image: MetadataImage) -> None:
         configs = image.broker_configs
@@ -117,96 +346,26 @@ class Replicas:
         else:
             self.config = self._static_config
 
-    def _bring_up(self, topic: TopicImage) -> None:
-        config = topic_config(self.config, {}, topic.configs)
-        for state in topic.partitions:
-            if self._broker_id in state.replicas:
-                self._bring_up_partition(topic, state, config)
-
-    def _bring_up_partition(
-        self, topic: TopicImage, state: PartitionState, config: TopicConfig
-    ) -> None:
-        partitions = self._by_name.setdefault(topic.name, {})
-        partition = partitions.get(state.partition)
-        limits = log_config(config)
-        if partition is None:
-            topic_partition = TopicPartition(topic.name, state.partition)
-            log = self._data_dir.logs.get(topic_partition)
-            if log is None:
-                log = self._create_log(topic, state, config)
-            if log is None:
-                return
-            partition = Partition(topic_partition, topic.topic_id, log, self._host.offload)
-            partitions[state.partition] = partition
-        else:
-            partition.log.reconfigure(limits)
-        partition.configure(config, admission_rules(config))
-        if state.leader == self._broker_id:
-            partition.lead(state)
-
-    def _create_log(
-        self, topic: TopicImage, state: PartitionState, config: TopicConfig
-    ) -> Log | None:
-        key = TopicPartition(topic.name, state.partition)
-        try:
-            log = self._data_dir.create_log(key, topic.topic_id, log_config(config))
-        except OSError as error:
-            _log.error("log not created, will be tried again partition=%s error=%s", key, error)
-            self._unopened[key] = (topic, state, config)
-            return None
-        self._unopened.pop(key, None)
-        return log
-
-    def open_the_unopened(self) -> None:
-        """Try again what could not be created."""
-        for topic, state, config in tuple(self._unopened.values()):
-            self._bring_up_partition(topic, state, config)
-
-    def _drop(self, name: str, topic_id: UUID) -> None:
-        for key in [key for key in self._unopened if key[0] == name]:
-            del self._unopened[key]
-        for partition in self._by_name.pop(name, {}).values():
-            partition.stop(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} was deleted")
-            self._data_dir.delete_log(partition.topic_partition)
-        _log.info("topic dropped topic=%s topic_id=%s", name, topic_id)
-
     # -- the disk ---------------------------------------------------------------------------------
 
     async def checkpoint(self) -> None:
-        """Write down recovery points, log starts and high watermarks as they are now, off the loop.
+        """Write down recovery points, log starts and high watermarks as they are now.
 
-        One is written at a time; those who ask meanwhile share the next. KafkaError where the
-        disk does not take it.
+        KafkaError where the disk does not take it.
         """
-        if self._next_checkpoint is None:
-            running = self._running_checkpoint
-            self._next_checkpoint = asyncio.ensure_future(self._write_checkpoint(running))
-        # One of several who wait may be cancelled: the writing goes on for the others.
-        await asyncio.shield(self._next_checkpoint)
-
-    async def _write_checkpoint(self, before: asyncio.Future[None] | None) -> None:
-        if before is not None:
-            await asyncio.wait([before])
-        # What changes from here on is for the next one.
-        self._running_checkpoint, self._next_checkpoint = self._next_checkpoint, None
-        plan = self._data_dir.checkpoint(self._high_watermarks())
-        try:
-            await self._host.offload.run(plan.run)
-        except OSError as error:
-            raise KafkaError(
-                ErrorCode.KAFKA_STORAGE_ERROR, f"a checkpoint could not be written: {error}"
-            ) from error
+        await self._checkpoints.write()
 
     async def close(self) -> None:
         """Stop serving, flush and close every log, leave the marker of a clean stop."""
         await self.cleaner.stop()
+        if self._worker is not None:
+            await asyncio.wait([self._worker])
+        await self._deletions.stop()
         for partition in self:
             partition.stop(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the broker is shutting down")
         for partition in self:
             await partition.settle()
-        for written in (self._running_checkpoint, self._next_checkpoint):
-            if written is not None:
-                await asyncio.wait([written])
+        await self._checkpoints.settle()
         await self._host.offload.run(self._data_dir.close, self._high_watermarks())
 
     def _high_watermarks(self) -> dict[TopicPartition, int]:

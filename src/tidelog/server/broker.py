@@ -6,11 +6,13 @@ import asyncio
 import logging
 import os
 import resource
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from uuid import UUID
 
 from tidelog._kernels import COMPILED
-from tidelog.cluster.commands import AllocateProducerIds, ProducerIdBlock
+from tidelog.cluster.commands import AllocateProducerIds, ConfirmDeletion, ProducerIdBlock
 from tidelog.cluster.configs import ConfigRules
 from tidelog.cluster.controller import ControllerRules
 from tidelog.cluster.controller_loop import Controller
@@ -24,6 +26,7 @@ from tidelog.coordinators.runtime import GroupCoordinator
 from tidelog.errors import ConfigError
 from tidelog.host.host import Host
 from tidelog.host.offload import ThreadOffload
+from tidelog.model import TopicPartition
 from tidelog.replication.replicas import Replicas
 from tidelog.security.authorizer import OpenAuthorizer
 from tidelog.server.answer_cache import AnswerCache
@@ -92,9 +95,13 @@ class DeferredWork:
 class Broker:
     """A broker that runs on the current event loop, from `start` to `stop`."""
 
-    def __init__(self, config: BrokerConfig, host: Host) -> None:
+    def __init__(
+        self, config: BrokerConfig, host: Host, accept_loss: Collection[TopicPartition] = ()
+    ) -> None:
         self._config = config
         self._host = host
+        # Partitions to serve with what is left of them.
+        self._accept_loss = accept_loss
         self._parts: _Parts | None = None
         self._stopping = False
 
@@ -175,10 +182,14 @@ class Broker:
         )
         parts.services.broker_epoch = registration.epoch
         await parts.metadata.start()
-        await parts.services.replicas.start(parts.metadata.image)
-        parts.metadata.subscribe(parts.services.replicas.image_changed)
+        replicas = parts.services.replicas
+        await replicas.start(parts.metadata.image, self._accept_loss)
+        parts.metadata.subscribe(replicas.image_changed)
+        replicas.on_caught_up = parts.services.groups.partitions_followed
+        replicas.confirm_deletions_through(partial(_confirm_deletions, parts.services))
         parts.metadata.subscribe(parts.services.groups.image_changed)
         await parts.metadata.wait_for_version(parts.controller.image.version)
+        await replicas.settled()
         parts.services.groups.start()
         await self._serve_pages(parts)
         for listener in parts.listeners:
@@ -255,6 +266,10 @@ class Broker:
     def _running(self) -> _Parts:
         assert self._parts is not None, "the broker is not running"
         return self._parts
+
+
+async def _confirm_deletions(services: Services, topic_ids: Sequence[UUID]) -> None:
+    await services.submit(ConfirmDeletion(services.broker_id, services.broker_epoch, topic_ids))
 
 
 def _services(

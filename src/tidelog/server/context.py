@@ -91,14 +91,19 @@ class Services:
     async def submit(self, command: Command) -> Answer:
         """Have the controller do something; returns when it is durable and known here."""
         answer = await self.controller.submit(command)
-        await self.metadata.wait_for_version(self.controller.image.version)
+        await self._have(self.controller.image.version)
         return answer
 
     async def submit_all(self, commands: Sequence[Command]) -> list[Answer | KafkaError]:
         """As `submit` for several at once, each done or refused by itself."""
         answers = await self.controller.submit_all(commands)
-        await self.metadata.wait_for_version(self.controller.image.version)
+        await self._have(self.controller.image.version)
         return answers
+
+    async def _have(self, version: int) -> None:
+        """Return once this broker knows the metadata of a version and its partitions follow it."""
+        await self.metadata.wait_for_version(version)
+        await self.replicas.settled()
 
 
 class RequestContext:

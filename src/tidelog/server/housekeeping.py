@@ -127,7 +127,7 @@ class Housekeeping:
             _log.warning("disk has room again, taking writes free_bytes=%d", free)
             replicas.refusing_writes = None
         if replicas.refusing_writes is None:
-            replicas.open_the_unopened()
+            replicas.retry_offline()
 
     def _low_water_bytes(self) -> int:
         """Free space below which writes are refused: as set, or the lesser of 2 GiB and 5 %."""

@@ -10,11 +10,12 @@ import gc
 import logging
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from tidelog.config import BrokerConfig
 from tidelog.errors import ConfigError
 from tidelog.host.host import system_host
+from tidelog.model import TopicPartition
 from tidelog.server.broker import Broker
 
 _log = logging.getLogger(__name__)
@@ -34,17 +35,23 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
-def run_broker(config: BrokerConfig, on_started: Callable[[Broker], None]) -> None:
+def run_broker(
+    config: BrokerConfig,
+    on_started: Callable[[Broker], None],
+    accept_loss: Collection[TopicPartition] = (),
+) -> None:
     """Run one broker until a signal asks it to stop."""
     if not __debug__:
         raise ConfigError("a broker does not run with python -O: its checks protect data")
     gc.set_threshold(*_COLLECT_AFTER)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        runner.run(_serve(config, on_started))
+        broker = Broker(
+            config, system_host("broker", config.get_int("offload.threads")), accept_loss
+        )
+        runner.run(_serve(broker, on_started))
 
 
-async def _serve(config: BrokerConfig, on_started: Callable[[Broker], None]) -> None:
-    broker = Broker(config, system_host("broker", config.get_int("offload.threads")))
+async def _serve(broker: Broker, on_started: Callable[[Broker], None]) -> None:
     asked = asyncio.Event()
     loop = asyncio.get_running_loop()
 

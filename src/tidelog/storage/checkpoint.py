@@ -48,30 +48,25 @@ def write_plainly(disk: Disk, path: str, data: bytes) -> None:
         disk.close(fd)
 
 
-def sync_file(disk: Disk, path: str) -> None:
-    """Make a file's content durable as it is. Blocks."""
-    fd = disk.open(path)
-    try:
-        disk.fdatasync(fd)
-    finally:
-        disk.close(fd)
-
-
 def write_durably(disk: Disk, path: str, data: bytes) -> None:
     """Replace a file so that a crash leaves either the old content or the new one. Blocks."""
     replace_file(disk, path, data)
     disk.sync_dir(os.path.dirname(path))
 
 
-def replace_file(disk: Disk, path: str, data: bytes) -> None:
-    """Replace a file; durable once the caller has synced its directory. Blocks."""
+def replace_file(disk: Disk, path: str, data: bytes, *, sync: bool = True) -> None:
+    """Replace a file; durable once the caller has synced its directory. Blocks.
+
+    Without `sync` the caller syncs the whole file system.
+    """
     temporary = path + ".tmp"
     fd = disk.open(temporary, create=True)
     try:
         if disk.pwritev(fd, (data,), 0) != len(data):
             raise OSError(errno.ENOSPC, "short write", temporary)
         disk.truncate(fd, len(data))
-        disk.fdatasync(fd)
+        if sync:
+            disk.fdatasync(fd)
     finally:
         disk.close(fd)
     disk.rename(temporary, path)

@@ -40,12 +40,12 @@ from tidelog.storage.compaction_filter import (
 )
 from tidelog.storage.log import Log
 from tidelog.storage.offset_map import OffsetMap
-from tidelog.storage.recovery import create_segment, sync
 from tidelog.storage.segment import (
     CLEANED_SUFFIX,
     LARGEST_RELATIVE_OFFSET,
     DiskFullError,
     Segment,
+    create_segment,
 )
 
 logger = logging.getLogger(__name__)
@@ -217,9 +217,9 @@ class Clean:
                 changed = self._write_kept(group, cleaned)
             if changed:
                 cleaned.created_ms = group[-1].created_ms
-                sync(context.disk, cleaned.log_file)
+                cleaned.log_file.sync()
                 for index in cleaned.write_indexes():
-                    sync(context.disk, index)
+                    index.sync()
                 return cleaned
         except BaseException:
             cleaned.discard()

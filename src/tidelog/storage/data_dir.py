@@ -1,17 +1,19 @@
 """A broker's data directory: who may use it, which partitions lie in it, how it was left.
 
-Files, all Kafka's: `.lock` (held while the broker runs; the holder's process id is in it),
-`meta.properties` (cluster.id, node.id, directory.id, version=1), `.kafka_cleanshutdown`, and the
-offset checkpoints `recovery-point-offset-checkpoint`, `replication-offset-checkpoint` (high
-watermarks), `log-start-offset-checkpoint` and `cleaner-offset-checkpoint` (what is compacted); one
+Files, all Kafka's but the last: `.lock` (held while the broker runs; the holder's process id is in
+it), `meta.properties` (whose it is), `.kafka_cleanshutdown`, and the offset checkpoints
+`recovery-point-offset-checkpoint`, `replication-offset-checkpoint` (high watermarks),
+`log-start-offset-checkpoint` and `cleaner-offset-checkpoint` (what is compacted);
+`partition-inventory`, which says what must be here and is believed where a checkpoint differs. One
 directory per partition, `<topic>-<partition>`.
 
 Promises: a second process is refused; a directory of another cluster or node is refused; the clean-
 shutdown marker is taken away before anything is written and put back only when every log was
-flushed and closed without a fault; a damaged checkpoint costs a longer recovery, not data; a
-directory that the metadata does not know is renamed to `*-stray`, never unlinked.
+flushed and closed without a fault; a partition that cannot be opened is offline and says why, and
+the others are served; what nobody has asked to delete is never unlinked; a directory that is not a
+partition's is left alone.
 
-`CheckpointPlan` and `Log.close` block and belong off the loop, or to start and stop.
+Everything that touches the disk blocks and belongs off the loop, or to start and stop.
 """
 
 from __future__ import annotations
@@ -19,50 +21,48 @@ from __future__ import annotations
 import json
 import logging
 import os
-import re
-from collections.abc import Callable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from uuid import UUID
 
 from tidelog.errors import StorageError, TidelogError
 from tidelog.host.disk import Disk
-from tidelog.model import NO_TOPIC_ID, TopicPartition
+from tidelog.model import TopicPartition
 from tidelog.storage.checkpoint import (
     encode_offsets,
     encode_partition_metadata,
-    format_id,
-    parse_id,
     read_bytes,
     read_offsets,
-    read_partition_metadata,
-    sync_file,
     write_durably,
     write_plainly,
 )
-from tidelog.storage.log import Log, LogConfig, LogContext
+from tidelog.storage.identity import META, DirectoryIdentity, encode_identity, read_identity
+from tidelog.storage.inventory import Inventory, Listed
+from tidelog.storage.loading import Checkpoints, Loaded, Loading
+from tidelog.storage.log import Log, LogContext, NewLog
+from tidelog.storage.partition_directory import (
+    DELETED,
+    FIRST_SEGMENT,
+    PARTITION_METADATA,
+    is_half_made,
+    remove_tree,
+    retired_name,
+    topic_id_in,
+)
+from tidelog.storage.segment import unlink_quietly
 
 logger = logging.getLogger(__name__)
 
 LOCK = ".lock"
-META = "meta.properties"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
 CLEANED_OFFSETS = "cleaner-offset-checkpoint"
-PARTITION_METADATA = "partition.metadata"
-_PARTITION_NAME = re.compile(r"(.+)-(\d+)")
-_DELETED_NAME = re.compile(r".+-\d+\.[0-9a-f]{32}-delete")
+# Beyond so many logs one sync of the file system is cheaper than one of each file.
+_SYNCED_ONE_BY_ONE = 16
 
-
-@dataclass(slots=True, frozen=True)
-class DirectoryIdentity:
-    """Whose directory it is."""
-
-    cluster_id: str
-    node_id: int
-    directory_id: UUID
+Outcome = Log | OSError | StorageError
 
 
 @dataclass(slots=True)
@@ -71,14 +71,18 @@ class CheckpointPlan:
 
     disk: Disk
     files: dict[str, bytes]
+    inventory: Inventory | None = None
+    listed: dict[TopicPartition, Listed] = field(default_factory=dict)
+    # Names that have proved for long enough that their segments were deleted.
+    obsolete: list[str] = field(default_factory=list)
 
     def run(self) -> None:
         for path, data in self.files.items():
             write_durably(self.disk, path, data)
-
-
-# What is to become of a partition's directory: the config to open it with, or None for a stray.
-Expected = Callable[[TopicPartition, UUID | None], tuple[UUID, LogConfig] | None]
+        if self.inventory is not None:
+            self.inventory.rewrite(self.listed)
+        while self.obsolete:
+            unlink_quietly(self.disk, self.obsolete.pop())
 
 
 class DataDir:
@@ -91,11 +95,12 @@ class DataDir:
         self.identity: DirectoryIdentity | None = None
         self.high_watermarks: dict[TopicPartition, int] = {}
         self.was_clean = False
-        self._log_starts: dict[TopicPartition, int] = {}
-        self._recovery_points: dict[TopicPartition, int] = {}
-        self._cleaned_offsets: dict[TopicPartition, int] = {}
+        self.inventory = Inventory(context.disk, path)
+        self._checkpoints = Checkpoints()
         self._failed = False
         self._lock_fd = -1
+        self._obsolete: list[str] = []
+        context.unlink_once_written = self._obsolete.append
 
     @classmethod
     def open(cls, path: str, context: LogContext) -> DataDir:
@@ -106,11 +111,9 @@ class DataDir:
         data_dir._lock()
         try:
             data_dir.identity = read_identity(disk, path)
+            data_dir.inventory.read()
             data_dir.was_clean = data_dir._take_clean_marker()
-            data_dir._log_starts = data_dir._read_checkpoint(LOG_STARTS)
-            data_dir._recovery_points = data_dir._read_checkpoint(RECOVERY_POINTS)
-            data_dir.high_watermarks = data_dir._read_checkpoint(HIGH_WATERMARKS)
-            data_dir._cleaned_offsets = data_dir._read_checkpoint(CLEANED_OFFSETS)
+            data_dir._read_checkpoints()
         except BaseException:
             data_dir._unlock()
             raise
@@ -135,101 +138,155 @@ class DataDir:
                 )
         return found
 
-    def load_logs(self, expected: Expected) -> dict[TopicPartition, Log]:
-        """Open every partition here, recovering those that need it; put strays aside."""
-        disk = self.context.disk
-        for name in sorted(disk.list_dir(self.path)):
-            match = _PARTITION_NAME.fullmatch(name)
-            if _DELETED_NAME.fullmatch(name):
-                self._remove_tree(f"{self.path}/{name}")
-            elif match is not None and disk.exists(f"{self.path}/{name}/."):
-                self._load(TopicPartition(match[1], int(match[2])), expected)
-        if not self.was_clean:
-            disk.sync_dir(self.path)
-        return self.logs
+    def load_logs(
+        self,
+        wanted: Mapping[TopicPartition, NewLog],
+        *,
+        deleted: Collection[UUID] = (),
+        accept_loss: Collection[TopicPartition] = (),
+    ) -> Loaded:
+        """Open the wanted partitions that are here, recovering those that need it. Blocks.
 
-    def _load(self, partition: TopicPartition, expected: Expected) -> None:
-        directory = self._directory(partition)
-        topic_id = self._topic_id_of(directory)
-        known = expected(partition, topic_id)
-        if known is None:
-            self._put_aside(directory)
-            return
-        if topic_id is not None and topic_id != known[0]:
-            # The directory of an older topic of that name: its records are not this topic's.
-            self._put_aside(directory)
-            return
-        path = f"{directory}/{PARTITION_METADATA}"
-        if topic_id is None:
-            write_durably(self.context.disk, path, encode_partition_metadata(known[0]))
-        elif not self.was_clean:
-            # What was read may be in memory only, written by a process that was killed.
-            sync_file(self.context.disk, path)
-        log = self.logs[partition] = Log.open(
-            directory,
-            partition,
-            known[0],
-            known[1],
-            self.context,
-            clean=self.was_clean,
-            recovery_point=self._recovery_points.get(partition, 0),
-            log_start_offset=self._log_starts.get(partition, 0),
-        )
-        log.first_dirty_offset = self._cleaned_offsets.get(partition, 0)
-
-    def _topic_id_of(self, directory: str) -> UUID | None:
-        path = f"{directory}/{PARTITION_METADATA}"
+        `deleted` are the ids of topics whose directories may be removed, `accept_loss` the
+        partitions to be served with what is left of them.
+        """
+        loading = Loading(self.path, self.context, self.inventory, self._checkpoints)
+        loaded = loading.run(wanted, clean=self.was_clean, accept_loss=accept_loss, deleted=deleted)
+        self.logs = loaded.logs
+        self.high_watermarks = {
+            partition: self.inventory.entries[partition].high_watermark for partition in self.logs
+        }
         try:
-            return read_partition_metadata(self.context.disk, path)
-        except StorageError as error:
-            # Without its id nobody can tell whose records these are.
-            logger.error("partition metadata unusable error=%s", error)
-            return NO_TOPIC_ID
+            # From here on the directory is as it is listed, and what was left over may go.
+            plan = self.checkpoint(None)
+            plan.obsolete += (path for log in self.logs.values() for path in log.left_over)
+            plan.run()
+        except OSError as error:
+            logger.error("inventory not written at start path=%s error=%s", self.path, error)
+        return loaded
 
-    def create_log(self, partition: TopicPartition, topic_id: UUID, config: LogConfig) -> Log:
-        """Make a new partition's directory and open its empty log."""
+    def create_logs(self, wanted: Mapping[TopicPartition, NewLog]) -> dict[TopicPartition, Outcome]:
+        """Make the directories of new partitions, durably, and list them. Blocks.
+
+        Each has its log or the fault that it met; hand the logs to `add` on the loop.
+        """
+        outcomes: dict[TopicPartition, Outcome] = {}
+        made: list[TopicPartition] = []
+        for partition, new in wanted.items():
+            try:
+                self._make_directory(partition, new)
+                made.append(partition)
+            except (OSError, StorageError) as error:
+                outcomes[partition] = error
+        try:
+            self._sync_made(made)
+            self.inventory.append({each: Listed(wanted[each].topic_id) for each in made})
+        except OSError as error:
+            outcomes.update(dict.fromkeys(made, error))
+            return outcomes
+        for partition in made:
+            directory = self.directory_of(partition)
+            outcomes[partition] = Log.created(directory, partition, wanted[partition], self.context)
+        return outcomes
+
+    def _make_directory(self, partition: TopicPartition, new: NewLog) -> None:
         disk = self.context.disk
-        directory = self._directory(partition)
+        directory = self.directory_of(partition)
         if disk.exists(directory):
-            raise StorageError(f"{directory} exists already")
-        metadata = f"{directory}/{PARTITION_METADATA}"
-        try:
-            disk.make_dir(directory)
-            write_plainly(disk, metadata, encode_partition_metadata(topic_id))
-            log = Log.open(directory, partition, topic_id, config, self.context, clean=True)
-        except OSError:
-            # Half a directory would stand in the way of the next try.
-            with suppress(OSError):
-                self._remove_tree(directory)
-            raise
-        log.created_in(self.path, metadata)
-        self.logs[partition] = log
-        return log
+            if not is_half_made(disk, directory):
+                raise StorageError(
+                    f"{directory} is in the way of a new partition and not one of Tidelog's:"
+                    " move it out of the data directory"
+                )
+            remove_tree(disk, directory)
+        disk.make_dir(directory)
+        metadata = encode_partition_metadata(new.topic_id)
+        write_plainly(disk, f"{directory}/{PARTITION_METADATA}", metadata)
+        write_plainly(disk, f"{directory}/{FIRST_SEGMENT}", b"")
 
-    def delete_log(self, partition: TopicPartition) -> None:
-        """Take a partition out of service and delete its files off the loop."""
-        log = self.logs.pop(partition)
+    def _sync_made(self, made: Sequence[TopicPartition]) -> None:
+        disk = self.context.disk
+        if len(made) > _SYNCED_ONE_BY_ONE:
+            disk.sync_all(self.path)
+            return
+        for partition in made:
+            directory = self.directory_of(partition)
+            for name in (PARTITION_METADATA, FIRST_SEGMENT):
+                file = self.context.files.file(f"{directory}/{name}")
+                file.sync()
+                file.close()
+            disk.sync_dir(directory)
+        if made:
+            disk.sync_dir(self.path)
+
+    def add(self, log: Log) -> None:
+        """Take a log that `create_logs` made into service."""
+        self.logs[log.topic_partition] = log
+
+    def create_log(self, partition: TopicPartition, new: NewLog) -> Log:
+        """Make one partition and take it into service. Blocks."""
+        outcome = self.create_logs({partition: new})[partition]
+        if not isinstance(outcome, Log):
+            raise outcome
+        self.add(outcome)
+        return outcome
+
+    def drop(self, partition: TopicPartition) -> None:
+        """Take a partition out of service; its files stay until `retire_directory`."""
+        self.inventory.remove([partition])
         self.high_watermarks.pop(partition, None)
-        log.delete()
+        log = self.logs.pop(partition, None)
+        if log is not None:
+            log.abandon()
+
+    def retire_directory(self, partition: TopicPartition, topic_id: UUID) -> str | None:
+        """Rename the directory of a deleted topic's partition; its new path. Blocks.
+
+        None where there is none of that topic. The files are not unlinked yet: readers may still
+        have them open.
+        """
+        disk = self.context.disk
+        directory = self.directory_of(partition)
+        if not disk.exists(directory) or topic_id_in(disk, directory) != topic_id:
+            return None
+        unique = self.context.random.uuid()
+        target = f"{self.path}/{retired_name(partition, unique, DELETED)}"
+        disk.rename(directory, target)
+        return target
+
+    def remove_retired(self, directories: Sequence[str]) -> None:
+        """Unlink directories that `retire_directory` renamed. Blocks."""
+        for directory in directories:
+            if self.context.disk.exists(directory):
+                remove_tree(self.context.disk, directory)
+        self.context.disk.sync_dir(self.path)
 
     def checkpoint(self, high_watermarks: Mapping[TopicPartition, int] | None) -> CheckpointPlan:
         """What to write down now; run it off the loop.
 
-        Recovery points and log starts are taken from the logs; `high_watermarks` None leaves that
-        file as it is.
+        Recovery points and log starts are taken from the logs; `high_watermarks` None leaves those
+        as they are.
         """
-        recovery_points = {key: log.flushed_offset for key, log in self.logs.items()}
+        if high_watermarks is not None:
+            self.high_watermarks = dict(high_watermarks)
+        known = self.high_watermarks
+        listed = {
+            key: Listed(log.topic_id, log.log_start_offset, log.flushed_offset, known.get(key, 0))
+            for key, log in self.logs.items()
+        }
+        recovery_points = {key: each.recovery_point for key, each in listed.items()}
         log_starts = {
-            key: log.log_start_offset for key, log in self.logs.items() if log.log_start_offset
+            key: each.log_start_offset for key, each in listed.items() if each.log_start_offset
         }
         files = {
             f"{self.path}/{RECOVERY_POINTS}": encode_offsets(recovery_points),
             f"{self.path}/{LOG_STARTS}": encode_offsets(log_starts),
         }
         if high_watermarks is not None:
-            self.high_watermarks = dict(high_watermarks)
             files[f"{self.path}/{HIGH_WATERMARKS}"] = encode_offsets(high_watermarks)
-        return CheckpointPlan(self.context.disk, files)
+        obsolete = self._obsolete.copy()
+        del self._obsolete[: len(obsolete)]
+        return CheckpointPlan(self.context.disk, files, self.inventory, listed, obsolete)
 
     def cleaner_checkpoint(self) -> CheckpointPlan:
         """How far each log is compacted, to be written down; run it off the loop."""
@@ -242,9 +299,12 @@ class DataDir:
     def truncate(self, partition: TopicPartition, offset: int) -> None:
         """Cut a log and make that durable before anything is appended to it. Blocks.
 
-        Otherwise a recovery point above the cut would be believed for what is written there next.
+        The recovery point is lowered first: it must be believed neither for a log that was just
+        cut nor for what is written there next.
         """
         log = self.logs[partition]
+        log.lower_recovery_point(offset)
+        self.checkpoint(None).run()
         log.truncate_to(offset)
         plan = log.flush_plan()
         plan.run()
@@ -260,13 +320,7 @@ class DataDir:
 
         False, and no marker, where anything failed: the next start recovers.
         """
-        clean = not self._failed
-        for log in self.logs.values():
-            try:
-                log.close()
-            except (TidelogError, OSError) as error:
-                logger.error("log not closed cleanly partition=%s error=%s", log.directory, error)
-                clean = False
+        clean = self._stop_logs() and not self._failed
         try:
             self.checkpoint(high_watermarks).run()
             if clean:
@@ -280,16 +334,50 @@ class DataDir:
             self._unlock()
         return clean
 
+    def _stop_logs(self) -> bool:
+        """Write and sync what a clean stop leaves, then let go of the files; False on a fault."""
+        clean = True
+        changed: list[Log] = []
+        for log in self.logs.values():
+            try:
+                if log.write_for_stop():
+                    changed.append(log)
+            except (TidelogError, OSError) as error:
+                clean = _not_closed(log, error)
+        if len(changed) > _SYNCED_ONE_BY_ONE:
+            clean &= self._sync_together(changed)
+        else:
+            for log in changed:
+                try:
+                    log.sync_for_stop()
+                except (TidelogError, OSError) as error:
+                    clean = _not_closed(log, error)
+        for log in self.logs.values():
+            log.abandon()
+        return clean
+
+    def _sync_together(self, changed: Sequence[Log]) -> bool:
+        try:
+            for log in changed:
+                log.write_epochs()
+            self.context.disk.sync_all(self.path)
+        except OSError as error:
+            logger.error("logs not synced path=%s error=%s", self.path, error)
+            return False
+        for log in changed:
+            log.all_synced()
+        return True
+
     def abandon(self) -> None:
         """Let go of everything as it is, as a crash would: the next start recovers."""
         for log in self.logs.values():
             log.abandon()
         self._unlock()
 
-    # Inside
+    def directory_of(self, partition: TopicPartition) -> str:
+        return f"{self.path}/{partition}"
 
-    def _directory(self, partition: TopicPartition) -> str:
-        return f"{self.path}/{partition.topic}-{partition.partition}"
+    # Inside
 
     def _lock(self) -> None:
         disk = self.context.disk
@@ -317,25 +405,28 @@ class DataDir:
         disk.sync_dir(self.path)
         return True
 
+    def _read_checkpoints(self) -> None:
+        checkpoints = self._checkpoints
+        checkpoints.log_starts = self._read_checkpoint(LOG_STARTS)
+        checkpoints.recovery_points = self._read_checkpoint(RECOVERY_POINTS)
+        checkpoints.high_watermarks = self._read_checkpoint(HIGH_WATERMARKS)
+        checkpoints.cleaned_offsets = self._read_checkpoint(CLEANED_OFFSETS)
+        if self.inventory.damaged or not self.inventory.found:
+            # Nothing else says how far the logs were synced.
+            self.was_clean &= RECOVERY_POINTS not in checkpoints.damaged
+
     def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
         try:
             return read_offsets(self.context.disk, f"{self.path}/{name}")
         except StorageError as error:
-            logger.error("checkpoint unusable, recovering without it error=%s", error)
-            self.was_clean = self.was_clean and name != RECOVERY_POINTS
+            self._checkpoints.damaged.add(name)
+            logger.error("checkpoint unusable, going on without it error=%s", error)
             return {}
 
-    def _put_aside(self, directory: str) -> None:
-        disk = self.context.disk
-        target = f"{directory}.{self.context.random.uuid().hex}-stray"
-        logger.warning("unknown partition put aside directory=%s as=%s", directory, target)
-        disk.rename(directory, target)
 
-    def _remove_tree(self, directory: str) -> None:
-        disk = self.context.disk
-        for name in disk.list_dir(directory):
-            disk.unlink(f"{directory}/{name}")
-        disk.remove_dir(directory)
+def _not_closed(log: Log, error: Exception) -> bool:
+    logger.error("log not closed cleanly directory=%s error=%s", log.directory, error)
+    return False
 
 
 def _make_durably(disk: Disk, path: str) -> None:
@@ -351,29 +442,3 @@ def _make_durably(disk: Disk, path: str) -> None:
         created.append(os.path.abspath(path))
     for directory in reversed(created):
         disk.sync_dir(os.path.dirname(directory))
-
-
-def encode_identity(identity: DirectoryIdentity) -> bytes:
-    """The content of `meta.properties`."""
-    return (
-        f"#\ncluster.id={identity.cluster_id}\ndirectory.id={format_id(identity.directory_id)}\n"
-        f"node.id={identity.node_id}\nversion=1\n"
-    ).encode()
-
-
-def read_identity(disk: Disk, path: str) -> DirectoryIdentity | None:
-    """Whose directory it is; None where nobody has claimed it, StorageError where unreadable."""
-    file = f"{path}/{META}"
-    data = read_bytes(disk, file)
-    if data is None:
-        return None
-    try:
-        lines = [line.strip() for line in data.decode().splitlines()]
-        fields = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
-        if fields["version"] != "1":
-            raise ValueError(f"unknown version {fields['version']}")
-        return DirectoryIdentity(
-            fields["cluster.id"], int(fields["node.id"]), parse_id(fields["directory.id"])
-        )
-    except (ValueError, KeyError) as error:
-        raise StorageError(f"{file} is damaged or of another version: {error}") from error

@@ -58,6 +58,14 @@ class OpenFile:
             if self._closed and not self._pins:
                 self._shut()
 
+    def sync(self) -> None:
+        """Make the file's content durable. Blocks."""
+        fd = self.pin()
+        try:
+            self._cache.disk.fdatasync(fd)
+        finally:
+            self.unpin()
+
     def close(self) -> None:
         """Close the descriptor as soon as nobody has it pinned."""
         with self._lock:

@@ -28,11 +28,11 @@ class EpochFile:
         self.written_changes = written_changes
         self._lock = threading.Lock()
 
-    def write(self, disk: Disk, data: bytes, changes: int) -> None:
+    def write(self, disk: Disk, data: bytes, changes: int, *, sync: bool = True) -> None:
         """Replace the file unless it is newer; the caller syncs the directory. Blocks."""
         with self._lock:
             if changes > self.written_changes:
-                replace_file(disk, self.path, data)
+                replace_file(disk, self.path, data, sync=sync)
                 self.written_changes = changes
 
 
@@ -205,6 +205,14 @@ class FlushState:
                 file.close()
         if plan.truncations == self._truncations:
             self.flushed_offset = max(self.flushed_offset, plan.end_offset)
+
+    def write_epochs(self, epochs: LeaderEpochs) -> None:
+        """Bring the file of leader epochs up to date; the caller syncs the file system."""
+        self._epoch_file.write(self._disk, epochs.encode(), epochs.changes, sync=False)
+
+    def all_synced(self, end_offset: int) -> None:
+        """The whole file system was synced, and nothing is written any more."""
+        self.flushed_offset = end_offset
 
     def close(self) -> None:
         """Nothing more will be flushed."""

@@ -17,6 +17,7 @@ Reading is `log_read`, keeping is `log_upkeep`, cleaning is `compaction`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 from uuid import UUID
 
 from tidelog.errors import ErrorCode, KafkaError, StorageError
@@ -34,8 +35,9 @@ from tidelog.storage.admission import Admitted
 from tidelog.storage.flush import FlushPlan
 from tidelog.storage.log_config import LogConfig
 from tidelog.storage.log_upkeep import LogOfflineError, LogUpkeep
+from tidelog.storage.losses import Expectation
 from tidelog.storage.producers import EndMarker, ProducerBatch
-from tidelog.storage.recovery import Opening, load, read_marker
+from tidelog.storage.recovery import Opened, Opening, load, read_marker
 from tidelog.storage.segment import DiskFullError, LogContext, Segment
 from tidelog.storage.slices import FileSlice, Slices
 from tidelog.storage.transaction_index import aborted_transaction
@@ -48,8 +50,16 @@ __all__ = [
     "LogConfig",
     "LogContext",
     "LogOfflineError",
+    "NewLog",
     "Slices",
 ]
+
+
+class NewLog(NamedTuple):
+    """What a partition's log belongs to, and the settings that it goes by."""
+
+    topic_id: UUID
+    config: LogConfig
 
 
 @dataclass(slots=True)
@@ -78,21 +88,31 @@ class Log(LogUpkeep):
         context: LogContext,
         *,
         clean: bool,
-        recovery_point: int = 0,
-        log_start_offset: int = 0,
+        expected: Expectation | None = None,
     ) -> Log:
-        """Open a partition's directory, recovering what is in it unless the last stop was clean."""
-        opening = Opening(
-            directory,
-            context,
-            clean,
-            recovery_point,
-            log_start_offset,
-            config.index_interval_bytes,
-        )
+        """Open a partition's directory, recovering what is in it unless the last stop was clean.
+
+        PartitionDamagedError where it is not what was expected. Nothing is synced; see `recovery`.
+        """
+        expected = expected or Expectation(directory)
+        opening = Opening(directory, context, clean, expected, config.index_interval_bytes)
         log = cls(opening, load(opening), config)
         log.topic_partition = topic_partition
         log.topic_id = topic_id
+        return log
+
+    @classmethod
+    def created(
+        cls, directory: str, topic_partition: TopicPartition, new: NewLog, context: LogContext
+    ) -> Log:
+        """A log whose empty first segment is on disk; touches no file."""
+        opening = Opening(
+            directory, context, True, Expectation(directory), new.config.index_interval_bytes
+        )
+        opened = Opened([Segment(context, directory, 0)], untouched=True)
+        log = cls(opening, opened, new.config)
+        log.topic_partition = topic_partition
+        log.topic_id = new.topic_id
         return log
 
     # Appending

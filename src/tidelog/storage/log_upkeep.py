@@ -9,7 +9,7 @@ renamed at once and unlinked off the loop, after a delay and when no reader hold
 from __future__ import annotations
 
 import logging
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from typing import NoReturn
 from uuid import UUID
@@ -23,13 +23,7 @@ from tidelog.storage.index import DISK_FULL
 from tidelog.storage.log_config import LogConfig
 from tidelog.storage.log_read import LogReader
 from tidelog.storage.producers import ProducerStates
-from tidelog.storage.recovery import (
-    Opened,
-    Opening,
-    create_segment,
-    reload_producers,
-    snapshot_offsets,
-)
+from tidelog.storage.recovery import Opened, Opening, reload_producers, snapshot_offsets
 from tidelog.storage.retention import (
     Moment,
     RetentionPace,
@@ -44,6 +38,7 @@ from tidelog.storage.segment import (
     SWAP_SUFFIX,
     LogContext,
     Segment,
+    create_segment,
     unlink_quietly,
 )
 from tidelog.storage.snapshots import encode_snapshot, snapshot_path
@@ -70,7 +65,9 @@ class LogUpkeep(LogReader):
         "directory",
         "first_dirty_offset",
         "last_flush_ms",
+        "left_over",
         "producers",
+        "recovered_bytes",
         "topic_id",
         "truncated_bytes",
     )
@@ -86,7 +83,10 @@ class LogUpkeep(LogReader):
         self.log_start_offset = opened.log_start_offset
         self.producers: ProducerStates = opened.producers
         self.epochs = opened.epochs
+        self.recovered_bytes = opened.recovered_bytes
         self.truncated_bytes = opened.truncated_bytes
+        # Until the data directory has written down where the log starts; see `recovery`.
+        self.left_over = opened.left_over
         self.last_flush_ms = context.clock.wall_ms()
         self.closed = False
         # What lies below was compacted; nothing is lost where this is too low.
@@ -100,11 +100,6 @@ class LogUpkeep(LogReader):
         if not opened.untouched:
             self._flush.directory_changed(opening.directory)
         self._roll_ms = self._draw_roll_ms()
-
-    def created_in(self, parent: str, metadata: str) -> None:
-        """The log is new: its directory's entry in the parent and its metadata are not synced."""
-        self._flush.directory_changed(self.directory, parent)
-        self._flush.wrote_once(self._context.files.file(metadata))
 
     # Rolling
 
@@ -328,9 +323,8 @@ class LogUpkeep(LogReader):
 
     def _retire(self, segment: Segment) -> None:
         """Rename a segment's files, to be unlinked later; take it off the list after this."""
-        delay_s = self.config.file_delete_delay_ms / 1000
         try:
-            segment.retire(lambda unlink: self._context.run_later(delay_s, unlink))
+            segment.retire(self._context, self.config.file_delete_delay_ms / 1000)
         except OSError as error:
             self._refuse_or_fail(error)
         self._flush.forget(segment)
@@ -345,8 +339,14 @@ class LogUpkeep(LogReader):
 
     # Truncation
 
+    def lower_recovery_point(self, offset: int) -> None:
+        """The log is about to be cut at `offset`: believe nothing of the segment that holds it."""
+        place = max(bisect_right(self.bases, offset) - 1, 0)
+        self._flush.truncated(min(offset, self.bases[place]))
+
     def truncate_to(self, offset: int) -> None:
         """Cut the log so that it ends at `offset`, or before the batch that holds it."""
+        assert offset >= 0, offset
         if offset >= self.log_end_offset:
             return
         if offset <= self.log_start_offset:
@@ -426,7 +426,7 @@ class LogUpkeep(LogReader):
         delay_s = self.config.file_delete_delay_ms / 1000
         try:
             for segment in old:
-                segment.retire(lambda unlink: self._context.run_later(delay_s, unlink))
+                segment.retire(self._context, delay_s)
             new.change_suffix(SWAP_SUFFIX, "")
         except OSError as error:
             # Decided, but not done: the next start goes on from here.
@@ -450,21 +450,39 @@ class LogUpkeep(LogReader):
         self.config = config
         self._roll_ms = self._draw_roll_ms()
 
+    def write_for_stop(self) -> bool:
+        """Write the files that only a stop brings up to date; False where none had to be.
+
+        Blocks; raises where something was not kept. What is written is not synced.
+        """
+        if self._offline is not None:
+            raise self._offline_error()
+        if self.closed or not self._flush.touched:
+            # As it was found: a leader epoch without a record is not worth a write.
+            return False
+        self._flush.sealed(self.segments[-1], self.segments[-1].write_indexes())
+        self._write_snapshot()
+        return True
+
+    def sync_for_stop(self) -> None:
+        """Sync what is not; blocks, raises where that failed."""
+        plan = self.flush_plan()
+        plan.run()
+        self.flushed(plan)
+
+    def all_synced(self) -> None:
+        """The file system was synced as a whole, after `write_for_stop`."""
+        self._flush.all_synced(self.log_end_offset)
+
+    def write_epochs(self) -> None:
+        """Bring the leader epochs up to date for a sync of the whole file system. Blocks."""
+        self._flush.write_epochs(self.epochs)
+
     def close(self) -> None:
         """Flush everything and let go of the files. Blocks; raises where something was not kept."""
-        if self.closed:
-            return
         try:
-            if self._offline is not None:
-                raise self._offline_error()
-            if not self._flush.touched:
-                # As it was found: a leader epoch without a record is not worth a write.
-                return
-            self._flush.sealed(self.segments[-1], self.segments[-1].write_indexes())
-            self._write_snapshot()
-            plan = self.flush_plan()
-            plan.run()
-            self.flushed(plan)
+            if not self.closed and self.write_for_stop():
+                self.sync_for_stop()
         except OSError as error:
             raise StorageError(f"{self.directory} was not closed cleanly: {error}") from error
         finally:
@@ -476,18 +494,3 @@ class LogUpkeep(LogReader):
         self._flush.close()
         for segment in self.segments:
             segment.close()
-
-    def delete(self) -> None:
-        """Give the directory a name that is not a partition's; unlink it off the loop."""
-        disk = self._context.disk
-        self.abandon()
-        target = f"{self.directory}.{self._context.random.uuid().hex}-delete"
-        disk.rename(self.directory, target)
-        delay_s = self.config.file_delete_delay_ms / 1000
-
-        def remove() -> None:
-            for name in disk.list_dir(target):
-                unlink_quietly(disk, f"{target}/{name}")
-            disk.remove_dir(target)
-
-        self._context.run_later(delay_s, remove)

@@ -7,8 +7,9 @@ so that what is kept is the longest valid prefix. Indexes, aborted transactions,
 leader epochs of what was walked are made anew. Doing it twice gives the same as doing it once.
 
 A replacement by the cleaner that was decided is finished first (`swap`). Left-overs of deletions
-and of replacements that were not (`.deleted`, `.tmp`, `.cleaned`, `.swap`) are unlinked.
-Everything here blocks: it runs before the log is served.
+and of replacements that were not (`.deleted`, `.tmp`, `.cleaned`, `.swap`) are named to the caller.
+Everything here blocks: it runs before the log is served. Nothing is synced: the caller syncs the
+file system once for all the logs that it opened, before it believes a recovery point.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import logging
 import re
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from tidelog.errors import ProtocolError, StorageError
 from tidelog.host.disk import Disk
@@ -28,16 +30,12 @@ from tidelog.protocol.batches import (
 )
 from tidelog.storage.checkpoint import read_bytes
 from tidelog.storage.epochs import LeaderEpochs
-from tidelog.storage.file_cache import OpenFile
+from tidelog.storage.index import DISK_FULL
 from tidelog.storage.log_read import read_batch
+from tidelog.storage.losses import Expectation, fill, follows
 from tidelog.storage.producers import EndMarker, ProducerStates
 from tidelog.storage.scan import Extent, walk
-from tidelog.storage.segment import (
-    LARGEST_RELATIVE_OFFSET,
-    LogContext,
-    Segment,
-    newest_timestamp,
-)
+from tidelog.storage.segment import LogContext, Segment, create_segment, newest_timestamp
 from tidelog.storage.snapshots import SUFFIX, decode_snapshot, snapshot_path
 from tidelog.storage.swap import finish_swaps
 from tidelog.storage.transaction_index import aborted_transaction
@@ -57,8 +55,7 @@ class Opening:
     directory: str
     context: LogContext
     clean: bool
-    recovery_point: int
-    log_start_offset: int
+    expected: Expectation
     index_interval_bytes: int
 
 
@@ -71,7 +68,12 @@ class Opened:
     recovery_point: int = 0
     producers: ProducerStates = field(default_factory=ProducerStates)
     epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
+    # How much was walked with its checksums, and how much of that was cut off.
+    recovered_bytes: int = 0
     truncated_bytes: int = 0
+    # Files of segments that were deleted before the last stop, to be unlinked once it is
+    # written down where the log starts now.
+    left_over: list[str] = field(default_factory=list)
     # True where what is on disk is just what a clean stop would leave.
     untouched: bool = False
     # How many changes of the leader epochs the file on disk knows of.
@@ -82,10 +84,11 @@ def load(opening: Opening) -> Opened:
     """Read and, where the last stop was not clean, repair a log."""
     disk, directory = opening.context.disk, opening.directory
     names = finish_swaps(disk, directory, disk.list_dir(directory))
-    _remove_left_overs(disk, directory, names)
+    left_over = [f"{directory}/{name}" for name in names if name.endswith(_LEFT_OVER)]
     bases = sorted(int(match[1]) for name in names if (match := _SEGMENT_NAME.fullmatch(name)))
-    opened = Opened([_open_segment(opening, base) for base in bases])
+    opened = Opened([_open_segment(opening, base) for base in bases], left_over=left_over)
     segments = opened.segments
+    opening.expected.check_first(bases, names)
     walked_from = _first_to_walk(opening, segments)
     for segment in segments[: min(walked_from, len(segments) - 1)]:
         if not _resume(segment):
@@ -94,14 +97,14 @@ def load(opening: Opening) -> Opened:
     if walked_from < len(segments):
         _recover(opening, opened, walked_from)
     elif segments:
+        _leave_out_unused(opened)
         reload_producers(disk, directory, segments, opened.producers)
         opened.untouched = f"{segments[-1].next_offset:020d}{SUFFIX}" in names
-    if not segments or segments[-1].next_offset < opening.log_start_offset:
+    _check_whole(opening, opened)
+    if not segments or segments[-1].next_offset < opening.expected.log_start_offset:
         _start_again(opening, opened)
     _remove_stray_snapshots(opening, segments)
-    if not opening.clean or opened.truncated_bytes:
-        disk.sync_dir(directory)
-    opened.log_start_offset = max(opening.log_start_offset, segments[0].base_offset)
+    opened.log_start_offset = max(opening.expected.log_start_offset, segments[0].base_offset)
     opened.recovery_point = segments[-1].next_offset
     opened.epochs.truncate_from_end(opened.recovery_point)
     opened.epochs.truncate_from_start(opened.log_start_offset)
@@ -117,37 +120,53 @@ def _first_to_walk(opening: Opening, segments: list[Segment]) -> int:
         return len(segments) if _resume(segments[-1]) else len(segments) - 1
     # A segment that ends at the recovery point may have been sealed after the flush that moved it
     # there: its batches are on disk, its indexes may not be.
-    place = bisect_left([segment.base_offset for segment in segments], opening.recovery_point)
+    place = bisect_left(
+        [segment.base_offset for segment in segments], opening.expected.recovery_point
+    )
     return max(place - 1, 0)
 
 
-def _remove_left_overs(disk: Disk, directory: str, names: list[str]) -> None:
-    for name in names:
-        if name.endswith(_LEFT_OVER):
-            disk.unlink(f"{directory}/{name}")
+def _is_unused(earlier: Segment, later: Segment) -> bool:
+    """True for the empty file of a roll that found no room: the segment before it went on."""
+    return not later.size_bytes and later.base_offset < earlier.next_offset
+
+
+def _leave_out_unused(opened: Opened) -> None:
+    for earlier, later in pairwise(tuple(opened.segments)):
+        if _is_unused(earlier, later):
+            logger.warning("leaving an empty segment out segment=%s", later.log_file.path)
+            later.close()
+            opened.segments.remove(later)
+            opened.left_over += (path for path in later.paths() if later.disk.exists(path))
+
+
+def _check_whole(opening: Opening, opened: Opened) -> None:
+    """Refuse a log that lost what was synced, or fill the holes where that is accepted."""
+    context, expected, segments = opening.context, opening.expected, opened.segments
+    for place in range(len(segments) - 1, 0, -1):
+        earlier, later = segments[place - 1 : place + 1]
+        was_synced = expected.log_start_offset < later.base_offset <= expected.recovery_point
+        if was_synced and not follows(earlier, later):
+            expected.check_gap(earlier, later)
+            if expected.accept_loss:
+                fill(context, segments, place, later.base_offset)
+    end_offset = segments[-1].next_offset if segments else expected.log_start_offset
+    expected.check_end(end_offset)
+    if segments and expected.accept_loss and end_offset < expected.known_end:
+        fill(context, segments, len(segments), expected.known_end)
+        opened.producers.end_offset = expected.known_end
 
 
 def _start_again(opening: Opening, opened: Opened) -> None:
     """Nothing usable at or above the log's start: an empty log that begins there."""
-    _drop_from(opened.segments, 0, f"it lies below the log start {opening.log_start_offset}")
-    start = opening.log_start_offset
-    opened.segments.append(create_segment(opening.context, opening.directory, start))
+    start = opening.expected.log_start_offset
+    if opening.expected.accept_loss:
+        start = opening.expected.known_end
+    # Made before the others go: a directory without a segment is one that lost them.
+    segment = create_segment(opening.context, opening.directory, start)
+    _drop_from(opened.segments, 0, f"it lies below the log start {start}")
+    opened.segments.append(segment)
     opened.producers.clear(start)
-
-
-def create_segment(
-    context: LogContext, directory: str, base_offset: int, suffix: str = ""
-) -> Segment:
-    """A new, empty segment with its log file; what lies under its names from before is emptied."""
-    segment = Segment(context, directory, base_offset, suffix)
-    file = segment.log_file
-    fd = file.pin()
-    try:
-        context.disk.truncate(fd, 0)
-    finally:
-        file.unpin()
-    segment.aborted.reset()
-    return segment
 
 
 def _drop(segment: Segment) -> None:
@@ -211,32 +230,30 @@ def _recover(opening: Opening, opened: Opened, first: int) -> None:
     # as they were before it.
     reload_producers(disk, directory, segments[:first], producers, segments[first].base_offset)
     leader_epoch = -1
+    before: Segment | None = None
     for place in range(first, len(segments)):
         segment = segments[place]
         # Segments follow each other without a gap, since the cleaner keeps the last batch of each;
         # other cleaners do not, but then what lies below the recovery point was synced.
-        synced = segment.base_offset <= opening.recovery_point
-        if place > first and not synced and not _follows(segments[place - 1], segment):
+        synced = segment.base_offset <= opening.expected.recovery_point
+        if before is not None and _is_unused(before, segment):
+            continue
+        if before is not None and not synced and not follows(before, segment):
             opened.truncated_bytes += _drop_from(segments, place, "it lies behind a hole")
             break
         size_bytes = segment.size_bytes
+        opened.recovered_bytes += size_bytes
         leader_epoch = _recover_segment(opening, opened, segment, leader_epoch)
         if segment.size_bytes < size_bytes:
             opened.truncated_bytes += size_bytes - segment.size_bytes
             opened.truncated_bytes += _drop_from(segments, place + 1, "it lies behind a hole")
             break
+        before = segment
+    _leave_out_unused(opened)
     producers.end_offset = segments[-1].next_offset
     for offset in snapshot_offsets(disk, directory):
         if offset > producers.end_offset:
             disk.unlink(snapshot_path(directory, offset))
-
-
-def _follows(earlier: Segment, later: Segment) -> bool:
-    """False where something must have been between two segments that were not synced."""
-    return (
-        later.base_offset == earlier.next_offset
-        or later.base_offset - earlier.base_offset > LARGEST_RELATIVE_OFFSET
-    )
 
 
 def _recover_segment(opening: Opening, opened: Opened, segment: Segment, leader_epoch: int) -> int:
@@ -256,6 +273,7 @@ def _recover_segment(opening: Opening, opened: Opened, segment: Segment, leader_
                 replay_batch(segment, position, header, opened.producers)
             leader_epoch = header.leader_epoch
         if segment.size_bytes < size:
+            opening.expected.check_cut(segment)
             disk.truncate(fd, segment.size_bytes)
             logger.warning(
                 "cut off an invalid tail segment=%s position=%d bytes=%d next_offset=%d",
@@ -264,21 +282,16 @@ def _recover_segment(opening: Opening, opened: Opened, segment: Segment, leader_
                 size - segment.size_bytes,
                 segment.next_offset,
             )
-        disk.fdatasync(fd)
     finally:
         file.unpin()
-    for index in segment.write_indexes():
-        sync(disk, index)
-    return leader_epoch
-
-
-def sync(disk: Disk, file: OpenFile) -> None:
-    """Sync one file. Blocks."""
-    fd = file.pin()
     try:
-        disk.fdatasync(fd)
-    finally:
-        file.unpin()
+        segment.write_indexes()
+    except OSError as error:
+        if error.errno not in DISK_FULL:
+            raise
+        # They are in memory; what is read needs no more.
+        logger.warning("no room for indexes segment=%s", file.path)
+    return leader_epoch
 
 
 def _drop_from(segments: list[Segment], place: int, reason: str) -> int:
@@ -301,7 +314,7 @@ def _load_epochs(opening: Opening, opened: Opened, walked_from: int) -> None:
     if walked_from < len(segments):
         epochs.truncate_from_end(segments[walked_from].base_offset)
     kept = segments[:walked_from]
-    if known and _epochs_fit(epochs, kept, opening.log_start_offset):
+    if known and _epochs_fit(epochs, kept, opening.expected.log_start_offset):
         opened.epochs_written = epochs.changes
         return
     epochs.clear()

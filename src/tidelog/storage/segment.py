@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import errno
 import logging
+import os.path
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from tidelog.errors import StorageError
 from tidelog.host.clock import Clock
@@ -53,6 +55,9 @@ class LogContext:
     run_later: Callable[[float, Callable[[], None]], None]
     # Told once that a disk has failed under a log: the partition's path and the fault.
     on_offline: Callable[[str, OSError], None]
+    # Takes the name of an emptied file of a deleted segment, to be unlinked once it is written
+    # down where its log starts now: until then the name is the proof that it was deleted.
+    unlink_once_written: Callable[[str], None] = lambda path: None
 
 
 def segment_path(directory: str, base_offset: int, suffix: str) -> str:
@@ -350,7 +355,7 @@ class Segment:
     def paths(self) -> list[str]:
         return [self.log_file.path, self.offsets.path, self.times.path, self.aborted.path]
 
-    def retire(self, schedule: Callable[[Callable[[], None]], None]) -> None:
+    def retire(self, context: LogContext, delay_s: float) -> None:
         """Give the files their `.deleted` names; have them unlinked when no reader is left.
 
         The log's own file is the last: until then the segment is whole, and can be tried again.
@@ -361,7 +366,8 @@ class Segment:
             tries += 1
             suffix = f".{tries}{DELETED_SUFFIX}"
         self._rename(lambda path: path if path.endswith(DELETED_SUFFIX) else path + suffix)
-        self._delete_later = lambda: schedule(self._unlink)
+        unlink = partial(self._unlink, context.unlink_once_written)
+        self._delete_later = lambda: context.run_later(delay_s, unlink)
         if not self.readers:
             self._last_reader_left()
 
@@ -385,10 +391,14 @@ class Segment:
             self._delete_later()
             self._delete_later = None
 
-    def _unlink(self) -> None:
-        for path in self.paths():
+    def _unlink(self, unlink_once_written: Callable[[str], None]) -> None:
+        """Give the space back now; the name of the log's own file stays a little longer."""
+        log, *others = self.paths()
+        for path in others:
             if path.endswith(DELETED_SUFFIX):
                 unlink_quietly(self.disk, path)
+        empty_quietly(self.disk, log)
+        unlink_once_written(log)
 
     def discard(self) -> None:
         """Unlink files that nobody else knows of, as those of a clean that was broken off."""
@@ -402,6 +412,42 @@ class Segment:
         self.offsets.close()
         self.times.close()
         self.aborted.close()
+
+
+def create_segment(
+    context: LogContext, directory: str, base_offset: int, suffix: str = ""
+) -> Segment:
+    """A new, empty segment with its log file; what lies under its names from before is emptied."""
+    segment = Segment(context, directory, base_offset, suffix)
+    file = segment.log_file
+    try:
+        fd = file.pin()
+        try:
+            context.disk.truncate(fd, 0)
+        finally:
+            file.unpin()
+        segment.aborted.reset()
+    except OSError:
+        # Left there it would look like a segment that lost its batches.
+        segment.discard()
+        raise
+    return segment
+
+
+def empty_quietly(disk: Disk, path: str) -> None:
+    """Give back the space of a file that is no longer of use."""
+    try:
+        # Not before its new name is durable: under the old one it would be an emptied segment.
+        disk.sync_dir(os.path.dirname(path))
+        fd = disk.open(path)
+        try:
+            disk.truncate(fd, 0)
+        finally:
+            disk.close(fd)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        logger.warning("cannot empty file=%s error=%s", path, error)
 
 
 def unlink_quietly(disk: Disk, path: str) -> None:

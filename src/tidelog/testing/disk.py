@@ -363,6 +363,11 @@ class SimulatedDisk:
             self._enter("sync_dir")
             self._directory(path).sync()
 
+    def sync_all(self, path: str) -> None:
+        with self._mutex:
+            self._enter("sync_all")
+            _sync_tree(self._root)
+
     def free_bytes(self, path: str) -> int:
         if self.capacity_bytes is None:
             return 1 << 40
@@ -419,6 +424,15 @@ class SimulatedDisk:
 
 def _split(path: str) -> list[str]:
     return [name for name in path.split("/") if name not in ("", ".")]
+
+
+def _sync_tree(directory: _Directory) -> None:
+    directory.sync()
+    for entry in directory.names.values():
+        if isinstance(entry, _Directory):
+            _sync_tree(entry)
+        else:
+            entry.sync()
 
 
 def _used(directory: _Directory) -> int:

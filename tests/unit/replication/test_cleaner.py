@@ -22,6 +22,7 @@ from tidelog.replication.settings import admission_rules, log_config
 from tidelog.storage.admission import admit
 from tidelog.storage.data_dir import CLEANED_OFFSETS, DataDir
 from tidelog.storage.file_cache import FileCache
+from tidelog.storage.log import NewLog
 from tidelog.storage.segment import LogContext
 from tidelog.testing.disk import SimulatedDisk
 
@@ -78,7 +79,7 @@ class Bench:
     def create(self, name: str, **settings: str) -> Partition:
         effective = topic_config(load(), {}, {**SETTINGS, **settings})
         key = TopicPartition(name, 0)
-        log = self.data_dir.create_log(key, UUID(int=5), log_config(effective))
+        log = self.data_dir.create_log(key, NewLog(UUID(int=5), log_config(effective)))
         partition = Partition(key, log.topic_id, log, self.offload)
         partition.configure(effective, admission_rules(effective))
         partition.lead(PartitionState(0, 0, 0, (0,), (0,)))
@@ -267,7 +268,8 @@ def test_a_partition_that_is_dropped_under_a_clean_is_let_go() -> None:
             def drop(name: str) -> None:
                 if name == "rewrite":
                     here.partitions.clear()
-                    here.data_dir.delete_log(partition.topic_partition)
+                    here.data_dir.drop(partition.topic_partition)
+                    here.data_dir.retire_directory(partition.topic_partition, UUID(int=5))
 
             here.offload.on_start = drop
             await here.cleaner.run(BUFFER_BYTES)

@@ -19,6 +19,7 @@ from tidelog.protocol.batches import (
 from tidelog.storage.admission import Admitted
 from tidelog.storage.file_cache import FileCache
 from tidelog.storage.log import AppendResult, Log, LogConfig, LogContext
+from tidelog.storage.losses import Expectation
 from tidelog.testing.disk import SimulatedDisk
 
 TOPIC_ID = uuid.UUID(int=0x1234)
@@ -64,6 +65,7 @@ class World:
     clock: ManualClock = field(default_factory=ManualClock)
     deferred: list[tuple[float, Callable[[], None]]] = field(default_factory=list)
     offline: list[tuple[str, OSError]] = field(default_factory=list)
+    emptied: list[str] = field(default_factory=list)
     config: LogConfig = field(default_factory=lambda: LogConfig(segment_bytes=4096))
     descriptors: int = 64
 
@@ -79,6 +81,7 @@ class World:
             SeededRandom(),
             lambda delay_s, function: self.deferred.append((delay_s, function)),
             lambda path, error: self.offline.append((path, error)),
+            self.emptied.append,
         )
 
     def open(self, *, clean: bool = False, recovery_point: int = 0, log_start: int = 0) -> Log:
@@ -86,16 +89,21 @@ class World:
             self.disk.make_dir(DIRECTORY)
             self.disk.sync_dir("/")
             self.disk.sync_dir("/data")
-        return Log.open(
+        expected = Expectation(DIRECTORY, recovery_point, log_start, checked=True)
+        log = Log.open(
             DIRECTORY,
             PARTITION,
             TOPIC_ID,
             self.config,
             self.context,
             clean=clean,
-            recovery_point=recovery_point,
-            log_start_offset=log_start,
+            expected=expected,
         )
+        # As the data directory does once all its logs are open.
+        for path in log.left_over:
+            self.disk.unlink(path)
+        self.disk.sync_all("/data")
+        return log
 
     def reopen_after(self, disk: SimulatedDisk, **known: int) -> Log:
         """Start anew on what a crash left."""
@@ -107,6 +115,11 @@ class World:
         pending, self.deferred = self.deferred, []
         for _, function in pending:
             function()
+        # As the data directory does once it has written down where the log starts.
+        for path in self.emptied:
+            if self.disk.exists(path):
+                self.disk.unlink(path)
+        self.emptied.clear()
 
 
 def admitted(data: bytearray) -> Admitted:

@@ -15,6 +15,7 @@ from tidelog.protocol.batches import BatchHeader, build_batch, read_header
 from tidelog.protocol.batches import seal as seal_batch
 from tidelog.storage.compaction import Clean, CleanAbandonedError, UncleanableError, measure
 from tidelog.storage.log import Log
+from tidelog.storage.partition_directory import remove_tree
 from tidelog.storage.segment import DiskFullError
 
 
@@ -107,8 +108,8 @@ def test_a_log_that_is_deleted_closed_or_reconfigured_is_not_touched(end: str) -
     (group, *_) = work.groups()
     cleaned = work.rewrite(group)
     if end == "delete":
-        log.delete()
-        here.run_deferred()
+        log.abandon()
+        remove_tree(here.disk, log.directory)
     elif end == "close":
         log.close()
     else:

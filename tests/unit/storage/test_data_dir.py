@@ -6,6 +6,7 @@ import errno
 import subprocess
 import sys
 import uuid
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -34,7 +35,7 @@ from tidelog.storage.checkpoint import (
 )
 from tidelog.storage.data_dir import DataDir
 from tidelog.storage.file_cache import FileCache
-from tidelog.storage.log import Log, LogConfig, LogContext
+from tidelog.storage.log import Log, LogConfig, LogContext, NewLog
 from tidelog.testing.disk import CrashMode
 
 DATA = "/data"
@@ -42,20 +43,32 @@ MARKER = f"{DATA}/.kafka_cleanshutdown"
 OTHER = TopicPartition("other.topic-x", 12)
 
 
-def opened(world: World, topics: dict[TopicPartition, uuid.UUID] | None = None) -> DataDir:
+def opened(
+    world: World,
+    topics: dict[TopicPartition, uuid.UUID] | None = None,
+    deleted: Collection[uuid.UUID] = (),
+) -> DataDir:
     known = {PARTITION: TOPIC_ID} if topics is None else topics
     data_dir = DataDir.open(DATA, world.context)
     data_dir.identify("cluster", 4)
-    data_dir.load_logs(
-        lambda partition, _: (known[partition], world.config) if partition in known else None
-    )
+    wanted = {each: NewLog(known[each], world.config) for each in known}
+    loaded = data_dir.load_logs(wanted, deleted=deleted)
+    data_dir.remove_retired(loaded.retired)
     return data_dir
 
 
 def started(world: World) -> tuple[DataDir, Log]:
     data_dir = opened(world)
     log = data_dir.logs.get(PARTITION)
-    return data_dir, log or data_dir.create_log(PARTITION, TOPIC_ID, world.config)
+    return data_dir, log or data_dir.create_log(PARTITION, NewLog(TOPIC_ID, world.config))
+
+
+def deleted(data_dir: DataDir) -> str:
+    """Delete the one partition; its directory's new name."""
+    data_dir.drop(PARTITION)
+    retired = data_dir.retire_directory(PARTITION, TOPIC_ID)
+    assert retired is not None
+    return retired
 
 
 def test_a_clean_stop_leaves_a_marker_and_a_start_takes_it_away() -> None:
@@ -200,8 +213,8 @@ def test_s4_a_damaged_checkpoint_costs_no_data(name: str, damage: bytes) -> None
     world.disk.replace(f"{DATA}/{name}", damage)
     data_dir, log = started(world)
     assert offsets(log) == list(range(120))
-    expected = {} if name.startswith("replication") else {PARTITION: 120}
-    assert data_dir.high_watermarks == expected
+    # The inventory knows it all.
+    assert data_dir.high_watermarks == {PARTITION: 120}
 
 
 def test_checkpoints_round_trip_and_refuse_every_prefix() -> None:
@@ -247,22 +260,22 @@ def test_s23_records_of_another_topic_of_that_name_are_put_aside() -> None:
     data_dir = opened(world, {PARTITION: uuid.UUID(int=99)})
     assert data_dir.logs == {}
     assert any(name.endswith("-stray") for name in world.disk.list_dir(DATA))
-    data_dir.create_log(PARTITION, uuid.UUID(int=99), world.config)
+    data_dir.create_log(PARTITION, NewLog(uuid.UUID(int=99), world.config))
     data_dir.close()
 
 
 def test_deleting_a_log_renames_its_directory_at_once() -> None:
-    world = World(config=LogConfig(file_delete_delay_ms=500))
+    world = World()
     data_dir, log = started(world)
     append(log)
-    data_dir.delete_log(PARTITION)
+    retired = deleted(data_dir)
     (name,) = [name for name in world.disk.list_dir(DATA) if "orders" in name]
     assert name.startswith("orders-0.")
     assert name.endswith("-delete")
-    assert [delay for delay, _ in world.deferred] == [0.5]
-    log = data_dir.create_log(PARTITION, TOPIC_ID, world.config)
+    assert retired == f"{DATA}/{name}"
+    log = data_dir.create_log(PARTITION, NewLog(TOPIC_ID, world.config))
     assert append(log).base_offset == 0
-    world.run_deferred()
+    data_dir.remove_retired([retired])
     assert not [name for name in world.disk.list_dir(DATA) if name.endswith("-delete")]
     data_dir.close()
 
@@ -272,10 +285,10 @@ def test_s16_a_deletion_that_a_crash_interrupted_is_finished_at_the_next_start()
     data_dir, log = started(world)
     append(log)
     flush(log)
-    data_dir.delete_log(PARTITION)
+    deleted(data_dir)
     world.disk = world.disk.crash(CrashMode.KEEP_ALL)
     world.restart()
-    data_dir = opened(world, {})
+    data_dir = opened(world, {}, deleted=[TOPIC_ID])
     assert not [name for name in world.disk.list_dir(DATA) if "orders" in name]
     data_dir.close()
 
@@ -284,26 +297,28 @@ def test_s11_a_log_that_found_no_room_is_created_at_the_next_try() -> None:
     world = World()
     data_dir, _ = started(world)
     calls = world.disk.calls
-    data_dir.create_log(TopicPartition("count", 0), TOPIC_ID, world.config)
+    data_dir.create_log(TopicPartition("count", 0), NewLog(TOPIC_ID, world.config))
     steps = world.disk.calls - calls
     for step in range(1, steps + 1):
         partition = TopicPartition("full", step)
         world.disk.fail_at(world.disk.calls + step, errno.ENOSPC)
         with pytest.raises(OSError, match="No space"):
-            data_dir.create_log(partition, TOPIC_ID, world.config)
-        assert append(data_dir.create_log(partition, TOPIC_ID, world.config)).base_offset == 0
+            data_dir.create_log(partition, NewLog(TOPIC_ID, world.config))
+        assert (
+            append(data_dir.create_log(partition, NewLog(TOPIC_ID, world.config))).base_offset == 0
+        )
     assert steps > 5
 
 
 def test_a_topic_name_with_dashes_and_dots_is_found_again() -> None:
     world = World()
     data_dir = opened(world, {})
-    append(data_dir.create_log(OTHER, TOPIC_ID, world.config), batch(4))
+    append(data_dir.create_log(OTHER, NewLog(TOPIC_ID, world.config)), batch(4))
     data_dir.close()
     data_dir = opened(world, {OTHER: TOPIC_ID})
     assert data_dir.logs[OTHER].log_end_offset == 4
-    with pytest.raises(StorageError, match="exists already"):
-        data_dir.create_log(OTHER, TOPIC_ID, world.config)
+    with pytest.raises(StorageError, match="is in the way"):
+        data_dir.create_log(OTHER, NewLog(TOPIC_ID, world.config))
     data_dir.close()
 
 
@@ -340,8 +355,10 @@ def test_a_real_disk_keeps_a_log(tmp_path: Path) -> None:
     for start in (0, 50):
         data_dir = DataDir.open(path, context)
         data_dir.identify("cluster", 4)
-        data_dir.load_logs(lambda partition, _: (TOPIC_ID, config))
-        log = data_dir.logs.get(PARTITION) or data_dir.create_log(PARTITION, TOPIC_ID, config)
+        data_dir.load_logs({PARTITION: NewLog(TOPIC_ID, config)})
+        log = data_dir.logs.get(PARTITION) or data_dir.create_log(
+            PARTITION, NewLog(TOPIC_ID, config)
+        )
         assert log.log_end_offset == start
         for number in range(50):
             log.append(batch(fill=number), 1 + start, NOW_MS)

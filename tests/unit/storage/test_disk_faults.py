@@ -19,6 +19,7 @@ from tests.unit.storage.helpers import (
 from tidelog.errors import ErrorCode, KafkaError, StorageError
 from tidelog.storage.admission import Admitted
 from tidelog.storage.log import Log, LogConfig, LogOfflineError
+from tidelog.storage.partition_directory import remove_tree
 from tidelog.testing.disk import CrashMode
 
 
@@ -223,8 +224,8 @@ def test_a_plan_survives_the_deletion_of_what_it_syncs() -> None:
     log.flushed(plan)
     assert log.flushed_offset == 12
     plan = log.flush_plan()
-    log.delete()
-    world.run_deferred()
+    log.abandon()
+    remove_tree(world.disk, log.directory)
     plan.run()
     log.flushed(plan)
     assert world.disk.open_files == []

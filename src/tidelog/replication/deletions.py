@@ -1,0 +1,74 @@
+"""Removing the files of deleted topics, and telling the controller once they are gone.
+
+Files are removed only against a tombstone: a topic that is merely absent from the metadata keeps
+its files. The tombstone stays in the store until this broker has unlinked them, so a deletion that
+a kill cuts short is finished by the next start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from uuid import UUID
+
+from tidelog.errors import KafkaError
+from tidelog.host.host import Host
+from tidelog.model import TopicPartition
+from tidelog.storage.data_dir import DataDir
+
+_log = logging.getLogger(__name__)
+
+Confirm = Callable[[Sequence[UUID]], Awaitable[None]]
+
+
+class Deletions:
+    """The removals of one broker that are under way."""
+
+    def __init__(self, data_dir: DataDir, host: Host, confirm: Confirm) -> None:
+        self._data_dir = data_dir
+        self._host = host
+        self._confirm = confirm
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def retire(self, partitions: Mapping[TopicPartition, UUID]) -> list[str]:
+        """Give the directories of deleted partitions other names; those names."""
+        return await self._host.offload.run(self._retire, dict(partitions))
+
+    def _retire(self, partitions: Mapping[TopicPartition, UUID]) -> list[str]:
+        retired = []
+        for partition, topic_id in partitions.items():
+            try:
+                path = self._data_dir.retire_directory(partition, topic_id)
+            except OSError as error:
+                # It keeps its tombstone, and a new topic of that name finds it in its way.
+                _log.error("directory not renamed partition=%s error=%s", partition, error)
+                continue
+            if path is not None:
+                retired.append(path)
+        return retired
+
+    def remove_later(
+        self, topic_ids: Sequence[UUID], directories: Sequence[str], delay_s: float
+    ) -> None:
+        """Unlink retired directories when readers have had their time, then confirm it."""
+        task = asyncio.create_task(self._remove(topic_ids, directories, delay_s), name="deletion")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _remove(
+        self, topic_ids: Sequence[UUID], directories: Sequence[str], delay_s: float
+    ) -> None:
+        await asyncio.sleep(delay_s)
+        try:
+            await self._host.offload.run(self._data_dir.remove_retired, directories)
+            await self._confirm(topic_ids)
+        except (OSError, KafkaError) as error:
+            _log.warning("deletion left for the next start topics=%d reason=%s",
+                         len(topic_ids), error)  # fmt: skip
+
+    async def stop(self) -> None:
+        """Leave what is not done to the next start."""
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
