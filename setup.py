@@ -17,12 +17,13 @@ LIMITED = not sysconfig.get_config_var("Py_GIL_DISABLED")
 extensions = cythonize(
     [
         Extension(
-            "tidelog._kernels.records",
-            ["src/tidelog/_kernels/records.py"],
+            f"tidelog._kernels.{name}",
+            [f"src/tidelog/_kernels/{name}.py"],
             define_macros=[("Py_LIMITED_API", "0x030B0000")] if LIMITED else [],
             extra_compile_args=["-O3", "-g0"],
             py_limited_api=LIMITED,
         )
+        for name in ("records", "batch_walk")
     ],
     build_dir="build",
     compiler_directives={

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Final, Protocol
 
-from tidelog._kernels import COMPILED
+from tidelog._kernels import COMPILED, batch_rows
 from tidelog._kernels import records as kernel
 from tidelog.errors import ProtocolError
 from tidelog.model import (
@@ -44,22 +44,21 @@ from tidelog.protocol.checksum import crc32c
 
 Buffer = bytes | bytearray | memoryview
 
-HEADER_BYTES: Final = 61
-LOG_OVERHEAD: Final = 12
-MAGIC: Final = 2
+HEADER_BYTES: Final = batch_rows.HEADER_BYTES
+LOG_OVERHEAD: Final = batch_rows.LOG_OVERHEAD
+MAGIC: Final = batch_rows.MAGIC_VALUE
 DECOMPRESSED_BYTES_MAX: Final = 128 * 1024 * 1024
 
 ATTRIBUTES_CODEC: Final = 0x07
 ATTRIBUTES_LOG_APPEND_TIME: Final = 0x08
-ATTRIBUTES_TRANSACTIONAL: Final = 0x10
-ATTRIBUTES_CONTROL: Final = 0x20
+ATTRIBUTES_TRANSACTIONAL: Final = batch_rows.TRANSACTIONAL
+ATTRIBUTES_CONTROL: Final = batch_rows.CONTROL
 ATTRIBUTES_DELETE_HORIZON: Final = 0x40
 
 CONTROL_ABORT: Final = 0
 CONTROL_COMMIT: Final = 1
 
-_HEADER: Final = struct.Struct(">qiibIhiqqqhii")
-_CHECKED: Final = struct.Struct(">hiqqqhii")
+_HEADER: Final = batch_rows.HEADER
 _SIZE: Final = struct.Struct(">qi")
 _CRC: Final = struct.Struct(">I")
 _EPOCH: Final = struct.Struct(">i")
@@ -68,7 +67,7 @@ _CONTROL_KEY: Final = struct.Struct(">hh")
 _CONTROL_VALUE: Final = struct.Struct(">hi")
 
 CRC_POSITION: Final = 17
-CHECKED_POSITION: Final = 21
+CHECKED_POSITION: Final = batch_rows.CHECKED_POSITION
 MAX_TIMESTAMP_POSITION: Final = 35
 _BATCH_LENGTH_MIN: Final = HEADER_BYTES - LOG_OVERHEAD
 _SEQUENCES: Final = 1 << 31

@@ -40,13 +40,8 @@ from tidelog.storage.compaction_filter import (
 )
 from tidelog.storage.log import Log
 from tidelog.storage.offset_map import OffsetMap
-from tidelog.storage.segment import (
-    CLEANED_SUFFIX,
-    LARGEST_RELATIVE_OFFSET,
-    DiskFullError,
-    Segment,
-    create_segment,
-)
+from tidelog.storage.scan import LARGEST_RELATIVE_OFFSET
+from tidelog.storage.segment import CLEANED_SUFFIX, DiskFullError, Segment, create_segment
 
 logger = logging.getLogger(__name__)
 

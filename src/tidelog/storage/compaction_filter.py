@@ -34,7 +34,7 @@ from tidelog.protocol.batches import (
 )
 from tidelog.storage.offset_map import OffsetMap
 from tidelog.storage.producers import ProducerState
-from tidelog.storage.recovery import read_marker
+from tidelog.storage.replay import read_marker
 from tidelog.storage.transaction_index import AbortedTransaction
 
 

@@ -71,6 +71,13 @@ class SparseIndex:
         if len(self._keys) >= _PAGE_ENTRIES:
             self._spill()
 
+    def extend(self, keys: array[int], values: array[int]) -> None:
+        """Add entries, as `append` does one."""
+        self._keys.extend(keys)
+        self._values.extend(values)
+        if len(self._keys) >= _PAGE_ENTRIES:
+            self._spill()
+
     def floor_by_key(self, key: int) -> tuple[int, int] | None:
         """The last entry whose key is at most `key`."""
         keys = self._keys

@@ -32,9 +32,9 @@ from tidelog.storage.retention import (
     count_expired,
     count_oversize,
 )
+from tidelog.storage.scan import LARGEST_RELATIVE_OFFSET
 from tidelog.storage.segment import (
     CLEANED_SUFFIX,
-    LARGEST_RELATIVE_OFFSET,
     SWAP_SUFFIX,
     LogContext,
     Segment,

@@ -19,7 +19,8 @@ from tidelog.audit import audit
 from tidelog.errors import StorageError
 from tidelog.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP
 from tidelog.protocol.batches import MAGIC, BatchHeader, build_batch
-from tidelog.storage.segment import LARGEST_RELATIVE_OFFSET, LogContext, Segment, create_segment
+from tidelog.storage.scan import LARGEST_RELATIVE_OFFSET
+from tidelog.storage.segment import LogContext, Segment, create_segment
 
 _DELETED_LOG = re.compile(r"(\d{20})\.log(\.\d+)?\.deleted")
 

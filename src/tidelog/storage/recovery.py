@@ -20,31 +20,25 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from tidelog.errors import ProtocolError, StorageError
+from tidelog._kernels.batch_rows import LAST_OFFSET_DELTA, ROW_FIELDS
+from tidelog.errors import StorageError
 from tidelog.host.disk import Disk
-from tidelog.protocol.batches import (
-    BatchHeader,
-    control_coordinator_epoch,
-    control_record_type,
-    decode_records,
-)
+from tidelog.protocol.batches import BatchHeader
 from tidelog.storage.checkpoint import read_bytes
 from tidelog.storage.epochs import LeaderEpochs
 from tidelog.storage.index import DISK_FULL
-from tidelog.storage.log_read import read_batch
 from tidelog.storage.losses import Expectation, fill, follows
-from tidelog.storage.producers import EndMarker, ProducerStates
-from tidelog.storage.scan import Extent, walk
+from tidelog.storage.producers import ProducerStates
+from tidelog.storage.replay import Replay, assign_epochs, replay_batch
+from tidelog.storage.scan import Extent, header_at, stretches
 from tidelog.storage.segment import LogContext, Segment, create_segment, newest_timestamp
 from tidelog.storage.snapshots import SUFFIX, decode_snapshot, snapshot_path
 from tidelog.storage.swap import finish_swaps
-from tidelog.storage.transaction_index import aborted_transaction
 
 logger = logging.getLogger(__name__)
 
 _SEGMENT_NAME = re.compile(r"(\d{20})\.log")
 _LEFT_OVER = (".deleted", ".tmp", ".cleaned", ".swap")
-_COMMIT = 1
 _WIDEN_ENTRIES = 32
 
 
@@ -68,9 +62,11 @@ class Opened:
     recovery_point: int = 0
     producers: ProducerStates = field(default_factory=ProducerStates)
     epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
-    # How much was walked with its checksums, and how much of that was cut off.
+    # How much was walked with its checksums, and how much of that was cut off: bytes, and as many
+    # offsets as their headers claim.
     recovered_bytes: int = 0
     truncated_bytes: int = 0
+    truncated_offsets: int = 0
     # Files of segments that were deleted before the last stop, to be unlinked once it is
     # written down where the log starts now.
     left_over: list[str] = field(default_factory=list)
@@ -239,14 +235,14 @@ def _recover(opening: Opening, opened: Opened, first: int) -> None:
         if before is not None and _is_unused(before, segment):
             continue
         if before is not None and not synced and not follows(before, segment):
-            opened.truncated_bytes += _drop_from(segments, place, "it lies behind a hole")
+            _drop_behind_hole(opened, place)
             break
         size_bytes = segment.size_bytes
         opened.recovered_bytes += size_bytes
         leader_epoch = _recover_segment(opening, opened, segment, leader_epoch)
         if segment.size_bytes < size_bytes:
             opened.truncated_bytes += size_bytes - segment.size_bytes
-            opened.truncated_bytes += _drop_from(segments, place + 1, "it lies behind a hole")
+            _drop_behind_hole(opened, place + 1)
             break
         before = segment
     _leave_out_unused(opened)
@@ -265,22 +261,26 @@ def _recover_segment(opening: Opening, opened: Opened, segment: Segment, leader_
     fd = file.pin()
     try:
         extent = Extent(disk, fd, 0, size, segment.base_offset, leader_epoch)
-        for position, header in walk(extent, verify=True):
-            segment.note(header, header.size_bytes, opening.index_interval_bytes)
-            if header.leader_epoch > opened.epochs.latest:
-                opened.epochs.assign(header.leader_epoch, header.base_offset)
-            if header.producer_id >= 0:
-                replay_batch(segment, position, header, opened.producers)
-            leader_epoch = header.leader_epoch
+        replay = Replay(segment, opened.producers)
+        fault = ""
+        for stretch in stretches(extent, verify=True):
+            segment.note_all(stretch, opening.index_interval_bytes)
+            assign_epochs(stretch, opened.epochs)
+            replay.take(stretch)
+            leader_epoch, fault = stretch.leader_epoch, stretch.fault
+        replay.finish()
         if segment.size_bytes < size:
             opening.expected.check_cut(segment)
+            tail = Extent(disk, fd, segment.size_bytes, size, segment.next_offset)
+            opened.truncated_offsets += _claimed_offsets(tail)
             disk.truncate(fd, segment.size_bytes)
             logger.warning(
-                "cut off an invalid tail segment=%s position=%d bytes=%d next_offset=%d",
+                "cut off an invalid tail segment=%s position=%d bytes=%d next_offset=%d reason=%s",
                 file.path,
                 segment.size_bytes,
                 size - segment.size_bytes,
                 segment.next_offset,
+                fault,
             )
     finally:
         file.unpin()
@@ -292,6 +292,39 @@ def _recover_segment(opening: Opening, opened: Opened, segment: Segment, leader_
         # They are in memory; what is read needs no more.
         logger.warning("no room for indexes segment=%s", file.path)
     return leader_epoch
+
+
+def _claimed_offsets(extent: Extent) -> int:
+    """How many offsets the headers in a part that is not valid claim, a torn batch's included."""
+    end, next_offset, claimed = extent.start, extent.first_offset, 0
+    try:
+        for stretch in stretches(extent, verify=False):
+            end, next_offset = stretch.end, stretch.next_offset
+            deltas = stretch.rows[LAST_OFFSET_DELTA : stretch.count * ROW_FIELDS : ROW_FIELDS]
+            claimed += sum(deltas) + stretch.count
+        torn = header_at(extent.disk, extent.fd, end)
+    except OSError:
+        # These bytes are about to go. That they cannot be read must not keep the log from opening.
+        return claimed
+    if torn is not None and torn.base_offset == next_offset and torn.last_offset_delta >= 0:
+        claimed += torn.last_offset_delta + 1
+    return claimed
+
+
+def _drop_behind_hole(opened: Opened, place: int) -> None:
+    """Drop the segments from a place on, and count what goes with them."""
+    segments = opened.segments
+    if place == len(segments):
+        return
+    last = segments[-1]
+    fd = last.log_file.pin()
+    try:
+        extent = Extent(last.disk, fd, 0, last.size_bytes, last.base_offset)
+        opened.truncated_offsets += _claimed_offsets(extent)
+    finally:
+        last.log_file.unpin()
+    opened.truncated_offsets += last.base_offset - segments[place].base_offset
+    opened.truncated_bytes += _drop_from(segments, place, "it lies behind a hole")
 
 
 def _drop_from(segments: list[Segment], place: int, reason: str) -> int:
@@ -408,38 +441,6 @@ def _widen(segments: list[Segment], producers: ProducerStates) -> None:
 
 def _is_snapshot(name: str) -> bool:
     return len(name) == 20 + len(SUFFIX) and name.endswith(SUFFIX) and name[:20].isdigit()
-
-
-def replay_batch(
-    segment: Segment, position: int, header: BatchHeader, producers: ProducerStates
-) -> None:
-    """Take a stored batch of a producer into account, its end of a transaction included."""
-    if not header.is_control:
-        producers.update(header)
-        return
-    marker = read_marker(read_batch(segment, position, header), header)
-    if marker is None:
-        producers.take_epoch(header)
-        return
-    completed = producers.end_transaction(marker)
-    if completed is None or not completed.aborted:
-        return
-    known = segment.aborted.entries
-    if not known or known[-1].last_offset < completed.last_offset:
-        stable = producers.last_stable_offset_after(completed)
-        segment.aborted.append(aborted_transaction(completed, stable))
-
-
-def read_marker(batch: bytes | memoryview, header: BatchHeader) -> EndMarker | None:
-    """The transaction marker in a control batch; None for control records of another kind."""
-    try:
-        records = decode_records(batch)
-        if not records or control_record_type(records[0]) not in (0, 1):
-            return None
-        committed = control_record_type(records[0]) == _COMMIT
-        return EndMarker(header, committed, control_coordinator_epoch(records[0]))
-    except ProtocolError as error:
-        raise StorageError(f"control batch at offset {header.base_offset}: {error}") from error
 
 
 def snapshot_offsets(disk: Disk, directory: str) -> list[int]:

@@ -15,11 +15,13 @@ from __future__ import annotations
 import errno
 import logging
 import os.path
+from array import array
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
+from tidelog._kernels import batch_walk as kernel
 from tidelog.errors import StorageError
 from tidelog.host.clock import Clock
 from tidelog.host.disk import Buffer, Disk
@@ -27,12 +29,19 @@ from tidelog.host.random import Random
 from tidelog.protocol.batches import BatchHeader
 from tidelog.storage.file_cache import FileCache, OpenFile
 from tidelog.storage.index import DISK_FULL, IndexDamagedError, offset_index, time_index
-from tidelog.storage.scan import Extent, header_at, walk
+from tidelog.storage.scan import (
+    LARGEST_RELATIVE_OFFSET,
+    Extent,
+    Stretch,
+    find,
+    header_at,
+    stretches,
+    walk,
+)
 from tidelog.storage.transaction_index import TransactionIndex
 
 logger = logging.getLogger(__name__)
 
-LARGEST_RELATIVE_OFFSET = 2**31 - 1
 DELETED_SUFFIX = ".deleted"
 CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
@@ -160,6 +169,33 @@ class Segment:
         self.size_bytes = position + size_bytes
         self.next_offset = last_offset + 1
 
+    def note_all(self, stretch: Stretch, index_interval_bytes: int) -> None:
+        """`note` each batch of a stretch that begins at the end of what was noted before."""
+        count = stretch.count
+        indexed = self.times.last()
+        notes = array(
+            "q",
+            (
+                self._unindexed_bytes,
+                self.first_timestamp,
+                self.largest_timestamp,
+                self.largest_timestamp_offset,
+                -1 if indexed is None else indexed[0],
+            ),
+        )
+        offset_keys, offset_values, time_values = (array("i", bytes(4 * count)) for _ in range(3))
+        time_keys = array("q", bytes(8 * count))
+        offset_count, time_count = kernel.due_entries(
+            stretch.rows, count, self.base_offset, index_interval_bytes, notes,
+            offset_keys, offset_values, time_keys, time_values,
+        )  # fmt: skip
+        self._unindexed_bytes, self.first_timestamp = notes[0], notes[1]
+        self.largest_timestamp, self.largest_timestamp_offset = notes[2], notes[3]
+        self.offsets.extend(offset_keys[:offset_count], offset_values[:offset_count])
+        self.times.extend(time_keys[:time_count], time_values[:time_count])
+        self.size_bytes = stretch.end
+        self.next_offset = stretch.next_offset
+
     def _index_time(self) -> None:
         last = self.times.last()
         if self.largest_timestamp >= 0 and (last is None or self.largest_timestamp > last[0]):
@@ -216,15 +252,13 @@ class Segment:
 
     # Looking up
 
-    def batches_from(
-        self, position: int, *, verify: bool = False
-    ) -> Iterator[tuple[int, BatchHeader]]:
+    def batches_from(self, position: int) -> Iterator[tuple[int, BatchHeader]]:
         """Walk the batches from a batch boundary to the end of the segment."""
         file = self.log_file
         fd = file.pin()
         try:
             extent = Extent(self.disk, fd, position, self.size_bytes, self.base_offset)
-            yield from walk(extent, verify=verify)
+            yield from walk(extent)
         finally:
             file.unpin()
 
@@ -239,9 +273,16 @@ class Segment:
             return 0
         if offset >= self.next_offset:
             return self.size_bytes
-        for position, header in self.batches_from(self._floor_position(offset)):
-            if header.base_offset + header.last_offset_delta >= offset:
-                return position
+        start = self._floor_position(offset)
+        file = self.log_file
+        fd = file.pin()
+        try:
+            extent = Extent(self.disk, fd, start, self.size_bytes, self.base_offset)
+            position = find(extent, offset)
+        finally:
+            file.unpin()
+        if position is not None:
+            return position
         raise StorageError(f"{self.log_file.path} has no valid batch for offset {offset}")
 
     def boundary_within(self, start: int, end: int) -> tuple[int, int]:
@@ -325,13 +366,22 @@ class Segment:
     def rebuild_indexes(self, reason: str, index_interval_bytes: int = 4096) -> None:
         """Make both indexes anew from the log."""
         logger.warning("rebuilding indexes segment=%s reason=%s", self.log_file.path, reason)
-        size = self.size_bytes
-        batches = list(self.batches_from(0))
-        self.reset()
-        for _, header in batches:
-            self.note(header, header.size_bytes, index_interval_bytes)
-        assert self.size_bytes <= size
-        self.size_bytes = size
+        size, next_offset = self.size_bytes, self.next_offset
+        times = self.first_timestamp, self.largest_timestamp, self.largest_timestamp_offset
+        file = self.log_file
+        fd = file.pin()
+        try:
+            self.reset()
+            extent = Extent(self.disk, fd, 0, size, self.base_offset)
+            for stretch in stretches(extent, verify=False):
+                self.note_all(stretch, index_interval_bytes)
+        except OSError:
+            self.next_offset = next_offset
+            self.first_timestamp, self.largest_timestamp, self.largest_timestamp_offset = times
+            raise
+        finally:
+            self.size_bytes = size
+            file.unpin()
         self.write_indexes()
 
     def reset(self) -> None:

@@ -66,7 +66,7 @@ def _next_offset(disk: Disk, directory: str, base_offset: int) -> int:
     fd = disk.open(segment_path(directory, base_offset, "log") + SWAP_SUFFIX)
     try:
         extent = Extent(disk, fd, 0, disk.size(fd), base_offset)
-        for _, header in walk(extent, verify=False):
+        for _, header in walk(extent):
             next_offset = header.last_offset + 1
     finally:
         disk.close(fd)

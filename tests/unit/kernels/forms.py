@@ -8,14 +8,15 @@ from pathlib import Path
 from types import ModuleType
 
 from tidelog import _kernels
+from tidelog._kernels import batch_walk
 
 SOURCE = Path(_kernels.__file__).with_name("records.py")
 
 
-def _load_plain() -> ModuleType:
-    """The kernels from their source, under another name, beside the compiled ones."""
-    name = "tidelog._kernels.records_uncompiled"
-    specification = importlib.util.spec_from_file_location(name, SOURCE)
+def _load_plain(source: Path) -> ModuleType:
+    """Kernels from their source, under another name, beside the compiled ones."""
+    name = f"tidelog._kernels.{source.stem}_uncompiled"
+    specification = importlib.util.spec_from_file_location(name, source)
     assert specification is not None and specification.loader is not None
     module = importlib.util.module_from_spec(specification)
     sys.modules[name] = module
@@ -23,7 +24,11 @@ def _load_plain() -> ModuleType:
     return module
 
 
-PLAIN = _load_plain()
+PLAIN = _load_plain(SOURCE)
 FORMS: dict[str, ModuleType] = {"plain": PLAIN}
+BATCH_WALK_FORMS: dict[str, ModuleType] = {
+    "plain": _load_plain(SOURCE.with_name("batch_walk.py")),
+}
 if _kernels.COMPILED:
     FORMS["compiled"] = _kernels.records
+    BATCH_WALK_FORMS["compiled"] = batch_walk

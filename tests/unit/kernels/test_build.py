@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tests.unit.kernels.forms import FORMS, PLAIN, SOURCE
 from tidelog import _kernels
+from tidelog._kernels import batch_walk, records
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -22,11 +23,17 @@ def test_the_plain_form_is_the_source() -> None:
 
 def test_compiled_kernels_are_not_older_than_their_source() -> None:
     """If this fails: pip install --no-deps --no-build-isolation -e ."""
-    built = Path(str(_kernels.records.__file__)).stat().st_mtime
-    sources = [path for kind in ("*.py", "*.pxd") for path in SOURCE.parent.glob(kind)]
-    compiled_from = {"records", "memory"}
-    newest = max(path.stat().st_mtime for path in sources if path.stem in compiled_from)
-    assert not _kernels.COMPILED or built >= newest
+    compiled_from = {records: {"records", "memory"}, batch_walk: {"batch_walk", "batch_rows"}}
+    for kernel, stems in compiled_from.items():
+        built = Path(str(kernel.__file__)).stat().st_mtime
+        sources = [path for kind in ("*.py", "*.pxd") for path in SOURCE.parent.glob(kind)]
+        newest = max(path.stat().st_mtime for path in sources if path.stem in stems)
+        assert not _kernels.COMPILED or built >= newest
+
+
+def test_all_kernels_are_compiled_or_none() -> None:
+    kernels = (records, batch_walk)
+    assert {str(each.__file__).endswith(".py") for each in kernels} == {not _kernels.COMPILED}
 
 
 def test_kernels_are_compiled_where_that_is_required() -> None:

@@ -6,17 +6,13 @@ its end ends the process instead of passing unnoticed.
 
 from __future__ import annotations
 
-import ctypes
-import mmap
 import random
 from array import array
-from collections.abc import Iterator
 from types import ModuleType
-
-import pytest
 
 from tests.unit.kernels.columns import int32, int64
 from tests.unit.kernels.forms import FORMS
+from tests.unit.kernels.guarded import Guarded
 from tests.unit.kernels.payloads import INT64_MAX, INT64_MIN, payload, random_rows, varint
 
 CASES = 20_000
@@ -25,37 +21,6 @@ INTERESTING = (0, 1, 2, 63, 64, 127, 128, 254, 255)
 EXTREME_VARINTS = [
     varint(value) for value in (-1, -2, 1 << 20, (1 << 31) - 1, -(1 << 31), INT64_MAX, INT64_MIN)
 ] + [b"\xff" * 5, b"\xff" * 10, b"\x80" * 12]
-
-
-class Guarded:
-    """A buffer whose contents end right before memory that may not be touched."""
-
-    def __init__(self) -> None:
-        self.map = mmap.mmap(-1, 5 * mmap.PAGESIZE)
-        self.usable = 4 * mmap.PAGESIZE
-        self.libc = ctypes.CDLL(None, use_errno=True)
-        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.map))
-        self._protect(mmap.PROT_NONE if hasattr(mmap, "PROT_NONE") else 0)
-
-    def _protect(self, protection: int) -> None:
-        last_page = ctypes.c_void_p(self.address + self.usable)
-        assert self.libc.mprotect(last_page, ctypes.c_size_t(mmap.PAGESIZE), protection) == 0
-
-    def put(self, data: bytes) -> memoryview:
-        assert len(data) <= self.usable
-        view = memoryview(self.map)[self.usable - len(data) : self.usable]
-        view[:] = data
-        return view
-
-    def close(self) -> None:
-        self._protect(mmap.PROT_READ | mmap.PROT_WRITE)
-
-
-@pytest.fixture
-def guarded() -> Iterator[Guarded]:
-    area = Guarded()
-    yield area
-    area.close()
 
 
 def mutate(chance: random.Random, data: bytes) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 
 import pytest
@@ -17,6 +18,7 @@ from tests.unit.storage.helpers import (
     stored_batches,
 )
 from tidelog.storage.log import Log, LogConfig
+from tidelog.storage.recovery import Opened, Opening, load
 from tidelog.testing.disk import SECTOR_BYTES, CrashMode, SimulatedDisk
 
 SEGMENT = f"{DIRECTORY}/{0:020d}.log"
@@ -110,6 +112,21 @@ def test_s2_old_bytes_behind_a_truncation_are_not_taken_for_new_ones() -> None:
     world.disk.replace(SEGMENT, mixed)
     log = world.reopen_after(world.disk.crash(CrashMode.KEEP_ALL))
     assert stored_batches(log) == new
+
+
+def test_s3_an_offset_too_far_for_its_segment_ends_the_log_there() -> None:
+    """The base offset lies outside the checksum, and index entries have 31 bits for offsets."""
+    world = one_segment()
+    log = filled(world, 10)
+    batches = stored_batches(log)
+    start = sum(map(len, batches[:6]))
+    for position in (0, 1, 3, 4):
+        damaged = bytearray(world.disk.content(SEGMENT))
+        damaged[start + position] |= 0x80 if position == 4 else 0x40
+        other = one_segment()
+        other.open().abandon()
+        other.disk.replace(SEGMENT, bytes(damaged))
+        assert stored_batches(other.open()) == batches[:6]
 
 
 def test_s3_a_flipped_bit_in_what_is_scanned_ends_the_log_there() -> None:
@@ -293,3 +310,67 @@ def test_batches_larger_than_the_scans_chunk_are_recovered() -> None:
     batches = stored_batches(log)
     log = world.reopen_after(world.disk.crash(CrashMode.KEEP_ALL))
     assert stored_batches(log) == batches
+
+
+def opened(world: World) -> Opened:
+    return load(Opening(DIRECTORY, world.context, False, 0, 0, 300))
+
+
+def test_what_recovery_read_and_cut_off_is_counted() -> None:
+    world = one_segment()
+    log = filled(world, 10)
+    whole, batches = world.disk.content(SEGMENT), stored_batches(log)
+    sound = sum(map(len, batches[:6]))
+    bad_checksum = bytearray(whole)
+    bad_checksum[sound + 70] ^= 1
+    torn = whole[: sound + len(batches[6]) - 1]
+    for content, offsets_cut in (
+        (whole, 0),
+        (bytes(bad_checksum), 8),
+        (torn, 2),
+        (whole[:sound] + bytes(500), 0),
+        (whole[: sound + 30], 0),
+    ):
+        world = one_segment()
+        world.open().abandon()
+        world.disk.replace(SEGMENT, content)
+        found = opened(world)
+        assert found.recovered_bytes == len(content)
+        assert found.truncated_bytes == (0 if content == whole else len(content) - sound)
+        assert found.truncated_offsets == offsets_cut
+
+
+def test_segments_dropped_behind_a_hole_are_counted() -> None:
+    world = World(config=LogConfig(segment_bytes=600))
+    log = filled(world)
+    sizes = {segment.base_offset: segment.size_bytes for segment in log.segments}
+    bases = list(sizes)
+    end = log.log_end_offset
+    world.disk.unlink(f"{DIRECTORY}/{bases[2]:020d}.log")
+    world.disk = world.disk.crash(CrashMode.KEEP_ALL)
+    world.restart()
+    found = opened(world)
+    assert found.truncated_offsets == end - bases[3]
+    assert found.truncated_bytes == sum(sizes[base] for base in bases[3:])
+    assert found.recovered_bytes == sizes[bases[0]] + sizes[bases[1]]
+
+
+def test_a_tail_that_cannot_be_read_is_cut_off_all_the_same() -> None:
+    world = one_segment()
+    log = filled(world, 10)
+    batches = stored_batches(log)
+    sound = sum(map(len, batches[:6]))
+    damaged = bytearray(world.disk.content(SEGMENT))
+    damaged[sound] = 0x80
+    world.disk.replace(SEGMENT, bytes(damaged))
+    world.disk = world.disk.crash(CrashMode.KEEP_ALL)
+    world.restart()
+    read = world.disk.pread
+
+    def pread(fd: int, length: int, position: int) -> bytes:
+        if position >= sound:
+            raise OSError(errno.EIO, "Input/output error")
+        return read(fd, length, position)
+
+    world.disk.pread = pread  # type: ignore[method-assign]
+    assert opened(world).truncated_bytes == len(damaged) - sound
