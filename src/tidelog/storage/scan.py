@@ -16,8 +16,10 @@ from dataclasses import dataclass
 from tidelog._kernels import batch_walk as kernel
 from tidelog._kernels.batch_rows import (
     BASE_OFFSET,
+    BATCH_LENGTH,
     HEADER_FIELDS,
     LAST_OFFSET_DELTA,
+    LOG_OVERHEAD,
     POSITION,
     ROW_FIELDS,
 )
@@ -87,6 +89,22 @@ def find(extent: Extent, offset: int) -> int | None:
                 if rows[at + BASE_OFFSET] + rows[at + LAST_OFFSET_DELTA] >= offset:
                     return rows[at + POSITION]
     return None
+
+
+def find_boundary(extent: Extent, start: int, end: int) -> tuple[int, int]:
+    """The last batch boundary up to `end`, or the first behind `start`; the offset that follows.
+
+    The boundary is where the extent begins if no valid batch lies there.
+    """
+    boundary, next_offset = extent.start, -1
+    for rows, count, position, following, *_ in _walk(extent, verify=False):
+        if position > end:
+            for at in range(0, count * ROW_FIELDS, ROW_FIELDS):
+                begin = rows[at + POSITION]
+                if begin > start and begin + rows[at + BATCH_LENGTH] + LOG_OVERHEAD > end:
+                    return begin, rows[at + BASE_OFFSET]
+        boundary, next_offset = position, following
+    return boundary, next_offset
 
 
 def _walk(extent: Extent, *, verify: bool) -> Iterator[tuple[array[int], int, int, int, int, int]]:

@@ -34,6 +34,7 @@ from tidelog.storage.scan import (
     Extent,
     Stretch,
     find,
+    find_boundary,
     header_at,
     stretches,
     walk,
@@ -292,12 +293,13 @@ class Segment:
         entry = self._guarded(lambda: self.offsets.floor_by_value(end))
         if entry is not None and start < entry[1] < end and self._names_a_batch(entry):
             boundary = entry[1]
-        next_offset = -1
-        for position, header in self.batches_from(boundary):
-            if position > start and position + header.size_bytes > end:
-                return position, header.base_offset
-            boundary = position + header.size_bytes
-            next_offset = header.last_offset + 1
+        file = self.log_file
+        fd = file.pin()
+        try:
+            extent = Extent(self.disk, fd, boundary, self.size_bytes, self.base_offset)
+            boundary, next_offset = find_boundary(extent, start, end)
+        finally:
+            file.unpin()
         if boundary == start:
             raise StorageError(f"{self.log_file.path} has no valid batch at {start}")
         return boundary, next_offset
