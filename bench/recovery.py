@@ -25,6 +25,7 @@ from tidelog.host.random import SystemRandom
 from tidelog.protocol import batches
 from tidelog.protocol.batches import BatchHeader, Record
 from tidelog.storage.file_cache import FileCache
+from tidelog.storage.losses import Expectation
 from tidelog.storage.recovery import Opening, load
 from tidelog.storage.segment import LogContext
 
@@ -78,7 +79,9 @@ def recover(directory: Path, batch_count: int) -> tuple[float, float]:
     disk, clock = _DiskWithoutSyncs(), SystemClock()
     files = FileCache(disk, 64)
     context = LogContext(disk, clock, files, SystemRandom(), _ignore, _ignore)
-    opening = Opening(str(directory), context, False, 0, 0, _INDEX_INTERVAL_BYTES)
+    opening = Opening(
+        str(directory), context, False, Expectation(str(directory)), _INDEX_INTERVAL_BYTES
+    )
     wall_s, cpu_s = time.perf_counter(), time.process_time()
     opened = load(opening)
     wall_s, cpu_s = time.perf_counter() - wall_s, time.process_time() - cpu_s

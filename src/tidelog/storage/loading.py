@@ -258,10 +258,10 @@ class Loading:
         if logs and not self._clean:
             logger.warning(
                 "recovered after an unclean stop partitions=%d bytes_read=%d bytes_cut_off=%d"
-                " partitions_cut=%d offline=%d",
+                " records_cut_off=%d offline=%d",
                 len(logs),
                 sum(log.recovered_bytes for log in logs),
                 sum(log.truncated_bytes for log in logs),
-                sum(log.truncated_bytes > 0 for log in logs),
+                sum(log.truncated_offsets for log in logs),
                 len(self._loaded.offline),
             )

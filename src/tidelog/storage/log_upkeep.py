@@ -70,6 +70,7 @@ class LogUpkeep(LogReader):
         "recovered_bytes",
         "topic_id",
         "truncated_bytes",
+        "truncated_offsets",
     )
 
     topic_id: UUID
@@ -85,6 +86,7 @@ class LogUpkeep(LogReader):
         self.epochs = opened.epochs
         self.recovered_bytes = opened.recovered_bytes
         self.truncated_bytes = opened.truncated_bytes
+        self.truncated_offsets = opened.truncated_offsets
         # Until the data directory has written down where the log starts; see `recovery`.
         self.left_over = opened.left_over
         self.last_flush_ms = context.clock.wall_ms()

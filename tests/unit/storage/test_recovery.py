@@ -18,6 +18,7 @@ from tests.unit.storage.helpers import (
     stored_batches,
 )
 from tidelog.storage.log import Log, LogConfig
+from tidelog.storage.losses import Expectation
 from tidelog.storage.recovery import Opened, Opening, load
 from tidelog.testing.disk import SECTOR_BYTES, CrashMode, SimulatedDisk
 
@@ -313,7 +314,7 @@ def test_batches_larger_than_the_scans_chunk_are_recovered() -> None:
 
 
 def opened(world: World) -> Opened:
-    return load(Opening(DIRECTORY, world.context, False, 0, 0, 300))
+    return load(Opening(DIRECTORY, world.context, False, Expectation(DIRECTORY), 300))
 
 
 def test_what_recovery_read_and_cut_off_is_counted() -> None:
