@@ -7,8 +7,9 @@ commits with generation -1, which a group with members refuses.
 
 Offsets are kept while their group lives. They go when the group has been empty for
 `offsets.retention.minutes`; those of a group that never had members, or of a topic that the members
-do not consume, that long after their commit. An offset of a topic that was deleted, or created anew
-under its name, is gone: the topic's id is kept with it.
+do not consume, that long after their commit. Only time in which the broker ran counts, whatever the
+wall clock shows. An offset of a topic that was deleted, or created anew under its name, is gone:
+the topic's id is kept with it.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from tidelog.coordinators.group_records import (
 from tidelog.coordinators.group_table import GroupTable
 from tidelog.coordinators.offset_commits import Commit, Committer
 from tidelog.coordinators.rebalances import Rebalances
-from tidelog.coordinators.settings import GroupSettings, Now
+from tidelog.coordinators.settings import AgeOf, GroupSettings, Now
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.model import NO_TOPIC_ID
 
@@ -184,14 +185,14 @@ class Offsets:
             if topic not in topic_ids or is_of_another_topic(value, topic_ids[topic])
         ]
 
-    def expire(self, now: Now) -> Records:
+    def expire(self, age_ms: AgeOf) -> Records:
         """Tombstones of offsets that are due, and of groups that have neither members nor any."""
         records: Records = []
         for group in self._groups:
             kept = 0
             for topic, partitions in self.of_group(group.group_id).items():
                 for partition, value in partitions.items():
-                    if self._is_expired(group, topic, value, now.wall_ms):
+                    if self._is_expired(group, topic, value, age_ms):
                         records.append(_tombstone(group.group_id, topic, partition))
                     else:
                         kept += 1
@@ -200,16 +201,21 @@ class Offsets:
         return records
 
     def _is_expired(
-        self, group: ClassicGroup | ConsumerGroup, topic: str, value: OffsetCommitValue, now_ms: int
+        self,
+        group: ClassicGroup | ConsumerGroup,
+        topic: str,
+        value: OffsetCommitValue,
+        age_ms: AgeOf,
     ) -> bool:
         since = group.offsets_unused_since_ms(topic)
         if since is None:
             return False
+        committed = value.commit_timestamp
         if value.expire_timestamp >= 0:
-            return now_ms >= value.expire_timestamp
+            return age_ms(committed) >= value.expire_timestamp - committed
         # A commit counts as a sign of life too: into an empty group, a reset say.
-        since = max(since, value.commit_timestamp)
-        return now_ms - since >= self._settings.offsets_retention_ms
+        age = age_ms(committed) if since < 0 else min(age_ms(since), age_ms(committed))
+        return age >= self._settings.offsets_retention_ms
 
     # Replay
 

@@ -315,7 +315,7 @@ class GroupCoordinator:
                 self._run_due(slot, now)
         if now.ms >= self._next_expiry_ms:
             self._next_expiry_ms = now.ms + self._expiry_interval_ms
-            self._expire_offsets(now)
+            self._expire_offsets()
         deadlines = (slot.shard.timers.next_deadline_ms() for slot in self._slots.values())
         nearest = min((each for each in deadlines if each is not None), default=now.ms + _TICK_MS)
         self._arm(min(nearest, now.ms + _TICK_MS))
@@ -324,11 +324,13 @@ class GroupCoordinator:
         for outcome in slot.shard.due(now):
             self._apply_quietly(slot, outcome, "a deadline")
 
-    def _expire_offsets(self, now: Now) -> None:
+    def _expire_offsets(self) -> None:
         for slot in tuple(self._slots.values()):
             if slot.error is None:
                 before = len(slot.shard.offsets)
-                self._apply_quietly(slot, slot.shard.expire_offsets(now), "expire offsets")
+                ages = slot.partition.log.context.running_clock.ages()
+                expired = slot.shard.expire_offsets(ages.age_ms)
+                self._apply_quietly(slot, expired, "expire offsets")
                 self.stats.expired_offsets += before - len(slot.shard.offsets)
 
     def _everywhere(self, work: Callable[[GroupShard], Outcome], what: str) -> None:

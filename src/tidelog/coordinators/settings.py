@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 INT_MAX = 2**31 - 1
+
+
+# How long the broker has run since it wrote down this wall time.
+AgeOf = Callable[[int], int]
 
 
 class Now(NamedTuple):

@@ -38,7 +38,7 @@ from tidelog.coordinators.group_table import GroupTable
 from tidelog.coordinators.offset_commits import Commit, Committer
 from tidelog.coordinators.outcome import Outcome
 from tidelog.coordinators.rebalances import Rebalances
-from tidelog.coordinators.settings import Caller, GroupSettings, Now
+from tidelog.coordinators.settings import AgeOf, Caller, GroupSettings, Now
 from tidelog.coordinators.timers import TimerQueue
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.host.random import Random
@@ -177,8 +177,8 @@ class GroupShard:
     def forget_missing_topics(self, topic_ids: Mapping[str, UUID]) -> Outcome:
         return Outcome(None, self.offsets.forget_missing_topics(topic_ids))
 
-    def expire_offsets(self, now: Now) -> Outcome:
-        return Outcome(None, self.offsets.expire(now))
+    def expire_offsets(self, age_ms: AgeOf) -> Outcome:
+        return Outcome(None, self.offsets.expire(age_ms))
 
     # Looking at groups
 

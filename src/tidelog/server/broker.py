@@ -140,6 +140,7 @@ class Broker:
             lambda path, error: data_dir.failed(),
         )
         data_dir = DataDir.open(directory, context)
+        context.running_clock.resume(host.disk, directory, is_new=data_dir.identity is None)
         try:
             store = await EmbeddedStore.open(
                 os.path.join(directory, METADATA_FILE),

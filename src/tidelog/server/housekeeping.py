@@ -1,5 +1,7 @@
 """What a broker does by itself, now and then: retention, cleaning, flushing, checkpoints, the disk.
 
+It also keeps the running clock in the data directory, every few seconds and at the end.
+
 Each duty is a small function run at its own interval by one task. Work that blocks is handed to
 threads; a duty that fails is logged and tried again at its next turn.
 """
@@ -9,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,6 +19,8 @@ from tidelog.errors import ErrorCode, KafkaError
 from tidelog.host.host import Host
 from tidelog.protocol.apis import API_BY_KEY
 from tidelog.protocol.schema import warm
+from tidelog.storage.checkpoint import write_durably
+from tidelog.storage.running_clock import CLOCK_FILE
 
 if TYPE_CHECKING:
     from tidelog.server.context import Services
@@ -35,6 +40,7 @@ _WARM_APIS = (18, 3, 0, 1)
 _HEARTBEAT_SECONDS = 0.05
 _SWEEP_SECONDS = 1.0
 _DISK_CHECK_SECONDS = 1.0
+_CLOCK_SECONDS = 10.0
 # A cleaner that may not rest at all would keep the loop busy with looking.
 _REST_SECONDS_MIN = 0.01
 # How many partitions are looked at before others get their turn on the loop.
@@ -61,9 +67,12 @@ class Housekeeping:
         self._data_dir = data_dir
         self._host = host
         self._tasks: list[asyncio.Task[None]] = []
+        self._writing_clock: asyncio.Future[None] | None = None
+        self._is_clock_kept = True
 
     def start(self) -> None:
         config = self._services.config
+        self._data_dir.context.running_clock.started()
 
         def seconds(name: str) -> float:
             return config.get_int(name) / 1000
@@ -71,6 +80,7 @@ class Housekeeping:
         duties = [
             Duty("sweep", _SWEEP_SECONDS, self._sweep),
             Duty("disk", _DISK_CHECK_SECONDS, self._look_at_disk),
+            Duty("clock", _CLOCK_SECONDS, self._write_clock),
             Duty("retention", seconds("log.retention.check.interval.ms"), self._retention),
             Duty("flush", seconds("flusher.interval.ms"), self._flush),
             Duty("checkpoint", min(map(seconds, _CHECKPOINT_INTERVALS)), self._checkpoint),
@@ -82,12 +92,16 @@ class Housekeeping:
             self._tasks.append(asyncio.create_task(self._repeat(duty), name=duty.name))
         self._tasks.append(asyncio.create_task(self._measure_stalls(), name="heartbeat"))
         self._tasks.append(asyncio.create_task(_warm_up(), name="warm-up"))
+        self._tasks.append(asyncio.create_task(self._write_clock(), name="first clock"))
 
     async def stop(self) -> None:
+        if not self._tasks:
+            return
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
+        await self._write_clock()
 
     async def _repeat(self, duty: Duty) -> None:
         while True:
@@ -103,6 +117,29 @@ class Housekeeping:
             before = clock.monotonic()
             await asyncio.sleep(_HEARTBEAT_SECONDS)
             metrics.observe_stall(max(0.0, clock.monotonic() - before - _HEARTBEAT_SECONDS))
+
+    async def _write_clock(self) -> None:
+        """Have the data directory say when this broker last ran."""
+        if self._writing_clock is not None:
+            # The task that began it was cancelled; two at once would write into the same file.
+            with suppress(OSError):
+                await self._writing_clock
+        clock = self._data_dir.context.running_clock
+        clock.observe()
+        path = f"{self._data_dir.path}/{CLOCK_FILE}"
+        self._writing_clock = self._host.offload.run(
+            write_durably, self._host.disk, path, clock.encode()
+        )
+        try:
+            await asyncio.shield(self._writing_clock)
+            self._is_clock_kept = True
+        except OSError as error:
+            if self._is_clock_kept:
+                _log.warning("not written, will be tried again path=%s error=%s", path, error)
+            self._is_clock_kept = False
+        finally:
+            if self._writing_clock.done():
+                self._writing_clock = None
 
     async def _sweep(self) -> None:
         now = asyncio.get_running_loop().time()

@@ -40,6 +40,7 @@ from tidelog.storage.compaction_filter import (
 )
 from tidelog.storage.log import Log
 from tidelog.storage.offset_map import OffsetMap
+from tidelog.storage.retention import FUTURE_MS
 from tidelog.storage.scan import LARGEST_RELATIVE_OFFSET
 from tidelog.storage.segment import CLEANED_SUFFIX, DiskFullError, Segment, create_segment
 
@@ -91,10 +92,7 @@ def measure(log: Log, stable_offset: int, now_ms: int) -> Dirt:
     dirt = Dirt(first_dirty, start, 0, 0, overdue=False)
     oldest_ms = now_ms - config.max_compaction_lag_ms
     for segment in sealed:
-        newest_ms = segment.largest_timestamp
-        if newest_ms < 0:
-            newest_ms = segment.created_ms
-        too_new = config.min_compaction_lag_ms and newest_ms > now_ms - config.min_compaction_lag_ms
+        too_new = config.min_compaction_lag_ms and _is_too_new(log, segment, now_ms)
         dirty = segment.next_offset > first_dirty
         if segment.next_offset > stable_offset or (dirty and too_new):
             break
@@ -105,6 +103,19 @@ def measure(log: Log, stable_offset: int, now_ms: int) -> Dirt:
         dirt.dirty_bytes += segment.size_bytes
         dirt.overdue = dirt.overdue or 0 < segment.first_timestamp < oldest_ms
     return dirt
+
+
+def _is_too_new(log: Log, segment: Segment, now_ms: int) -> bool:
+    """Whether `min.compaction.lag.ms` keeps a segment as it is; a jump ahead does not end that."""
+    written_ms = segment.largest_timestamp
+    if written_ms < 0:
+        written_ms = segment.created_ms
+    elif written_ms > now_ms + FUTURE_MS:
+        written_ms = segment.disk.modified_ms(segment.log_file.path)
+    elif written_ms > now_ms:
+        written_ms = now_ms
+    ages = log.context.running_clock.ages()
+    return ages.age_ms(written_ms) < log.config.min_compaction_lag_ms
 
 
 def needs_cleaning(log: Log, dirt: Dirt) -> bool:
@@ -163,7 +174,7 @@ class Clean:
         rules = FilterRules(
             self._map,
             last_of_producers(log.producers.states),
-            context.clock.wall_ms(),
+            context.running_clock.ages(),
             log.config.delete_retention_ms,
         )
         self._filter = BatchFilter(rules, self._aborted)

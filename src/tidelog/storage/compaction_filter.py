@@ -2,11 +2,12 @@
 
 Of each key the newest record stays. A record without a value (a tombstone) stays until
 `delete.retention.ms` after the clean that first met it; that time, the delete horizon, is written
-into its batch: attribute bit 6 says that the base timestamp is one (KIP-534). Data of aborted
-transactions go at once. The marker of a transaction stays as long as a batch of it is there, then
-gets a horizon as a tombstone does. A batch whose records are all gone stays, as a header without
-records, where it holds the last sequence or epoch of a producer or ends its segment; so offsets
-that were used stay known. Keys that the map has not seen, and records behind its end, stay.
+into its batch: attribute bit 6 says that the base timestamp is one (KIP-534). Only time in which
+the broker ran counts. Data of aborted transactions go at once. The marker of a transaction stays as
+long as a batch of it is there, then gets a horizon as a tombstone does. A batch whose records are
+all gone stays, as a header without records, where it holds the last sequence or epoch of a producer
+or ends its segment; so offsets that were used stay known. Keys that the map has not seen, and
+records behind its end, stay.
 
 Offsets, order, producer fields, leader epochs and codecs are unchanged. Records without a key are
 dropped, as Kafka does; they are refused on compacted topics, but one may have become compacted.
@@ -35,6 +36,7 @@ from tidelog.protocol.batches import (
 from tidelog.storage.offset_map import OffsetMap
 from tidelog.storage.producers import ProducerState
 from tidelog.storage.replay import read_marker
+from tidelog.storage.running_clock import Ages
 from tidelog.storage.transaction_index import AbortedTransaction
 
 
@@ -123,8 +125,16 @@ class FilterRules:
 
     newest: OffsetMap
     producers: Mapping[int, LastOfProducer]
-    now_ms: int
+    ages: Ages
     delete_retention_ms: int
+
+    def has_passed(self, horizon_ms: int) -> bool:
+        """Whether the broker has run for `delete.retention.ms` since a horizon was set.
+
+        The wall clock alone would let a jump take tombstones that nobody has read.
+        """
+        set_ms = horizon_ms - self.delete_retention_ms
+        return self.ages.age_ms(set_ms) >= self.delete_retention_ms
 
 
 @dataclass(slots=True)
@@ -152,7 +162,7 @@ class BatchFilter:
         if header.is_control:
             unneeded, aborted = self._transactions.end(batch, header)
             horizon = header.first_timestamp if header.has_delete_horizon else None
-            discarded = unneeded and horizon is not None and horizon <= self._rules.now_ms
+            discarded = unneeded and horizon is not None and self._rules.has_passed(horizon)
             kept = self._control(batch, header, discarded=discarded, unneeded=unneeded)
         elif self._transactions.is_aborted(header):
             kept = None
@@ -205,7 +215,7 @@ class BatchFilter:
         """The places of the records that stay, and whether there is a tombstone among them."""
         rules = self._rules
         fields = kernel.ROW_FIELDS
-        drop_tombstones = header.has_delete_horizon and header.first_timestamp <= rules.now_ms
+        drop_tombstones = header.has_delete_horizon and rules.has_passed(header.first_timestamp)
         newest = rules.newest.newest(payload, rows)
         judged = rules.newest.next_offset - header.base_offset
         kept = []
@@ -236,7 +246,7 @@ class BatchFilter:
         """Write the batch anew with the delete horizon in the place of its base timestamp."""
         every = decode_records(batch)
         records = [every[index] for index in kept]
-        horizon = self._rules.now_ms + self._rules.delete_retention_ms
+        horizon = self._rules.ages.wall_ms + self._rules.delete_retention_ms
         changed = replace(
             header,
             attributes=header.attributes | ATTRIBUTES_DELETE_HORIZON,

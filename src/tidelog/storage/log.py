@@ -149,6 +149,7 @@ class Log(LogUpkeep):
             header.leader_epoch = leader_epoch
             offset += header.last_offset_delta + 1
         segment = self._write(headers, admitted.buffer, now_ms)
+        self.producers.now_ms = now_ms
         if leader_epoch > self.epochs.latest:
             self.epochs.assign(leader_epoch, first_offset)
         for header in headers:
@@ -179,7 +180,9 @@ class Log(LogUpkeep):
             expected = header.last_offset + 1
         headers = [header for _, header in batches]
         size_bytes = batches[-1][0] + headers[-1].size_bytes
-        segment = self._write(headers, records[:size_bytes], self._context.clock.wall_ms())
+        now_ms = self._context.clock.wall_ms()
+        segment = self._write(headers, records[:size_bytes], now_ms)
+        self.producers.now_ms = now_ms
         for position, header in batches:
             if header.leader_epoch > self.epochs.latest:
                 self.epochs.assign(header.leader_epoch, header.base_offset)

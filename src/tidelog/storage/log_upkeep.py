@@ -25,6 +25,7 @@ from tidelog.storage.log_read import LogReader
 from tidelog.storage.producers import ProducerStates
 from tidelog.storage.recovery import Opened, Opening, reload_producers, snapshot_offsets
 from tidelog.storage.retention import (
+    FUTURE_MS,
     Moment,
     RetentionPace,
     RetentionRules,
@@ -90,6 +91,7 @@ class LogUpkeep(LogReader):
         # Until the data directory has written down where the log starts; see `recovery`.
         self.left_over = opened.left_over
         self.last_flush_ms = context.clock.wall_ms()
+        self.producers.date(self.last_flush_ms)
         self.closed = False
         # What lies below was compacted; nothing is lost where this is too low.
         self.first_dirty_offset = 0
@@ -124,12 +126,13 @@ class LogUpkeep(LogReader):
         limit = self.config.segment_index_bytes
         return segment.offsets.size_bytes + 8 > limit or segment.times.size_bytes + 12 > limit
 
-    @staticmethod
-    def _waited_ms(segment: Segment, timestamp: int, now_ms: int) -> int:
-        """How long a segment has been filling, by its records' clock where they have one."""
-        if segment.first_timestamp >= 0:
+    def _waited_ms(self, segment: Segment, timestamp: int, now_ms: int) -> int:
+        """How long a segment has been filling, by its records' clock where that is believed."""
+        if 0 <= segment.first_timestamp <= now_ms + FUTURE_MS:
             return timestamp - segment.first_timestamp
-        return now_ms - segment.created_ms
+        if segment.created_ms <= now_ms:
+            return now_ms - segment.created_ms
+        return self._context.running_clock.ages().age_ms(segment.created_ms)
 
     def roll_if_due(self, now_ms: int) -> bool:
         """Seal the active segment where `segment.ms` has passed without a batch to show it."""
@@ -291,12 +294,13 @@ class LogUpkeep(LogReader):
         if self.offline:
             return 0
         config = self.config
-        self.producers.expire(now_ms, config.producer_id_expiration_ms)
+        ages = self._context.running_clock.ages()
+        self.producers.expire(ages, config.producer_id_expiration_ms)
         rules = RetentionRules(config.retention_ms, config.retention_bytes, config.cleanup_delete)
-        moment = Moment(now_ms, self._context.clock.monotonic(), high_watermark)
-        expired = count_expired(self.segments, rules, moment, self._pace.allowed(moment))
+        moment = Moment(now_ms, ages, high_watermark)
+        expired = count_expired(self.segments, rules, moment, self._pace.allowed(ages))
         if expired:
-            self._pace.deleted(moment)
+            self._pace.deleted(ages)
             self._delete_first(expired, "age")
         oversize = count_oversize(self.segments, rules, high_watermark)
         self._delete_first(oversize, "size")
@@ -403,6 +407,7 @@ class LogUpkeep(LogReader):
         try:
             self._drop_snapshots(lambda offset: offset > end)
             reload_producers(self._context.disk, self.directory, self.segments, self.producers)
+            self.producers.date(self._context.clock.wall_ms())
         except OSError as error:
             self._fail(error)
 

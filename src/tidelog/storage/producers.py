@@ -8,6 +8,9 @@ A producer that is not known may begin with any sequence, since its state may ha
 epoch begins with 0. After a batch was refused for a reason that passes (a full disk), the batches
 that its producer had already sent behind it get the same error, not OUT_OF_ORDER_SEQUENCE_NUMBER:
 clients answer that one by a new epoch, and duplicates.
+
+A producer is forgotten once the broker has run for `producer.id.expiration.ms` since it appended a
+batch of it. The times in the batches do not count: a producer may well send old events.
 """
 
 from __future__ import annotations
@@ -17,11 +20,13 @@ from dataclasses import dataclass, field
 
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.model import LogPosition, Offset
-from tidelog.protocol.batches import BatchHeader
+from tidelog.protocol.batches import ATTRIBUTES_LOG_APPEND_TIME, BatchHeader
+from tidelog.storage.running_clock import Ages
 
 BATCHES_KEPT = 5
 _SEQUENCE_LAST = 2**31 - 1
 _REFUSED_MAX = 10_000
+_NOT_DATED = -1
 
 
 @dataclass(slots=True)
@@ -53,7 +58,8 @@ class ProducerState:
     epoch: int = -1
     batches: list[ProducerBatch] = field(default_factory=list)
     coordinator_epoch: int = -1
-    last_timestamp: int = -1
+    # The wall time at which this broker last appended a batch of it.
+    last_append_ms: int = _NOT_DATED
     transaction_first_offset: int = -1
 
     @property
@@ -78,7 +84,6 @@ class ProducerState:
         if len(batches) >= BATCHES_KEPT:
             del batches[0]
         batches.append(_batch_of(header))
-        self.last_timestamp = header.max_timestamp
 
 
 @dataclass(slots=True)
@@ -105,12 +110,14 @@ class CompletedTransaction:
 class ProducerStates:
     """The producers of one log."""
 
-    __slots__ = ("_open", "_refused", "_undecided", "end_offset", "states")
+    __slots__ = ("_open", "_refused", "_undecided", "end_offset", "now_ms", "states")
 
     def __init__(self) -> None:
         self.states: dict[int, ProducerState] = {}
         # The log's end as far as these states have seen it; what a snapshot file is named by.
         self.end_offset = 0
+        # The wall time of what is appended now; not known of what is found in the log.
+        self.now_ms = _NOT_DATED
         # First offset of each open transaction, in the order of the log.
         self._open: dict[int, LogPosition | None] = {}
         # Marker offsets of ended transactions above the high watermark, by their first offset.
@@ -204,6 +211,7 @@ class ProducerStates:
         if state is None:
             state = self.states[producer_id] = ProducerState(producer_id)
         state.add(header)
+        state.last_append_ms = self._append_ms(header)
         if header.is_transactional and state.transaction_first_offset < 0:
             state.transaction_first_offset = header.base_offset
             self._open[header.base_offset] = position
@@ -221,7 +229,7 @@ class ProducerStates:
             state.epoch = header.producer_epoch
             state.batches = []
         state.coordinator_epoch = marker.coordinator_epoch
-        state.last_timestamp = header.max_timestamp
+        state.last_append_ms = self._append_ms(header)
         first_offset = state.transaction_first_offset
         if first_offset < 0:
             return None
@@ -241,7 +249,12 @@ class ProducerStates:
         if header.producer_epoch > state.epoch:
             state.epoch = header.producer_epoch
             state.batches = []
-            state.last_timestamp = header.max_timestamp
+            state.last_append_ms = self._append_ms(header)
+
+    def _append_ms(self, header: BatchHeader) -> int:
+        """When a batch was appended, by the wall clock."""
+        is_stamped = header.attributes & ATTRIBUTES_LOG_APPEND_TIME
+        return header.max_timestamp if is_stamped else self.now_ms
 
     def high_watermark_moved(self, high_watermark: int) -> None:
         """Ended transactions whose marker is below the watermark no longer hold readers back."""
@@ -317,12 +330,19 @@ class ProducerStates:
         self._refused.clear()
         self.end_offset = end_offset
 
-    def expire(self, now_ms: int, expiration_ms: int) -> int:
+    def date(self, now_ms: int) -> None:
+        """Let producers that were found in the log age from now on: nobody knows since when."""
+        for state in self.states.values():
+            if state.last_append_ms == _NOT_DATED:
+                state.last_append_ms = now_ms
+
+    def expire(self, ages: Ages, expiration_ms: int) -> int:
         """Forget producers without a sign of life; open transactions are kept. How many went."""
         expired = [
             state.producer_id
             for state in self.states.values()
-            if state.transaction_first_offset < 0 and now_ms - state.last_timestamp >= expiration_ms
+            if state.transaction_first_offset < 0
+            and ages.age_ms(state.last_append_ms) >= expiration_ms
         ]
         for producer_id in expired:
             del self.states[producer_id]

@@ -2,9 +2,10 @@
 
 Only whole segments go, oldest first, and none that reaches above the high watermark. Age is that of
 a segment's newest record. A timestamp from the future, more than an hour ahead of the clock, is not
-believed: the file's own age counts then, so one bad producer cannot keep a segment for ever. After
-the wall clock has jumped ahead by more than five minutes against the monotonic one, at most one
-segment a minute goes by age, for an hour: time for an operator to set the clock right.
+believed: the file's own age counts then, so one bad producer cannot keep a segment for ever. A file
+from the future was written while the clock was wrong, and ages by the time that the broker ran.
+After a start or a jump of the clock, while the running clock is careful, at most one segment a
+minute goes by age: time for an operator to set the clock right. Size is never slowed.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tidelog.storage.running_clock import Ages
 from tidelog.storage.segment import Segment
 
-_FUTURE_MS = 3_600_000
-_JUMP_MS = 300_000
-_PACE_S = 60.0
-_CAUTION_S = 3600.0
+# A timestamp that is further ahead of the clock is wrong, or the clock is.
+FUTURE_MS = 3_600_000
+_PACE_MS = 60_000
 
 
 @dataclass(slots=True)
@@ -31,44 +32,40 @@ class RetentionRules:
 
 @dataclass(slots=True)
 class Moment:
-    """Both clocks at a look, and the offset above which nothing may go."""
+    """The wall time of a look, ages by the running clock, and above which offset nothing may go."""
 
     wall_ms: int
-    monotonic: float
+    ages: Ages
     high_watermark: int
 
 
 class RetentionPace:
-    """Notices jumps of the wall clock and slows deletion by age down after one."""
+    """How fast one log may be deleted by age; whether that is slow is for the running clock."""
 
-    __slots__ = ("_cautious_until", "_last", "_last_deletion")
+    __slots__ = ("_last_ms",)
 
     def __init__(self) -> None:
-        self._last: Moment | None = None
-        self._cautious_until = float("-inf")
-        self._last_deletion = float("-inf")
+        self._last_ms: int | None = None
 
-    def allowed(self, moment: Moment) -> int | None:
+    def allowed(self, ages: Ages) -> int | None:
         """How many segments may go by age now; None is any number."""
-        last, self._last = self._last, moment
-        if last is not None:
-            passed_ms = (moment.monotonic - last.monotonic) * 1000
-            if moment.wall_ms - last.wall_ms - passed_ms > _JUMP_MS:
-                self._cautious_until = moment.monotonic + _CAUTION_S
-        if moment.monotonic >= self._cautious_until:
+        if not ages.is_careful:
             return None
-        return 1 if moment.monotonic - self._last_deletion >= _PACE_S else 0
+        # A restart must not win a segment: the first minute begins with the process.
+        last_ms = ages.started_ms if self._last_ms is None else self._last_ms
+        return 1 if ages.running_ms - last_ms >= _PACE_MS else 0
 
-    def deleted(self, moment: Moment) -> None:
-        self._last_deletion = moment.monotonic
+    def deleted(self, ages: Ages) -> None:
+        self._last_ms = ages.running_ms
 
 
-def newest_record_ms(segment: Segment, now_ms: int) -> int:
-    """The age that retention goes by, as the time of the segment's newest record."""
-    newest = segment.largest_timestamp
-    if 0 <= newest <= now_ms + _FUTURE_MS:
-        return newest
-    return min(segment.disk.modified_ms(segment.log_file.path), now_ms)
+def age_ms(segment: Segment, moment: Moment) -> int:
+    """How long ago the newest record of a segment was written, as far as its time is believed."""
+    newest_ms, now_ms = segment.largest_timestamp, moment.wall_ms
+    if 0 <= newest_ms <= now_ms + FUTURE_MS:
+        return now_ms - newest_ms
+    modified_ms = segment.disk.modified_ms(segment.log_file.path)
+    return now_ms - modified_ms if modified_ms <= now_ms else moment.ages.age_ms(modified_ms)
 
 
 def _is_empty_end(segment: Segment, segments: Sequence[Segment]) -> bool:
@@ -88,8 +85,7 @@ def count_expired(
             break
         if segment.next_offset > moment.high_watermark:
             break
-        age_ms = moment.wall_ms - newest_record_ms(segment, moment.wall_ms)
-        if age_ms <= rules.retention_ms:
+        if age_ms(segment, moment) <= rules.retention_ms:
             break
         count += 1
     return count

@@ -18,7 +18,7 @@ import os.path
 from array import array
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from tidelog._kernels import batch_walk as kernel
@@ -29,6 +29,7 @@ from tidelog.host.random import Random
 from tidelog.protocol.batches import BatchHeader
 from tidelog.storage.file_cache import FileCache, OpenFile
 from tidelog.storage.index import DISK_FULL, IndexDamagedError, offset_index, time_index
+from tidelog.storage.running_clock import RunningClock
 from tidelog.storage.scan import (
     LARGEST_RELATIVE_OFFSET,
     Extent,
@@ -68,6 +69,11 @@ class LogContext:
     # Takes the name of an emptied file of a deleted segment, to be unlinked once it is written
     # down where its log starts now: until then the name is the proof that it was deleted.
     unlink_once_written: Callable[[str], None] = lambda path: None
+    # By which things age that must not be forgotten because of a wrong wall clock.
+    running_clock: RunningClock = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.running_clock = RunningClock(self.clock)
 
 
 def segment_path(directory: str, base_offset: int, suffix: str) -> str:

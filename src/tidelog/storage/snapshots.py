@@ -3,7 +3,8 @@
 version (int16), CRC-32C of all that follows it (uint32), number of producers (int32), then of each:
 producer id (int64), epoch (int16), last sequence (int32), last offset (int64), offset delta of the
 last batch (int32), its timestamp (int64), coordinator epoch (int32), first offset of the open
-transaction or -1 (int64).
+transaction or -1 (int64). The timestamp is the wall time at which the batch was appended, by which
+a producer ages; Kafka puts the time of the events there.
 
 A snapshot is named by the log end that it stands for and holds only the last batch of each
 producer. It is a shortcut: one that is damaged is passed over for an older one and a longer replay.
@@ -42,7 +43,7 @@ def encode_snapshot(producers: ProducerStates) -> bytes:
                 last.last_sequence if last else -1,
                 last.last_offset if last else -1,
                 last.last_offset - last.first_offset if last else 0,
-                state.last_timestamp,
+                state.last_append_ms,
                 state.coordinator_epoch,
                 state.transaction_first_offset,
             )

@@ -125,6 +125,10 @@ class World:
             self.shard.replay(record)
         self._apply(self.shard.loaded(self.now))
 
+    def expire_offsets(self) -> None:
+        """Forget offsets that are due; the broker ran all the time that the wall clock shows."""
+        self.run(lambda shard, now: shard.expire_offsets(lambda written: now.wall_ms - written))
+
     def compact(self) -> None:
         """Keep the newest record of each key, as the cleaner does."""
         self.log = list({key: (key, value) for key, value in self.log}.values())

@@ -426,21 +426,18 @@ def test_g8_offsets_stay_while_the_group_lives_and_for_the_retention_after() -> 
     one.commit(0, 5)
     topic_id = world.image.topics["t"].topic_id
 
-    def expire() -> None:
-        world.run(lambda shard, now: shard.expire_offsets(now))
-
     for _ in range(30):
         world.pass_time(SESSION_MS // 2, day)
         one.beat()
-        expire()
+        world.expire_offsets()
     assert world.committed(topic_id=topic_id) == 5
     one.leave()
     world.restart()
     world.pass_time(1_000, 7 * day - 1_000)
-    expire()
+    world.expire_offsets()
     assert world.committed(topic_id=topic_id) == 5
     world.pass_time(1_000, 2_000)
-    expire()
+    world.expire_offsets()
     assert world.committed(topic_id=topic_id) is None and not world.shard.table
 
 

@@ -9,6 +9,7 @@ import pytest
 from tests.unit.coordinators.helpers import (
     REBALANCE_MS,
     SESSION_MS,
+    START_WALL_MS,
     TOPIC_ID,
     Client,
     World,
@@ -16,13 +17,28 @@ from tests.unit.coordinators.helpers import (
     subscription,
 )
 from tidelog.coordinators.classic_group import GroupState
-from tidelog.coordinators.offset_commits import Committer
+from tidelog.coordinators.offset_commits import Commit, Committer
 from tidelog.coordinators.outcome import Outcome
 from tidelog.coordinators.settings import Caller, GroupSettings
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from tidelog.storage.running_clock import RunningClock
 
 DAY_MS = 24 * 60 * 60 * 1000
+
+
+class WorldClock:
+    """The wall clock of a world, beside one that never jumps."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.seconds = 0.0
+
+    def wall_ms(self) -> int:
+        return self._world.now.wall_ms
+
+    def monotonic(self) -> float:
+        return self.seconds
 
 
 def refused(code: ErrorCode) -> pytest.RaisesExc[KafkaError]:
@@ -155,15 +171,15 @@ def test_g8_offsets_do_not_expire_while_the_group_lives() -> None:
     world.commit(5, client.committer)
     for _ in range(30):
         world.now = world.now._replace(wall_ms=world.now.wall_ms + DAY_MS)
-        world.run(lambda shard, now: shard.expire_offsets(now))
+        world.expire_offsets()
     assert world.committed() == 5
     client.leave()
     assert world.shard.groups["g"].state is GroupState.EMPTY
     world.now = world.now._replace(wall_ms=world.now.wall_ms + 7 * DAY_MS - 1)
-    world.run(lambda shard, now: shard.expire_offsets(now))
+    world.expire_offsets()
     assert world.committed() == 5, "a week counts from when the last member left"
     world.now = world.now._replace(wall_ms=world.now.wall_ms + 1)
-    world.run(lambda shard, now: shard.expire_offsets(now))
+    world.expire_offsets()
     assert world.committed() is None
     assert "g" not in world.shard.groups
     world.restart()
@@ -177,9 +193,57 @@ def test_g8_offsets_of_a_topic_that_members_left_expire_by_their_commit() -> Non
     form_group(world, [client])
     world.commit(5, client.committer)
     world.now = world.now._replace(wall_ms=world.now.wall_ms + 8 * DAY_MS)
-    world.run(lambda shard, now: shard.expire_offsets(now))
+    world.expire_offsets()
     assert world.committed() == 5
     assert world.committed(topic="abandoned") is None
+
+
+@pytest.mark.parametrize("jump_ms", [9 * DAY_MS, -9 * DAY_MS, 3650 * DAY_MS, 1000 - START_WALL_MS])
+def test_g8_offsets_age_by_the_time_that_the_broker_runs(jump_ms: int) -> None:
+    world = World()
+    clock = WorldClock(world)
+    running = RunningClock(clock)
+    client = Client(world)
+    form_group(world, [client])
+    world.commit(5, client.committer)
+    world.commit(6, group="simple")
+    client.leave()
+
+    def run_days(days: int) -> None:
+        for _ in range(days * 24 * 60):
+            clock.seconds += 60
+            world.now = world.now._replace(wall_ms=world.now.wall_ms + 60_000)
+            running.observe()
+
+    def left() -> tuple[int | None, int | None]:
+        world.run(lambda shard, _: shard.expire_offsets(running.ages().age_ms))
+        return world.committed(), world.committed(group="simple")
+
+    run_days(3)
+    world.now = world.now._replace(wall_ms=world.now.wall_ms + jump_ms)
+    assert left() == (5, 6)
+    world.restart()
+    world.commit(7, group="simple")
+    run_days(3)
+    assert left() == (5, 7)
+    run_days(1)
+    assert left() == (None, 7)
+    # Set right, the clock leaves no trace: the later commit goes a week after it was made.
+    world.now = world.now._replace(wall_ms=world.now.wall_ms - jump_ms)
+    run_days(2)
+    assert left() == (None, 7)
+    run_days(1)
+    assert left() == (None, None)
+    assert not world.shard.groups
+
+
+def test_g8_an_offset_with_a_retention_of_its_own_ages_by_the_time_that_the_broker_runs() -> None:
+    world = World()
+    commits = [Commit("t", TOPIC_ID, 0, 5, -1, "")]
+    world.run(lambda shard, now: shard.commit("g", Committer("", None, -1), commits, now, 1_000))
+    for age_ms, left in ((0, 5), (999, 5), (1_000, None)):
+        world.run(lambda shard, _, age=age_ms: shard.expire_offsets(lambda _: age))
+        assert world.committed() == left
 
 
 def test_g9_an_offset_beyond_the_log_is_kept_as_it_was_committed() -> None:
@@ -210,7 +274,7 @@ def test_g13_a_jump_of_the_wall_clock_expires_nobody() -> None:
     world.commit(1, client.committer)
     for jump in (400 * DAY_MS, -800 * DAY_MS):
         world.pass_time(1_000, wall_ms=jump)
-        world.run(lambda shard, now: shard.expire_offsets(now))
+        world.expire_offsets()
         assert client.heartbeat() == ErrorCode.NONE
         assert world.committed() == 1
 

@@ -20,6 +20,7 @@ from tidelog.storage.admission import Admitted
 from tidelog.storage.file_cache import FileCache
 from tidelog.storage.log import AppendResult, Log, LogConfig, LogContext
 from tidelog.storage.losses import Expectation
+from tidelog.storage.running_clock import RunningClock
 from tidelog.testing.disk import SimulatedDisk
 
 TOPIC_ID = uuid.UUID(int=0x1234)
@@ -71,6 +72,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.disk._now_ms = self.clock.wall_ms
+        self.running_clock = RunningClock(self.clock)
         self.restart()
 
     def restart(self) -> None:
@@ -83,6 +85,16 @@ class World:
             lambda path, error: self.offline.append((path, error)),
             self.emptied.append,
         )
+        # A broker keeps it in its data directory.
+        self.context.running_clock = self.running_clock
+
+    def run_for(self, ms: int) -> None:
+        """Let time pass on both clocks while the broker runs and looks at them."""
+        while ms > 0:
+            step_ms = min(ms, 30_000)
+            self.clock.advance(step_ms)
+            self.running_clock.observe()
+            ms -= step_ms
 
     def open(self, *, clean: bool = False, recovery_point: int = 0, log_start: int = 0) -> Log:
         if not self.disk.exists(DIRECTORY):

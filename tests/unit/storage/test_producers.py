@@ -28,6 +28,8 @@ from tidelog.storage.producers import ProducerStates
 from tidelog.storage.snapshots import decode_snapshot, encode_snapshot
 from tidelog.testing.disk import CrashMode
 
+DAY_MS = 86_400_000
+
 
 def refused(log: Log, item: Admitted, **options: int) -> ErrorCode:
     end = log.log_end_offset
@@ -128,11 +130,79 @@ def test_t7_expired_producers_are_forgotten_and_open_transactions_are_not() -> N
     log = world.open()
     append(log, idempotent(0, producer_id=1))
     append(log, transactional(0, producer_id=2))
-    log.apply_retention(NOW_MS + 999, 0)
+    world.run_for(999)
+    log.apply_retention(world.clock.now_ms, 0)
     assert len(log.producers) == 2
-    log.apply_retention(NOW_MS + 1000, 0)
+    world.run_for(1)
+    log.apply_retention(world.clock.now_ms, 0)
     assert list(log.producers.states) == [2]
     assert append(log, idempotent(5, producer_id=1)).base_offset == 2
+
+
+def test_t7_old_events_do_not_make_a_live_producer_old() -> None:
+    """Kafka takes the events' time for the producer's; here its last append counts."""
+    world = World(config=LogConfig(producer_id_expiration_ms=DAY_MS))
+    log = world.open()
+    for sequence in range(3):
+        item = batch(
+            timestamp=NOW_MS - 900 * DAY_MS, producer_id=1, producer_epoch=0, base_sequence=sequence
+        )
+        log.append(item, 0, world.clock.now_ms)
+        world.run_for(DAY_MS - 1)
+        log.apply_retention(world.clock.now_ms, 0)
+        assert list(log.producers.states) == [1]
+    world.run_for(1)
+    log.apply_retention(world.clock.now_ms, 0)
+    assert not log.producers.states
+
+
+@pytest.mark.parametrize("jump_ms", [9 * DAY_MS, -9 * DAY_MS, 3650 * DAY_MS, 1000 - NOW_MS])
+def test_t7_a_jump_of_the_clock_forgets_no_producer_and_keeps_none_for_ever(jump_ms: int) -> None:
+    world = World(config=LogConfig(producer_id_expiration_ms=DAY_MS))
+    log = world.open()
+    append(log, idempotent(0, producer_id=1))
+    world.run_for(DAY_MS // 2)
+    world.clock.now_ms += jump_ms
+    log.append(idempotent(0, producer_id=2), 0, world.clock.now_ms)
+    log.apply_retention(world.clock.now_ms, 0)
+    assert list(log.producers.states) == [1, 2]
+    world.run_for(DAY_MS // 2)
+    log.apply_retention(world.clock.now_ms, 0)
+    assert list(log.producers.states) == [2]
+    world.clock.now_ms -= jump_ms
+    log.apply_retention(world.clock.now_ms, 0)
+    assert list(log.producers.states) == [2]
+    world.run_for(DAY_MS // 2)
+    log.apply_retention(world.clock.now_ms, 0)
+    assert not log.producers.states
+
+
+def test_t7_after_a_stop_a_producer_is_as_old_as_it_was_and_after_a_crash_no_older() -> None:
+    world = World(config=LogConfig(producer_id_expiration_ms=DAY_MS))
+    log = world.open()
+    append(log, idempotent(0, producer_id=1))
+    world.run_for(DAY_MS // 2)
+    log.close()
+    # The broker is down for nine days, which do not count.
+    world.clock.now_ms += 9 * DAY_MS
+    log = world.open(clean=True)
+    log.append(idempotent(0, producer_id=2), 0, world.clock.now_ms)
+    world.run_for(DAY_MS // 2 - 1)
+    log.apply_retention(world.clock.now_ms, 0)
+    assert list(log.producers.states) == [1, 2]
+    world.run_for(1)
+    log.apply_retention(world.clock.now_ms, 0)
+    assert list(log.producers.states) == [2]
+    log.append(idempotent(5, producer_id=1), 0, world.clock.now_ms)
+    flush(log)
+    log = world.reopen_after(world.disk.crash(CrashMode.LOSE_ALL))
+    # In the log are the events' times only: both begin again.
+    world.run_for(DAY_MS - 1)
+    log.apply_retention(world.clock.now_ms, 0)
+    assert sorted(log.producers.states) == [1, 2]
+    world.run_for(1)
+    log.apply_retention(world.clock.now_ms, 0)
+    assert not log.producers.states
 
 
 @pytest.mark.parametrize("mode", list(CrashMode))
@@ -242,7 +312,7 @@ def test_the_snapshot_has_kafkas_bytes() -> None:
     append(log, transactional(0, producer_id=78))
     data = encode_snapshot(log.producers)
     body = struct.pack(">i", 2)
-    body += struct.pack(">qhiqiqiq", 77, 2, 6, 3, 3, NOW_MS + 3, -1, -1)
+    body += struct.pack(">qhiqiqiq", 77, 2, 6, 3, 3, NOW_MS, -1, -1)
     body += struct.pack(">qhiqiqiq", 78, 0, 0, 4, 0, NOW_MS, -1, 4)
     assert data == struct.pack(">hI", 1, crc32c(body)) + body
     states = decode_snapshot(data, "x")

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
-from tests.unit.storage.helpers import DIRECTORY, NOW_MS, World, append, batch, offsets
-from tidelog.storage.log import LogConfig
+import pytest
 
+from tests.unit.storage.helpers import (
+    DIRECTORY,
+    NOW_MS,
+    PARTITION,
+    TOPIC_ID,
+    World,
+    append,
+    batch,
+    offsets,
+)
+from tidelog.storage.log import Log, LogConfig
+
+MINUTE_MS = 60_000
 HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
 
 
 def config(**options: int | bool) -> LogConfig:
@@ -19,7 +32,7 @@ def test_segments_go_when_their_newest_record_is_too_old() -> None:
         append(log, batch(2, timestamp=NOW_MS + hour * HOUR_MS, size=200))
     log.reconfigure(LogConfig(segment_bytes=600, retention_ms=2 * HOUR_MS))
     for passed_ms, removed in ((0, 0), (2 * HOUR_MS + 1, 0), (1, 1), (3 * HOUR_MS, 3)):
-        world.clock.advance(passed_ms)
+        world.run_for(passed_ms)
         assert log.apply_retention(world.clock.now_ms, 12) == removed
     assert log.log_start_offset == 8
     assert offsets(log) == list(range(8, 12))
@@ -95,9 +108,9 @@ def test_s21_a_timestamp_from_the_future_does_not_keep_a_segment_for_ever() -> N
     log = world.open()
     append(log, batch(2, size=200, timestamp=NOW_MS + 10 * 365 * 24 * HOUR_MS))
     append(log, batch(2, size=200))
-    world.clock.advance(HOUR_MS // 2)
+    world.run_for(HOUR_MS // 2)
     assert log.apply_retention(world.clock.now_ms, 4) == 0
-    world.clock.advance(HOUR_MS)
+    world.run_for(HOUR_MS)
     assert log.apply_retention(world.clock.now_ms, 4) == 2
 
 
@@ -107,7 +120,7 @@ def test_s21_records_without_a_timestamp_age_by_their_file() -> None:
     append(log, batch(timestamp=-1))
     assert log.segments[0].largest_timestamp == -1
     assert log.apply_retention(world.clock.now_ms, 1) == 0
-    world.clock.advance(HOUR_MS + 1)
+    world.run_for(HOUR_MS + 1)
     assert log.apply_retention(world.clock.now_ms, 1) == 1
 
 
@@ -122,11 +135,11 @@ def test_s21_after_a_jump_of_the_clock_one_segment_a_minute_goes() -> None:
     world.clock.now_ms += 10 * 365 * 24 * HOUR_MS
     assert log.apply_retention(world.clock.now_ms, 20) == 1
     assert log.apply_retention(world.clock.now_ms, 20) == 0
-    world.clock.advance(60_000)
+    world.run_for(60_000)
     assert log.apply_retention(world.clock.now_ms, 20) == 1
     # The clock is set right again: nothing more is lost.
     world.clock.now_ms -= 10 * 365 * 24 * HOUR_MS
-    world.clock.advance(60_000)
+    world.run_for(60_000)
     assert log.apply_retention(world.clock.now_ms, 20) == 0
     assert len(offsets(log)) == 16
 
@@ -146,5 +159,97 @@ def test_time_that_passes_on_both_clocks_is_no_jump() -> None:
     for _ in range(5):
         append(log, batch(2, size=200))
     assert log.apply_retention(world.clock.now_ms, 10) == 0
-    world.clock.advance(48 * HOUR_MS)
+    world.run_for(48 * HOUR_MS)
     assert log.apply_retention(world.clock.now_ms, 10) == 5
+
+
+# A clock that jumps
+
+
+def ten_segments(world: World) -> Log:
+    log = world.open()
+    for _ in range(10):
+        append(log, batch(2, size=200))
+    world.run_for(2 * MINUTE_MS)
+    return log
+
+
+def test_s21_after_a_jump_one_segment_a_minute_goes_for_an_hour_and_then_the_rest() -> None:
+    world = World(config=LogConfig(segment_bytes=600, retention_ms=DAY_MS))
+    log = world.open()
+    for _ in range(90):
+        append(log, batch(2, size=200))
+    world.run_for(2 * MINUTE_MS)
+    world.clock.now_ms += 9 * DAY_MS
+    removed = []
+    for _ in range(60):
+        # However often it is looked.
+        removed.append(sum(log.apply_retention(world.clock.now_ms, 180) for _ in range(5)))
+        world.run_for(MINUTE_MS)
+    assert removed == [1] * 60
+    assert log.apply_retention(world.clock.now_ms, 180) == 30
+
+
+def test_s21_each_partition_has_its_own_minute() -> None:
+    world = World(config=LogConfig(segment_bytes=600, retention_ms=DAY_MS))
+    one = ten_segments(world)
+    world.disk.make_dir("/data/orders-1")
+    other = Log.open(
+        "/data/orders-1", PARTITION, TOPIC_ID, world.config, world.context, clean=False
+    )
+    for _ in range(10):
+        append(other, batch(2, size=200))
+    world.clock.now_ms += 9 * DAY_MS
+    assert [log.apply_retention(world.clock.now_ms, 20) for log in (one, other)] == [1, 1]
+
+
+def test_s21_size_is_not_slowed_by_a_jump() -> None:
+    world = World(config=LogConfig(segment_bytes=600, retention_ms=DAY_MS, retention_bytes=0))
+    log = ten_segments(world)
+    world.clock.now_ms += 9 * DAY_MS
+    assert log.apply_retention(world.clock.now_ms, 20) == 10
+
+
+@pytest.mark.parametrize("jump_ms", [9 * DAY_MS, 3650 * DAY_MS])
+def test_s21_what_was_written_while_the_clock_was_ahead_is_not_kept_for_ever(jump_ms: int) -> None:
+    world = World(config=LogConfig(segment_bytes=600, retention_ms=DAY_MS))
+    log = world.open()
+    world.run_for(HOUR_MS)
+    world.clock.now_ms += jump_ms
+    for _ in range(3):
+        append(log, batch(2, size=200, timestamp=world.clock.now_ms))
+    world.run_for(MINUTE_MS)
+    world.clock.now_ms -= jump_ms
+    world.run_for(DAY_MS - 2 * MINUTE_MS)
+    assert log.apply_retention(world.clock.now_ms, 6) == 0
+    world.run_for(2 * MINUTE_MS)
+    assert log.apply_retention(world.clock.now_ms, 6) == 3
+
+
+@pytest.mark.parametrize("jump_ms", [-9 * DAY_MS, -3650 * DAY_MS, 1000 - NOW_MS])
+def test_s21_a_clock_that_stays_behind_deletes_no_earlier_and_no_later(jump_ms: int) -> None:
+    world = World(config=LogConfig(segment_bytes=600, retention_ms=2 * DAY_MS))
+    log = ten_segments(world)
+    world.run_for(DAY_MS)
+    world.clock.now_ms += jump_ms
+    world.run_for(DAY_MS - HOUR_MS)
+    assert log.apply_retention(world.clock.now_ms, 20) == 0
+    world.run_for(HOUR_MS)
+    assert log.apply_retention(world.clock.now_ms, 20) == 10
+
+
+@pytest.mark.parametrize("jump_ms", [9 * DAY_MS, 3650 * DAY_MS])
+def test_s21_a_segment_begun_while_the_clock_was_ahead_is_rolled_in_time(jump_ms: int) -> None:
+    world = World(config=LogConfig(segment_ms=DAY_MS))
+    log = world.open()
+    world.run_for(HOUR_MS)
+    world.clock.now_ms += jump_ms
+    log.truncate_fully_and_start_at(7)
+    log.append(batch(timestamp=world.clock.now_ms), 0, world.clock.now_ms)
+    world.run_for(MINUTE_MS)
+    world.clock.now_ms -= jump_ms
+    world.run_for(DAY_MS - HOUR_MS)
+    assert not log.roll_if_due(world.clock.now_ms)
+    world.run_for(HOUR_MS)
+    log.append(batch(timestamp=world.clock.now_ms), 0, world.clock.now_ms)
+    assert log.bases == [7, 8]
