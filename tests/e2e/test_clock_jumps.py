@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import logging
 import threading
@@ -17,7 +18,9 @@ from tests.e2e.test_groups_runtime import commit, fetched, find_coordinator
 from tests.waiting import eventually
 from tidelog.errors import ErrorCode
 from tidelog.host.clock import SystemClock
+from tidelog.host.disk import Disk
 from tidelog.host.host import Host, system_host
+from tidelog.storage.checkpoint import write_durably
 from tidelog.testing import Broker
 
 DAY_MS = 86_400_000
@@ -179,3 +182,34 @@ def test_a_start_nine_days_ahead_takes_nothing_at_once(
             assert sum("deletion by age" in each for each in caplog.messages) == (starts == 1)
         if not starts:
             clock.ahead_ms = 9 * DAY_MS
+
+
+def test_a_clean_stop_keeps_the_last_time(
+    tmp_path: Path, clock: ShiftedClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Broker(data_dir=str(tmp_path / "data")):
+        clock.ahead_ms = 9 * DAY_MS
+    caplog.clear()
+    with Broker(data_dir=str(tmp_path / "data")):
+        assert "after it last ran" not in caplog.text
+
+
+def test_a_clock_that_cannot_be_kept_is_said_once_and_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    written = threading.Event()
+    tries = itertools.count()
+
+    def write(disk: Disk, path: str, data: bytes) -> None:
+        if next(tries) < 3:
+            raise OSError(errno.ENOSPC, "No space left on device", path)
+        write_durably(disk, path, data)
+        written.set()
+
+    monkeypatch.setattr("tidelog.server.housekeeping.write_durably", write)
+    monkeypatch.setattr("tidelog.server.housekeeping._CLOCK_SECONDS", 0.01)
+    with Broker(data_dir=str(tmp_path / "data")):
+        assert written.wait(30)
+    refusals = [each for each in caplog.messages if "clock-checkpoint" in each]
+    assert len(refusals) == 1 and "No space left on device" in refusals[0]
+    assert "housekeeping failed" not in caplog.text
