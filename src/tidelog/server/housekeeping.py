@@ -135,7 +135,7 @@ class Housekeeping:
             self._is_clock_kept = True
         except OSError as error:
             if self._is_clock_kept:
-                _log.warning("not written, will be tried again path=%s error=%s", path, error)
+                _log.warning("clock not saved, will try again path=%s error=%s", path, error)
             self._is_clock_kept = False
         finally:
             if self._writing_clock.done():

@@ -1,12 +1,13 @@
 """The time that a broker has seen itself run, and what its wall clock showed meanwhile.
 
 A wall clock can be wrong, so nothing is forgotten because of it alone. The running clock counts the
-milliseconds that the broker has run: it stands still while the broker is stopped or paused, and
-it goes on from where it was at the next start. Beside it is kept what the wall clock showed: a
-list of stretches in which both clocks moved together. With that list a wall time that the broker
-wrote down becomes a running time again, whatever happened to the wall clock since, and ages are
-differences of running times: `Ages.age_ms`. A time that the wall clock has shown more than once
-counts as the last of them, one that it never showed as the next younger one that it did.
+milliseconds that the broker has run. It stands still while the broker is stopped or paused, and
+goes on from there at the next start. Beside it is kept what the wall clock showed: a list of
+stretches in which both clocks moved together. That list turns a wall time that the broker wrote
+down back into a running time, whatever happened to the wall clock since. Ages are differences of
+running times: `Ages.age_ms`. Where the list leaves room for doubt, things are taken for young: a
+time that the wall clock has shown twice counts as the later one, and one that it never showed as
+the next one that it did.
 
 Where the wall clock gets more than five minutes ahead of the running one, by a jump or because the
 broker did not run, the clock is careful for an hour of running: deletion by age goes slowly then
@@ -20,7 +21,8 @@ File `clock-checkpoint` in the data directory, text, a line `ran` per stretch, t
     ran RUNNING_START_MS RUNNING_END_MS WALL_START_MS WALL_END_MS WALL_MINUS_RUNNING_MS
     crc32c CHECKSUM_OF_ALL_LINES_ABOVE
 
-A missing or damaged file keeps nobody from starting: history begins again and the clock is careful.
+If the file is missing or damaged, the broker starts all the same: history begins again, and the
+clock is careful.
 """
 
 from __future__ import annotations
@@ -175,10 +177,10 @@ class RunningClock:
                 state.current = replace(state.current, wall_start_ms=wall_start_ms)
         elif not is_new:
             self._state.careful_until_ms = _CAREFUL_MS
-            logger.warning("it is not known when this broker last ran: %s. %s", reason, _SLOWED)
+            logger.warning("the broker does not know when it last ran: %s. %s", reason, _SLOWED)
 
     def started(self) -> None:
-        """The broker serves: a long recovery was no pause."""
+        """The broker serves now; a long recovery before that was not a pause."""
         self._look(_MOVED_AHEAD, _HOUR_MS)
 
     def observe(self) -> None:
@@ -241,8 +243,8 @@ class RunningClock:
         state = self._state
         before_ms = state.lead_before_ms
         outcome = (
-            "If it is wrong, set it right: meanwhile records are refused that are ahead of it by"
-            " more than message.timestamp.after.max.ms."
+            "If it is wrong, set it right. Until then the broker refuses records that are more than"
+            " message.timestamp.after.max.ms ahead of it."
         )
         is_careful = state.running_ms < state.careful_until_ms
         if is_careful and before_ms is not None and abs(lead_ms - before_ms) <= _JUMP_MS:

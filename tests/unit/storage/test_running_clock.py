@@ -99,7 +99,7 @@ def test_a_pause_of_the_process_does_not_count() -> None:
     assert life.is_careful
 
 
-def test_a_long_recovery_is_no_pause() -> None:
+def test_a_long_recovery_is_not_a_pause() -> None:
     life = Life()
     written_ms = life.wall_ms
     life.clock.advance(20 * MINUTE_MS)
@@ -164,7 +164,7 @@ def test_what_is_written_after_the_file_was_is_new_after_a_crash(jump_ms: int) -
         assert life.age_ms(written_ms) == DAY_MS
 
 
-def test_small_corrections_of_the_clock_are_no_jumps_and_do_not_add_up() -> None:
+def test_small_corrections_of_the_clock_are_not_jumps_and_do_not_add_up() -> None:
     life = Life()
     written_ms = life.wall_ms
     life.run_for(HOUR_MS)
