@@ -36,8 +36,10 @@ from tidelog.storage.log import Log, NewLog
 
 _log = logging.getLogger(__name__)
 
-# How many partitions are created, dropped or led before others get their turn on the loop.
+# How many partitions are dropped or led before others get their turn on the loop.
 _SLICE = 128
+# How many are created by one step on a thread: a sync of the disk serves them all.
+_CREATED_TOGETHER = 1024
 
 
 class OfflinePartition(NamedTuple):
@@ -219,7 +221,7 @@ class Replicas:
             topic = self._image.topics.get(name)
             names.append(name)
             count += 1 if topic is None else len(topic.partitions)
-            if count >= _SLICE:
+            if count >= _CREATED_TOGETHER:
                 break
         return names
 
@@ -268,7 +270,7 @@ class Replicas:
                 offline = self._offline.get(key)
                 if key not in self._data_dir.logs and (offline is None or offline.may_pass):
                     missing[key] = new
-                if len(missing) == _SLICE:
+                if len(missing) == _CREATED_TOGETHER:
                     await self._create(missing)
                     missing = {}
         if missing:

@@ -157,12 +157,13 @@ class DataDir:
             partition: self.inventory.entries[partition].high_watermark for partition in self.logs
         }
         try:
-            # From here on the directory is as it is listed, and what was left over may go.
-            plan = self.checkpoint(None)
-            plan.obsolete += (path for log in self.logs.values() for path in log.left_over)
-            plan.run()
+            # From here on the directory is as it is listed.
+            self.checkpoint(None).run()
         except OSError as error:
             logger.error("inventory not written at start path=%s error=%s", self.path, error)
+        # Unlinking may take longer than all the rest; the next checkpoint has time for it.
+        for log in self.logs.values():
+            self._obsolete += log.left_over
         return loaded
 
     def create_logs(self, wanted: Mapping[TopicPartition, NewLog]) -> dict[TopicPartition, Outcome]:

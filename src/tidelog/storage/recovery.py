@@ -6,8 +6,8 @@ its checksums; the log ends before the first batch that is bad or missing, whate
 so that what is kept is the longest valid prefix. Indexes, aborted transactions, producer states and
 leader epochs of what was walked are made anew. Doing it twice gives the same as doing it once.
 
-A replacement by the cleaner that was decided is finished first (`swap`). Left-overs of deletions
-and of replacements that were not (`.deleted`, `.tmp`, `.cleaned`, `.swap`) are named to the caller.
+A replacement by the cleaner that was decided is finished first (`swap`), and what was being written
+(`.tmp`, `.cleaned`, `.swap`) is unlinked. Left-overs of deletions are named to the caller.
 Everything here blocks: it runs before the log is served. Nothing is synced: the caller syncs the
 file system once for all the logs that it opened, before it believes a recovery point.
 """
@@ -31,14 +31,22 @@ from tidelog.storage.losses import Expectation, fill, follows
 from tidelog.storage.producers import ProducerStates
 from tidelog.storage.replay import Replay, assign_epochs, replay_batch
 from tidelog.storage.scan import Extent, header_at, stretches
-from tidelog.storage.segment import LogContext, Segment, create_segment, newest_timestamp
+from tidelog.storage.segment import (
+    CLEANED_SUFFIX,
+    DELETED_SUFFIX,
+    SWAP_SUFFIX,
+    LogContext,
+    Segment,
+    create_segment,
+    newest_timestamp,
+)
 from tidelog.storage.snapshots import SUFFIX, decode_snapshot, snapshot_path
 from tidelog.storage.swap import finish_swaps
 
 logger = logging.getLogger(__name__)
 
 _SEGMENT_NAME = re.compile(r"(\d{20})\.log")
-_LEFT_OVER = (".deleted", ".tmp", ".cleaned", ".swap")
+_BROKEN_OFF = (".tmp", CLEANED_SUFFIX, SWAP_SUFFIX)
 _WIDEN_ENTRIES = 32
 
 
@@ -80,7 +88,8 @@ def load(opening: Opening) -> Opened:
     """Read and, where the last stop was not clean, repair a log."""
     disk, directory = opening.context.disk, opening.directory
     names = finish_swaps(disk, directory, disk.list_dir(directory))
-    left_over = [f"{directory}/{name}" for name in names if name.endswith(_LEFT_OVER)]
+    _remove_broken_off(disk, directory, names)
+    left_over = [f"{directory}/{name}" for name in names if name.endswith(DELETED_SUFFIX)]
     bases = sorted(int(match[1]) for name in names if (match := _SEGMENT_NAME.fullmatch(name)))
     opened = Opened([_open_segment(opening, base) for base in bases], left_over=left_over)
     segments = opened.segments
@@ -99,7 +108,7 @@ def load(opening: Opening) -> Opened:
     _check_whole(opening, opened)
     if not segments or segments[-1].next_offset < opening.expected.log_start_offset:
         _start_again(opening, opened)
-    _remove_stray_snapshots(opening, segments)
+    opened.left_over += _stray_snapshots(opening, segments)
     opened.log_start_offset = max(opening.expected.log_start_offset, segments[0].base_offset)
     opened.recovery_point = segments[-1].next_offset
     opened.epochs.truncate_from_end(opened.recovery_point)
@@ -120,6 +129,13 @@ def _first_to_walk(opening: Opening, segments: list[Segment]) -> int:
         [segment.base_offset for segment in segments], opening.expected.recovery_point
     )
     return max(place - 1, 0)
+
+
+def _remove_broken_off(disk: Disk, directory: str, names: list[str]) -> None:
+    """Unlink what was being written; nobody has relied on it."""
+    for name in names:
+        if name.endswith(_BROKEN_OFF):
+            disk.unlink(f"{directory}/{name}")
 
 
 def _is_unused(earlier: Segment, later: Segment) -> bool:
@@ -410,13 +426,12 @@ def reload_producers(
     producers.end_offset = end_offset
 
 
-def _remove_stray_snapshots(opening: Opening, segments: list[Segment]) -> None:
-    """Keep the snapshots that segments begin with, and the newest: each clean stop leaves one."""
+def _stray_snapshots(opening: Opening, segments: list[Segment]) -> list[str]:
+    """All but those that segments begin with, and the newest: each clean stop leaves one."""
     disk, directory = opening.context.disk, opening.directory
     wanted = {segment.base_offset for segment in segments}
-    for offset in snapshot_offsets(disk, directory)[:-1]:
-        if offset not in wanted:
-            disk.unlink(snapshot_path(directory, offset))
+    offsets = snapshot_offsets(disk, directory)[:-1]
+    return [snapshot_path(directory, offset) for offset in offsets if offset not in wanted]
 
 
 def _widen(segments: list[Segment], producers: ProducerStates) -> None:
