@@ -6,10 +6,12 @@
     lz4      frames of independent 64 KiB blocks without content size: Java refuses linked blocks
     zstd     frames, read with a window of at most 8 MiB
 
-Inflating is always bounded: output beyond `max_bytes` is MESSAGE_TOO_LARGE, found before the memory
-is spent, and bytes that are no valid stream are CORRUPT_MESSAGE. The libraries behind snappy, lz4
-and zstd are imported on first use. Dictionaries and the broken lz4 checksum of message format v0
-are left out.
+Inflating is always bounded. Output beyond `max_bytes` is MESSAGE_TOO_LARGE, found before the memory
+is spent. Bytes that are not a valid stream are CORRUPT_MESSAGE, and so are more than `STREAMS_MAX`
+streams (gzip members; lz4 and zstd frames) or more than `BLOCKS_MAX` blocks (snappy and lz4): an
+empty one costs a few bytes to send and far more to read. The work grows with the bytes in and out,
+whatever they are. The libraries behind snappy, lz4 and zstd are imported on first use. Dictionaries
+and the broken lz4 checksum of message format v0 are left out.
 """
 
 from __future__ import annotations
@@ -19,12 +21,18 @@ import sys
 import zlib
 from collections.abc import Callable
 from types import ModuleType
-from typing import Final
+from typing import Final, Protocol
 
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.model import Codec
 
 Buffer = bytes | bytearray | memoryview
+
+# Clients write one stream per batch; a new zstd stream costs 13 microseconds to read.
+STREAMS_MAX: Final = 32
+# 512 MiB in the blocks of 32 KiB that xerial's framing has.
+BLOCKS_MAX: Final = 16 * 1024
+_LATER_STREAM_PIECE_BYTES: Final = 512
 
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER: Final = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
@@ -32,10 +40,16 @@ _XERIAL_BLOCK_BYTES: Final = 32 * 1024
 
 _LZ4_MAGIC: Final = 0x184D2204
 _LZ4_BLOCK_BYTES: Final = {4: 64 * 1024, 5: 256 * 1024, 6: 1024 * 1024, 7: 4 * 1024 * 1024}
-_LZ4_RATIO_MAX: Final = 255
 _LZ4_FAST: Final = 1
 
 _ZSTD_WINDOW_LOG_MAX: Final = 23
+
+# How many bytes one byte of a stream can become at most. Deflate: two bits repeat 258 bytes.
+# Snappy: three bytes copy 64. LZ4: a byte adds 255 to a length. Zstandard: four bytes are a block
+# of 128 KiB.
+RATIO_MAX: Final = {
+    Codec.NONE: 1, Codec.GZIP: 1032, Codec.SNAPPY: 22, Codec.LZ4: 255, Codec.ZSTD: 32 * 1024,
+}  # fmt: skip
 
 
 def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
@@ -75,23 +89,56 @@ def _compress_gzip(data: Buffer, level: int | None) -> bytes:
 
 
 def _decompress_gzip(data: Buffer, max_bytes: int) -> bytes:
-    parts = []
+    return _inflate_streams(
+        Codec.GZIP, memoryview(data), max_bytes, lambda: zlib.decompressobj(wbits=31), zlib.error
+    )
+
+
+class _Inflater(Protocol):
+    """One gzip member or zstd frame on its way out."""
+
+    @property
+    def eof(self) -> bool: ...
+    @property
+    def unused_data(self) -> bytes: ...
+    def decompress(self, data: memoryview, max_length: int, /) -> bytes: ...
+
+
+def _inflate_streams(
+    codec: Codec,
+    view: memoryview,
+    max_bytes: int,
+    open_stream: Callable[[], _Inflater],
+    fault: type[Exception],
+) -> bytes:
+    """Inflate streams that lie one behind the other."""
+    parts: list[bytes] = []
     left = max_bytes
-    while True:
-        inflater = zlib.decompressobj(wbits=31)
-        try:
-            part = inflater.decompress(data, left + 1)
-        except zlib.error as error:
-            raise _corrupt(Codec.GZIP, error) from None
-        if len(part) > left:
-            raise _too_large(max_bytes)
-        if not inflater.eof:
-            raise _corrupt(Codec.GZIP, "it is cut off")
-        left -= len(part)
-        parts.append(part)
-        data = inflater.unused_data
-        if not data:
+    start = 0
+    # Nearly always the first stream is the only one. Later ones are given bytes in pieces that
+    # double: what is given to a stream beyond its end is copied, and must not add up.
+    piece_bytes = len(view)
+    for _ in range(STREAMS_MAX):
+        inflater = open_stream()
+        while not inflater.eof:
+            piece = view[start : start + piece_bytes]
+            try:
+                part = inflater.decompress(piece, left + 1)
+            except fault as error:
+                raise _corrupt(codec, error) from None
+            if len(part) > left:
+                raise _too_large(max_bytes)
+            if not piece and not inflater.eof:
+                raise _corrupt(codec, "it is cut off")
+            left -= len(part)
+            parts.append(part)
+            start += len(piece)
+            piece_bytes *= 2
+        start -= len(inflater.unused_data)
+        if start == len(view):
             return parts[0] if len(parts) == 1 else b"".join(parts)
+        piece_bytes = _LATER_STREAM_PIECE_BYTES
+    raise _corrupt(codec, f"it has more than {STREAMS_MAX} parts")
 
 
 def _compress_snappy(data: Buffer, level: int | None) -> bytes:
@@ -113,6 +160,8 @@ def _decompress_snappy(data: Buffer, max_bytes: int) -> bytes:
     try:
         blocks = _snappy_blocks(view, cramjam.snappy.decompress_raw_len)
         total = sum(size for _, size in blocks)
+        if total > len(view) * RATIO_MAX[Codec.SNAPPY]:
+            raise _corrupt(Codec.SNAPPY, f"{len(view)} bytes cannot become {total}")
         if total > max_bytes:
             raise _too_large(max_bytes)
         output = memoryview(bytearray(total))
@@ -131,13 +180,15 @@ def _snappy_blocks(
     """The raw blocks of a stream, each with the size that it declares."""
     if bytes(view[:8]) != _XERIAL_MAGIC:
         return [(view, declared_size(view))]
-    blocks = []
+    blocks: list[tuple[memoryview, int]] = []
     position = len(_XERIAL_HEADER)
     while position != len(view):
         length = int.from_bytes(view[position : position + 4], "big")
         position += 4
         if length > len(view) - position:
             raise _corrupt(Codec.SNAPPY, "it is cut off")
+        if len(blocks) == BLOCKS_MAX:
+            raise _corrupt(Codec.SNAPPY, f"it has more than {BLOCKS_MAX} blocks")
         block = view[position : position + length]
         blocks.append((block, declared_size(block)))
         position += length
@@ -174,7 +225,8 @@ def _lz4_output_bytes_max(view: memoryview) -> int:
     """What the blocks could inflate to, from their headers alone; `struct.error` if cut off."""
     total = 0
     position = 0
-    while position < len(view):
+    blocks = 0
+    for _ in range(STREAMS_MAX):
         magic, flags, descriptor = struct.unpack_from("<IBB", view, position)
         block_bytes_max = _LZ4_BLOCK_BYTES.get(descriptor >> 4)
         if magic != _LZ4_MAGIC or block_bytes_max is None:
@@ -186,12 +238,17 @@ def _lz4_output_bytes_max(view: memoryview) -> int:
             position += 4
             if word == 0:
                 break
+            blocks += 1
+            if blocks > BLOCKS_MAX:
+                raise _corrupt(Codec.LZ4, f"it has more than {BLOCKS_MAX} blocks")
             length = word & 0x7FFFFFFF
             stored = word >> 31
-            total += length if stored else min(block_bytes_max, length * _LZ4_RATIO_MAX)
+            total += length if stored else min(block_bytes_max, length * RATIO_MAX[Codec.LZ4])
             position += length + (4 if flags & 0x10 else 0)
         position += 4 if flags & 0x04 else 0
-    return total
+        if position >= len(view):
+            return total
+    raise _corrupt(Codec.LZ4, f"it has more than {STREAMS_MAX} parts")
 
 
 def _zstd() -> ModuleType:
@@ -210,23 +267,13 @@ def _compress_zstd(data: Buffer, level: int | None) -> bytes:
 def _decompress_zstd(data: Buffer, max_bytes: int) -> bytes:
     zstd = _zstd()
     options = {zstd.DecompressionParameter.window_log_max: _ZSTD_WINDOW_LOG_MAX}
-    parts = []
-    left = max_bytes
-    while True:
-        inflater = zstd.ZstdDecompressor(options=options)
-        try:
-            part = inflater.decompress(data, left + 1)
-        except zstd.ZstdError as error:
-            raise _corrupt(Codec.ZSTD, error) from None
-        if len(part) > left:
-            raise _too_large(max_bytes)
-        if not inflater.eof:
-            raise _corrupt(Codec.ZSTD, "it is cut off")
-        left -= len(part)
-        parts.append(part)
-        data = inflater.unused_data
-        if not data:
-            return parts[0] if len(parts) == 1 else b"".join(parts)
+    return _inflate_streams(
+        Codec.ZSTD,
+        memoryview(data),
+        max_bytes,
+        lambda: zstd.ZstdDecompressor(options=options),
+        zstd.ZstdError,
+    )
 
 
 _COMPRESSORS: Final[dict[Codec, Callable[[Buffer, int | None], bytes]]] = {

@@ -8,6 +8,8 @@ import struct
 import subprocess
 import sys
 import zlib
+from collections.abc import Callable
+from typing import Any
 
 import cramjam
 import pyarrow as pa
@@ -15,7 +17,8 @@ import pytest
 
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.model import Codec
-from tidelog.protocol.compression import compress, decompress
+from tidelog.protocol import compression
+from tidelog.protocol.compression import BLOCKS_MAX, RATIO_MAX, STREAMS_MAX, compress, decompress
 
 CODECS = list(Codec)
 REAL_CODECS = [codec for codec in Codec if codec is not Codec.NONE]
@@ -124,6 +127,87 @@ def test_streams_one_behind_the_other_are_one_stream(codec: Codec) -> None:
     with pytest.raises(KafkaError) as caught:
         decompress(codec, joined, 11_999)
     assert caught.value.code is ErrorCode.MESSAGE_TOO_LARGE
+
+
+class Work:
+    """Counts what the libraries of gzip and zstd are asked to do."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, codec: Codec) -> None:
+        self.streams = self.calls = self.bytes_given = 0
+        library = zlib if codec is Codec.GZIP else compression._zstd()
+        name = "decompressobj" if codec is Codec.GZIP else "ZstdDecompressor"
+        monkeypatch.setattr(library, name, self._opener(getattr(library, name)))
+
+    def _opener(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        work = self
+
+        class Counted:
+            def __init__(self, **options: Any) -> None:
+                work.streams += 1
+                self._inner = original(**options)
+
+            eof = property(lambda self: self._inner.eof)
+            unused_data = property(lambda self: self._inner.unused_data)
+
+            def decompress(self, data: memoryview, max_length: int) -> bytes:
+                work.calls += 1
+                work.bytes_given += len(data)
+                return bytes(self._inner.decompress(data, max_length))
+
+        return Counted
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.ZSTD])
+@pytest.mark.parametrize("content", [b"", b"x", random.Random(3).randbytes(30_000)])
+def test_the_work_of_inflating_grows_with_the_bytes_and_not_with_their_square(
+    codec: Codec, content: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A megabyte of empty members took twenty seconds: each looked at all that was behind it."""
+    member = compress(codec, content)
+    few, many = member * STREAMS_MAX, member * (MIB // len(member) + STREAMS_MAX)
+    work = Work(monkeypatch, codec)
+    assert decompress(codec, few, MIB) == content * STREAMS_MAX
+    assert work.streams == STREAMS_MAX
+    assert work.calls <= STREAMS_MAX * 8
+    assert work.bytes_given <= 4 * len(few) + STREAMS_MAX * 512
+    work = Work(monkeypatch, codec)
+    with pytest.raises(KafkaError) as caught:
+        decompress(codec, many, 64 * MIB)
+    assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
+    assert work.streams == STREAMS_MAX
+    assert work.bytes_given <= 4 * len(many)
+
+
+def test_more_frames_or_blocks_than_any_client_writes_are_corrupt_before_they_are_inflated() -> (
+    None
+):
+    frame = compress(Codec.LZ4, b"")
+    checked_block = struct.pack("<II", 0x8000_0000, 0x02CC5D05)
+    xerial = compress(Codec.SNAPPY, b"")
+    empty_block = struct.pack(">i", 1) + b"\0"
+    assert decompress(Codec.LZ4, frame * STREAMS_MAX, MIB) == b""
+    assert decompress(Codec.SNAPPY, xerial + empty_block * BLOCKS_MAX, MIB) == b""
+    for codec, stream in (
+        (Codec.LZ4, frame * (STREAMS_MAX + 1)),
+        (Codec.LZ4, frame[:7] + checked_block * (BLOCKS_MAX + 1) + bytes(4)),
+        (Codec.SNAPPY, xerial + empty_block * (BLOCKS_MAX + 1)),
+    ):
+        with pytest.raises(KafkaError, match="more than") as caught:
+            decompress(codec, stream, MIB)
+        assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
+
+
+def test_a_snappy_block_that_declares_more_than_its_bytes_can_become_is_corrupt() -> None:
+    declared = b"\xff\xff\xff\x1f"  # 64 MiB, as a varint
+    with pytest.raises(KafkaError, match="cannot become") as caught:
+        decompress(Codec.SNAPPY, declared + bytes(20), 128 * MIB)
+    assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
+
+
+@pytest.mark.parametrize("codec", REAL_CODECS)
+def test_no_stream_grows_by_more_than_the_ratio_that_its_codec_allows(codec: Codec) -> None:
+    packed = compress(codec, bytes(8 * MIB), {Codec.GZIP: 9, Codec.ZSTD: 19}.get(codec))
+    assert 8 * MIB / len(packed) <= RATIO_MAX[codec]
 
 
 def test_gzip_and_zstd_of_others_are_read_and_ours_by_others() -> None:
