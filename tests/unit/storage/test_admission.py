@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import struct
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -15,7 +16,15 @@ from tidelog.model import Codec, TimestampType
 from tidelog.protocol import batches, compression
 from tidelog.protocol.batches import Record, check_crc, decode_records, encode_batch, read_header
 from tidelog.storage import admission
-from tidelog.storage.admission import INT64_MAX, AdmissionRules, Admitted, admit, needs_offload
+from tidelog.storage.admission import (
+    INT64_MAX,
+    LOOP_INFLATED_BYTES,
+    AdmissionRules,
+    Admitted,
+    admit,
+    rules_on_loop,
+    takes_a_codec,
+)
 
 NOW = 1_700_000_000_000
 RULES = AdmissionRules()
@@ -352,20 +361,77 @@ def test_batches_without_timestamps_are_admitted() -> None:
     assert admitted.headers[0].max_timestamp == -1
 
 
-def test_only_what_may_be_slow_is_offloaded() -> None:
-    small = {codec: encode_batch(some_records(), codec=codec) for codec in CODECS}
-    noise = random.Random(1).randbytes(20_000)
-    large = {codec: encode_batch([Record(value=noise)], codec=codec) for codec in CODECS}
-    full = replace(RULES, full_validation=True)
-    other = {codec: replace(RULES, target_codec=codec) for codec in CODECS}
-    for codec in CODECS:
-        assert not needs_offload(small[codec], full)
-        assert not needs_offload(large[codec], RULES)
-        assert not needs_offload(large[codec], other[codec])
-        assert needs_offload(large[codec], other[Codec((codec + 1) % 5)])
-        assert needs_offload(large[codec], full) is (codec is not Codec.NONE)
-    assert needs_offload(bytes(4 * 1024 * 1024 + 1), RULES)
-    assert not needs_offload(b"", full)
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("ahead_ms", [0, 10**9])
+def test_a_batch_that_runs_a_codec_is_foreseen(
+    codec: Codec, ahead_ms: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One whose timestamp lies ahead was inflated on the loop: only its size was looked at."""
+    used: list[str] = []
+    for name in ("compress", "decompress"):
+        original = getattr(compression, name)
+
+        def spy(*arguments: object, name: str = name, original: object = original) -> bytes:
+            used.append(name)
+            return original(*arguments)  # type: ignore[operator, no-any-return]
+
+        monkeypatch.setattr(compression, name, spy)
+    records = [Record(timestamp=NOW + ahead_ms, key=b"k", value=b"v")]
+    batch = bytes(encode_batch(records, codec=codec))
+    packed, ahead = codec is not Codec.NONE, codec is not Codec.NONE and ahead_ms > 0
+    for expected, rules in (
+        (ahead, RULES),
+        (packed, replace(RULES, full_validation=True)),
+        (packed, replace(RULES, compacted=True)),
+        (ahead, replace(RULES, target_codec=codec)),
+        (True, replace(RULES, target_codec=Codec((codec + 1) % 5))),
+        (packed, replace(RULES, timestamp_before_max_ms=1_000)),
+        (False, replace(RULES, timestamp_type=TimestampType.LOG_APPEND_TIME)),
+    ):
+        used.clear()
+        with suppress(KafkaError):
+            admit(memoryview(batch), rules, NOW)
+        assert takes_a_codec(batch, rules, NOW) is expected, rules
+        # Uncompressed records out of time are refused before they are compressed.
+        assert bool(used) is expected or not packed, rules
+    assert not takes_a_codec(batch[:60], RULES, NOW)
+
+
+@pytest.mark.parametrize("codec", COMPRESSED)
+def test_what_inflates_to_more_than_the_loop_has_time_for_is_too_large_on_it(codec: Codec) -> None:
+    rules = replace(RULES, full_validation=True)
+    fits = encode_batch([Record(timestamp=NOW, value=bytes(16_000))], codec=codec)
+    admit(memoryview(fits), rules_on_loop(rules), NOW)
+    more = encode_batch([Record(timestamp=NOW, value=bytes(LOOP_INFLATED_BYTES))], codec=codec)
+    admit(memoryview(more), rules, NOW)
+    assert refused(more, rules_on_loop(rules)).code is ErrorCode.MESSAGE_TOO_LARGE
+    many = encode_batch([Record(timestamp=NOW)] * 5_000, codec=codec)
+    admit(memoryview(many), rules, NOW)
+    assert refused(many, rules_on_loop(rules)).code is ErrorCode.MESSAGE_TOO_LARGE
+
+
+@pytest.mark.parametrize("codec", COMPRESSED)
+@pytest.mark.parametrize("full", [False, True])
+def test_more_records_than_the_bytes_can_hold_are_invalid(codec: Codec, full: bool) -> None:
+    """A header that claimed 2^31 - 1 records moved the end of the log by as many."""
+    batch = encode_batch(some_records(), codec=codec)
+    ratio, stored_bytes = compression.RATIO_MAX[codec], len(batch) - batches.HEADER_BYTES
+    rules = replace(RULES, full_validation=full, max_decompressed_bytes=1 << 40)
+    for count in (2**31 - 1, stored_bytes * ratio // 7 + 1):
+        header = read_header(batch)
+        header.record_count, header.last_offset_delta = count, count - 1
+        batches.seal(batch, 0, header)
+        error = refused(batch, rules)
+        assert error.code is ErrorCode.INVALID_RECORD
+        assert "more than" in error.message
+
+
+@pytest.mark.parametrize("codec", COMPRESSED)
+def test_more_records_than_may_be_inflated_are_too_large(codec: Codec) -> None:
+    batch = encode_batch([Record(timestamp=NOW)] * 2_000, codec=codec)
+    assert admit(memoryview(batch), replace(RULES, max_decompressed_bytes=14_000), NOW)
+    error = refused(batch, replace(RULES, max_decompressed_bytes=13_999))
+    assert error.code is ErrorCode.MESSAGE_TOO_LARGE
 
 
 def test_mutated_batches_with_a_right_checksum_are_judged_and_never_crash() -> None:

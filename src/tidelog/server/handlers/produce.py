@@ -12,6 +12,7 @@ Gaps: transactional batches are refused until there is a transaction coordinator
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 from tidelog.cluster.names import INTERNAL_TOPICS
 from tidelog.errors import ErrorCode, InvalidRecordsError, KafkaError
@@ -29,7 +30,14 @@ from tidelog.replication.partition import Partition
 from tidelog.security.authorizer import Operation
 from tidelog.server.context import RequestContext
 from tidelog.server.dispatch import CloseConnection, handles
-from tidelog.storage.admission import Admitted, admit, needs_offload
+from tidelog.storage.admission import (
+    LOOP_CHECKED_BYTES,
+    LOOP_CODEC_BYTES,
+    Admitted,
+    admit,
+    rules_on_loop,
+    takes_a_codec,
+)
 
 _VERSION_WITH_ZSTD = 7
 _VERSION_WITH_TOPIC_IDS = 13
@@ -38,13 +46,18 @@ _VERSION_WITH_TOPIC_IDS = 13
 class Judged:
     """One partition of a request after the prepare stage."""
 
-    __slots__ = ("admitted", "error", "partition", "records")
+    __slots__ = ("admitted", "error", "partition", "records", "takes_a_codec")
 
     def __init__(self, partition: Partition | None, error: KafkaError | None = None) -> None:
         self.partition = partition
         self.error = error
         self.records: Buffer | None = None
+        self.takes_a_codec = False
         self.admitted: Admitted | None = None
+
+
+class _TakesLong(Exception):
+    """A small batch inflates to more than the loop has time for."""
 
 
 def prepare(
@@ -59,7 +72,7 @@ def prepare(
         )
     allow_zstd = context.version >= _VERSION_WITH_ZSTD
     found: list[Judged] = []
-    slow = False
+    checked_bytes = codec_bytes = 0
     for topic in request.topic_data:
         name = _topic_name(topic, context)
         for data in topic.partition_data:
@@ -67,10 +80,14 @@ def prepare(
             found.append(judged)
             if judged.partition is not None and data.records is not None:
                 judged.records = data.records
-                slow = slow or needs_offload(data.records, judged.partition.rules)
-    if slow:
-        return context.services.offload.run(_judge_all, found, now_ms, allow_zstd)
-    return _judge_all(found, now_ms, allow_zstd)
+                checked_bytes += len(data.records)
+                if takes_a_codec(data.records, judged.partition.rules, now_ms):
+                    judged.takes_a_codec = True
+                    codec_bytes += len(data.records)
+    if checked_bytes <= LOOP_CHECKED_BYTES and codec_bytes <= LOOP_CODEC_BYTES:
+        with suppress(_TakesLong):
+            return _judge_all(found, now_ms, allow_zstd, on_loop=True)
+    return context.services.offload.run(_judge_all, found, now_ms, allow_zstd)
 
 
 @handles(0, prepare=prepare, overlaps=True)
@@ -208,24 +225,37 @@ def _find(name: str | KafkaError, data: PartitionProduceData, context: RequestCo
     return Judged(partition)
 
 
-def _judge_all(found: list[Judged], now_ms: int, allow_zstd: bool) -> list[Judged]:
-    """Admit the records of every partition; what is wrong is kept, not raised."""
+def _judge_all(
+    found: list[Judged], now_ms: int, allow_zstd: bool, *, on_loop: bool = False
+) -> list[Judged]:
+    """Admit the records of every partition; what is wrong is kept, not raised.
+
+    On the loop it may raise `_TakesLong`. A second call, on a thread, then goes on from there.
+    """
     for judged in found:
-        if judged.error is not None or judged.partition is None:
+        if judged.error is not None or judged.partition is None or judged.admitted is not None:
             continue
-        records, judged.records = judged.records, None
+        records = judged.records
+        rules = judged.partition.rules
+        limited = on_loop and judged.takes_a_codec
         try:
             if records is None:
                 raise InvalidRecordsError(ErrorCode.INVALID_RECORD, "the request holds no records")
             judged.admitted = admit(
-                memoryview(records), judged.partition.rules, now_ms, allow_zstd=allow_zstd
+                memoryview(records),
+                rules_on_loop(rules) if limited else rules,
+                now_ms,
+                allow_zstd=allow_zstd,
             )
             if judged.admitted.headers[0].is_transactional:
                 raise KafkaError(
                     ErrorCode.INVALID_TXN_STATE, "transactions are not supported by this broker"
                 )
         except KafkaError as error:
+            if limited and error.code is ErrorCode.MESSAGE_TOO_LARGE:
+                raise _TakesLong from None
             judged.error = error
+        judged.records = None
     return found
 
 
