@@ -48,6 +48,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help="rounds of each row (5; with --quick 1)")
     parser.add_argument("--rows", help=f"prefixes of the rows to run, the others kept: {keys}")
     parser.add_argument("--only", choices=("tidelog", "kafka"), help="measure one side alone")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of our broker"
+    )
     parser.add_argument("--output", type=Path, default=RESULTS, help="where the JSON goes")
     parser.add_argument("--no-page", action="store_true", help="leave the page and plot alone")
     parser.add_argument("--page-only", action="store_true", help="page and plot from the last JSON")
@@ -66,8 +69,11 @@ def chosen_rows(prefixes: str | None) -> list[Row]:
     return rows
 
 
-def peer_makers(only: str | None) -> tuple[list[Callable[[], Peer]], list[str]]:
+def peer_makers(
+    only: str | None, ours: Sequence[str] = ()
+) -> tuple[list[Callable[[], Peer]], list[str]]:
     """How to make each side, Kafka first, and what cannot be run here."""
+    settings = {**_SETTINGS, **dict(each.split("=", 1) for each in ours)}
     makers: list[Callable[[], Peer]] = []
     not_run = []
     if only != "tidelog":
@@ -76,13 +82,13 @@ def peer_makers(only: str | None) -> tuple[list[Callable[[], Peer]], list[str]]:
         else:
             not_run.append("Apache Kafka: needs java and mvn")
     if only != "kafka":
-        makers.append(lambda: TidelogBroker(settings=_SETTINGS))
+        makers.append(lambda: TidelogBroker(settings=settings))
     return makers, not_run
 
 
 def run(options: argparse.Namespace) -> runner.Result:
     rows = chosen_rows(options.rows)
-    makers, not_run = peer_makers(options.only)
+    makers, not_run = peer_makers(options.only, options.set)
     begin = time.monotonic()
     results: runner.Result = {
         "taken": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),

@@ -82,6 +82,7 @@ _AGAINST_KAFKA: dict[str, tuple[tuple[str, float, bool], ...]] = {
     "latency": (("p50_ms", 1.0, False), ("p99_ms", 1.0, False)),
     "requests": (("requests_per_cpu_s", 1.0, True),),
     "limit": (("records_per_s", 0.9, True), ("cpu_s_per_gb", 1.0, False)),
+    "compressed": (("cpu_s_per_gb", 0.75, False), ("p99_ms", 1.0, False)),
     "spark-read": (("records_per_s", 3.0, True),),
     "spark-write": (("records_per_s", 1.0, True), ("cpu_s_per_mrow", 1.0, False)),
 }

@@ -15,9 +15,10 @@ class Row:
 
     `kind` says what is held against what: "throughput" (records/s and CPU per GB), "latency" (p50
     and p99), "requests" (requests per second, and per CPU second), "limit" (MB/s beside a bare
-    loop), "start", "in-process", "groups" and "offsets" (seconds, memory), "spark-read",
-    "spark-write" (rows/s and CPU per million, beside Spark's connector) and "spark-stream" (times
-    of a live stream). `amount` names the argument that a quick run divides.
+    loop), "compressed" (CPU per GB and p99), "start", "in-process", "groups" and "offsets"
+    (seconds, memory), "spark-read", "spark-write" (rows/s and CPU per million, beside Spark's
+    connector) and "spark-stream" (times of a live stream). `amount` names the argument that a quick
+    run divides.
     """
 
     key: str
@@ -77,6 +78,13 @@ def _limit(batch_bytes: int, name: str) -> Row:
     title = f"Prebuilt {name} batches on one connection, five in flight, acks=all"
     key, load = f"limit-{name.replace(' ', '-').lower()}", "raw.pipelined_produce"
     return Row(key, title, "limit", load, sizes, amount="total_bytes", bare=True)
+
+
+def _compressed(codec: str, batch_bytes: int, name: str) -> Row:
+    sizes = {"codec": codec, "batch_bytes": batch_bytes, "total_bytes": 200 * MB}
+    title = f"Batches of {name} of JSON events, {codec}, five in flight; p99 of one at a time"
+    key, load = f"compressed-{codec}-{name.replace(' ', '').lower()}", "raw.compressed_produce"
+    return Row(key, title, "compressed", load, sizes, amount="total_bytes")
 
 
 def _groups(groups: int, members: int, *, commits: bool) -> Row:
@@ -146,6 +154,11 @@ ROWS: tuple[Row, ...] = (
     *(_requests(kind, count) for kind in ("produce", "metadata") for count in (1, 1_000)),
     _limit(65_536, "64 KiB"),
     _limit(1_000_000, "1 MB"),
+    *(
+        _compressed(codec, size, name)
+        for codec in ("gzip", "snappy", "lz4", "zstd")
+        for size, name in ((16 * KB, "16 KB"), (500 * KB, "500 KB"))
+    ),
     _spark("read", 5_000_000, 100, "100 B"),
     _spark("read", 1_500_000, KB, "1 KB"),
     _spark("write", 2_000_000, 100, "100 B"),

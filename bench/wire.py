@@ -1,7 +1,8 @@
 """Just enough of Kafka's wire protocol for load generators, apart from the broker under test.
 
-Requests use header v1 and bodies that are not flexible: Produce v3 and Metadata v4. A frame is a
-4-byte length and its bytes; an answer begins with the correlation id.
+Requests use header v1 and bodies that are not flexible: Produce v3 and v7 (the same bytes, and zstd
+needs v7) and Metadata v4. A frame is a 4-byte length and its bytes; an answer begins with the
+correlation id.
 """
 
 from __future__ import annotations
@@ -9,11 +10,12 @@ from __future__ import annotations
 import os
 import socket
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from crc32c import crc32c
 
 PRODUCE_V3 = (0, 3)
+PRODUCE_V7 = (0, 7)
 METADATA_V4 = (3, 4)
 
 
@@ -37,8 +39,13 @@ def varint(value: int) -> bytes:
     return bytes(out)
 
 
-def record_batch(values: Sequence[bytes], timestamp_ms: int = 1_700_000_000_000) -> bytes:
-    """An uncompressed record batch (magic 2) of `values` without keys."""
+def record_batch(
+    values: Sequence[bytes],
+    timestamp_ms: int = 1_700_000_000_000,
+    codec: int = 0,
+    compress: Callable[[bytes], bytes] = bytes,
+) -> bytes:
+    """A record batch (magic 2) of `values` without keys, compressed as asked for."""
     records = bytearray()
     for delta, value in enumerate(values):
         # attributes, timestamp delta 0, offset delta, null key, value, no headers
@@ -46,9 +53,9 @@ def record_batch(values: Sequence[bytes], timestamp_ms: int = 1_700_000_000_000)
         records += varint(len(body)) + body
     last = len(values) - 1
     after_crc = struct.pack(
-        ">hiqqqhii", 0, last, timestamp_ms, timestamp_ms, -1, -1, -1, len(values)
+        ">hiqqqhii", codec, last, timestamp_ms, timestamp_ms, -1, -1, -1, len(values)
     )
-    after_crc += records
+    after_crc += compress(bytes(records))
     head = struct.pack(">ibI", -1, 2, crc32c(after_crc))
     return struct.pack(">qi", 0, len(head) + len(after_crc)) + head + after_crc
 
@@ -59,10 +66,17 @@ def batch_of_size(size_bytes: int, record_bytes: int) -> tuple[bytes, int]:
     return record_batch([os.urandom(record_bytes) for _ in range(count)]), count
 
 
-def produce_frame(topic: str, batch: bytes, *, acks: int = -1, partition: int = 0) -> bytes:
+def produce_frame(
+    topic: str,
+    batch: bytes,
+    *,
+    acks: int = -1,
+    partition: int = 0,
+    api: tuple[int, int] = PRODUCE_V3,
+) -> bytes:
     body = struct.pack(">hhii", -1, acks, 30_000, 1) + string(topic)
     body += struct.pack(">iii", 1, partition, len(batch)) + batch
-    return frame(PRODUCE_V3, body)
+    return frame(api, body)
 
 
 def metadata_frame(topic: str, *, create: bool = False) -> bytes:
@@ -70,7 +84,7 @@ def metadata_frame(topic: str, *, create: bool = False) -> bytes:
 
 
 def produce_error(answer: bytes, topic: str) -> int:
-    """The error code of the only partition in a Produce v3 answer (without its length prefix)."""
+    """The error code of the only partition in a Produce answer (without its length prefix)."""
     return int(struct.unpack_from(">h", answer, 4 + 4 + 2 + len(topic) + 4 + 4)[0])
 
 

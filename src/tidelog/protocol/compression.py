@@ -25,31 +25,21 @@ from typing import Final, Protocol
 
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.model import Codec
+from tidelog.protocol.streams import (
+    BLOCKS_MAX,
+    STREAMS_MAX,
+    XERIAL_HEADER,
+    bound,
+    corrupt,
+    snappy_blocks,
+)
 
 Buffer = bytes | bytearray | memoryview
 
-# Clients write one stream per batch; a new zstd stream costs 13 microseconds to read.
-STREAMS_MAX: Final = 32
-# 512 MiB in the blocks of 32 KiB that xerial's framing has.
-BLOCKS_MAX: Final = 16 * 1024
 _LATER_STREAM_PIECE_BYTES: Final = 512
-
-_XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
-_XERIAL_HEADER: Final = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK_BYTES: Final = 32 * 1024
-
-_LZ4_MAGIC: Final = 0x184D2204
-_LZ4_BLOCK_BYTES: Final = {4: 64 * 1024, 5: 256 * 1024, 6: 1024 * 1024, 7: 4 * 1024 * 1024}
 _LZ4_FAST: Final = 1
-
 _ZSTD_WINDOW_LOG_MAX: Final = 23
-
-# How many bytes one byte of a stream can become at most. Deflate: two bits repeat 258 bytes.
-# Snappy: three bytes copy 64. LZ4: a byte adds 255 to a length. Zstandard: four bytes are a block
-# of 128 KiB.
-RATIO_MAX: Final = {
-    Codec.NONE: 1, Codec.GZIP: 1032, Codec.SNAPPY: 22, Codec.LZ4: 255, Codec.ZSTD: 32 * 1024,
-}  # fmt: skip
 
 
 def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
@@ -65,12 +55,6 @@ def decompress(codec: Codec, data: Buffer, max_bytes: int) -> bytes:
 def _too_large(max_bytes: int) -> KafkaError:
     return KafkaError(
         ErrorCode.MESSAGE_TOO_LARGE, f"The records inflate to more than {max_bytes} bytes"
-    )
-
-
-def _corrupt(codec: Codec, reason: object) -> KafkaError:
-    return KafkaError(
-        ErrorCode.CORRUPT_MESSAGE, f"The {codec.name.lower()} stream of the batch is bad: {reason}"
     )
 
 
@@ -125,11 +109,11 @@ def _inflate_streams(
             try:
                 part = inflater.decompress(piece, left + 1)
             except fault as error:
-                raise _corrupt(codec, error) from None
+                raise corrupt(codec, error) from None
             if len(part) > left:
                 raise _too_large(max_bytes)
             if not piece and not inflater.eof:
-                raise _corrupt(codec, "it is cut off")
+                raise corrupt(codec, "it is cut off")
             left -= len(part)
             parts.append(part)
             start += len(piece)
@@ -138,14 +122,14 @@ def _inflate_streams(
         if start == len(view):
             return parts[0] if len(parts) == 1 else b"".join(parts)
         piece_bytes = _LATER_STREAM_PIECE_BYTES
-    raise _corrupt(codec, f"it has more than {STREAMS_MAX} parts")
+    raise corrupt(codec, f"it has more than {STREAMS_MAX} parts")
 
 
 def _compress_snappy(data: Buffer, level: int | None) -> bytes:
     from cramjam import snappy
 
     view = memoryview(data)
-    parts = [_XERIAL_HEADER]
+    parts = [XERIAL_HEADER]
     for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
         block = bytes(snappy.compress_raw(view[start : start + _XERIAL_BLOCK_BYTES]))
         parts.append(len(block).to_bytes(4, "big"))
@@ -158,10 +142,10 @@ def _decompress_snappy(data: Buffer, max_bytes: int) -> bytes:
 
     view = memoryview(data)
     try:
-        blocks = _snappy_blocks(view, cramjam.snappy.decompress_raw_len)
+        blocks, whole = snappy_blocks(view, BLOCKS_MAX)
+        if not whole:
+            raise corrupt(Codec.SNAPPY, f"it has more than {BLOCKS_MAX} blocks")
         total = sum(size for _, size in blocks)
-        if total > len(view) * RATIO_MAX[Codec.SNAPPY]:
-            raise _corrupt(Codec.SNAPPY, f"{len(view)} bytes cannot become {total}")
         if total > max_bytes:
             raise _too_large(max_bytes)
         output = memoryview(bytearray(total))
@@ -169,30 +153,11 @@ def _decompress_snappy(data: Buffer, max_bytes: int) -> bytes:
         for block, size in blocks:
             cramjam.snappy.decompress_raw_into(block, output[end : end + size])
             end += size
+    except (struct.error, IndexError):
+        raise corrupt(Codec.SNAPPY, "it is cut off") from None
     except cramjam.DecompressionError as error:
-        raise _corrupt(Codec.SNAPPY, error) from None
+        raise corrupt(Codec.SNAPPY, error) from None
     return bytes(output)
-
-
-def _snappy_blocks(
-    view: memoryview, declared_size: Callable[[memoryview], int]
-) -> list[tuple[memoryview, int]]:
-    """The raw blocks of a stream, each with the size that it declares."""
-    if bytes(view[:8]) != _XERIAL_MAGIC:
-        return [(view, declared_size(view))]
-    blocks: list[tuple[memoryview, int]] = []
-    position = len(_XERIAL_HEADER)
-    while position != len(view):
-        length = int.from_bytes(view[position : position + 4], "big")
-        position += 4
-        if length > len(view) - position:
-            raise _corrupt(Codec.SNAPPY, "it is cut off")
-        if len(blocks) == BLOCKS_MAX:
-            raise _corrupt(Codec.SNAPPY, f"it has more than {BLOCKS_MAX} blocks")
-        block = view[position : position + length]
-        blocks.append((block, declared_size(block)))
-        position += length
-    return blocks
 
 
 def _compress_lz4(data: Buffer, level: int | None) -> bytes:
@@ -209,46 +174,17 @@ def _decompress_lz4(data: Buffer, max_bytes: int) -> bytes:
     import cramjam
 
     view = memoryview(data)
+    found = bound(Codec.LZ4, view, BLOCKS_MAX)
+    if not found.whole:
+        raise corrupt(Codec.LZ4, f"it has more than {BLOCKS_MAX} blocks")
+    output = bytearray(min(found.inflated_bytes, max_bytes))
     try:
-        output = bytearray(min(_lz4_output_bytes_max(view), max_bytes))
         size = cramjam.lz4.decompress_into(view, output)
-    except struct.error:
-        raise _corrupt(Codec.LZ4, "it is cut off") from None
     except cramjam.DecompressionError as error:
         if "whole buffer" in str(error):
             raise _too_large(max_bytes) from None
-        raise _corrupt(Codec.LZ4, error) from None
+        raise corrupt(Codec.LZ4, error) from None
     return bytes(memoryview(output)[:size])
-
-
-def _lz4_output_bytes_max(view: memoryview) -> int:
-    """What the blocks could inflate to, from their headers alone; `struct.error` if cut off."""
-    total = 0
-    position = 0
-    blocks = 0
-    for _ in range(STREAMS_MAX):
-        magic, flags, descriptor = struct.unpack_from("<IBB", view, position)
-        block_bytes_max = _LZ4_BLOCK_BYTES.get(descriptor >> 4)
-        if magic != _LZ4_MAGIC or block_bytes_max is None:
-            raise _corrupt(Codec.LZ4, "it has no frame header")
-        # Content size and dictionary id are optional; a checksum byte ends the header.
-        position += 7 + (8 if flags & 0x08 else 0) + (4 if flags & 0x01 else 0)
-        while True:
-            (word,) = struct.unpack_from("<I", view, position)
-            position += 4
-            if word == 0:
-                break
-            blocks += 1
-            if blocks > BLOCKS_MAX:
-                raise _corrupt(Codec.LZ4, f"it has more than {BLOCKS_MAX} blocks")
-            length = word & 0x7FFFFFFF
-            stored = word >> 31
-            total += length if stored else min(block_bytes_max, length * RATIO_MAX[Codec.LZ4])
-            position += length + (4 if flags & 0x10 else 0)
-        position += 4 if flags & 0x04 else 0
-        if position >= len(view):
-            return total
-    raise _corrupt(Codec.LZ4, f"it has more than {STREAMS_MAX} parts")
 
 
 def _zstd() -> ModuleType:

@@ -15,9 +15,9 @@ codes are those of Kafka's broker:
 
 Uncompressed records are walked, always. Compressed ones are inflated (bounded) where the topic
 needs it: full validation, compaction, another codec, or a timestamp that the header puts in doubt.
-Their count is held against what the stream could become, always. LogAppendTime and a wrong max
-timestamp change the header and its checksum, never the records. Left out: producer sequences and
-epochs, which only the log can judge.
+The framing of their stream is walked always, and their count held against what it can become.
+LogAppendTime and a wrong max timestamp change the header and its checksum, never the records. Left
+out: producer sequences and epochs, which only the log can judge.
 
 Codecs run off the loop (`takes_a_codec` foresees it). The exception is a request with up to
 `LOOP_CODEC_BYTES` of compressed batches, each of which inflates to `LOOP_INFLATED_BYTES` at most
@@ -40,7 +40,7 @@ from tidelog.errors import (
     RecordError,
 )
 from tidelog.model import NO_TIMESTAMP, Codec, TimestampType
-from tidelog.protocol import batches, compression
+from tidelog.protocol import batches, streams
 from tidelog.protocol.batches import BatchHeader
 
 INT64_MAX: Final = (1 << 63) - 1
@@ -51,6 +51,8 @@ LOOP_CODEC_BYTES: Final = 1024
 LOOP_INFLATED_BYTES: Final = 16 * 1024
 RECORD_ERRORS_MAX: Final = 1000
 _RECORD_ERRORS_SHOWN: Final = 3
+# Half a microsecond each. What follows so many is taken for as large as its codec allows.
+_PLAUSIBLE_BLOCKS: Final = 64
 _TIMESTAMPS: Final = struct.Struct(">qq")
 _TIMESTAMPS_POSITION: Final = 27
 
@@ -103,7 +105,7 @@ def admit(
     if codec is Codec.NONE:
         payload: batches.Buffer | None = records[batches.HEADER_BYTES :]
     else:
-        _check_count(header, codec, rules.max_decompressed_bytes)
+        _check_plausible(records, header, codec, rules.max_decompressed_bytes)
         payload = None
         if takes_a_codec(records, rules, now_ms):
             payload = _inflate(records, header, rules.max_decompressed_bytes)
@@ -221,13 +223,22 @@ def _codec(header: BatchHeader, allow_zstd: bool) -> Codec:
     return codec
 
 
-def _check_count(header: BatchHeader, codec: Codec, max_bytes: int) -> None:
-    """A count that the bytes cannot hold must not move the end of the log."""
-    stored_bytes = header.batch_length + batches.LOG_OVERHEAD - batches.HEADER_BYTES
+def _check_plausible(
+    records: memoryview, header: BatchHeader, codec: Codec, max_bytes: int
+) -> None:
+    """Hold the framing and the record count against the bytes, without inflating them.
+
+    Garbage must not stop readers, and a count that the bytes cannot hold must not move the log end.
+    """
+    stream = records[batches.HEADER_BYTES :]
+    try:
+        bound = streams.bound(codec, stream, _PLAUSIBLE_BLOCKS)
+    except KafkaError as error:
+        raise _unreadable(error) from None
     inflated_bytes = header.record_count * kernel.RECORD_BYTES_MIN
-    if inflated_bytes > stored_bytes * compression.RATIO_MAX[codec]:
+    if inflated_bytes > bound.inflated_bytes:
         raise _invalid(
-            f"The record batch claims {header.record_count} records, more than {stored_bytes} "
+            f"The record batch claims {header.record_count} records, more than its {len(stream)} "
             f"bytes of {codec.name.lower()} can hold"
         )
     if inflated_bytes > max_bytes:
@@ -241,11 +252,15 @@ def _inflate(records: memoryview, header: BatchHeader, max_bytes: int) -> batche
     try:
         return batches.inflate(records, 0, header, max_bytes)
     except KafkaError as error:
-        if error.code is ErrorCode.CORRUPT_MESSAGE:
-            # The checksum is right, so sending the same bytes again cannot help; the code that
-            # says "corrupt" would make clients retry until they time out.
-            raise _invalid(error.message) from None
-        raise
+        raise _unreadable(error) from None
+
+
+def _unreadable(error: KafkaError) -> KafkaError:
+    """The checksum is right, so sending the same bytes again cannot help.
+
+    The code that says "corrupt" would make clients retry until they time out.
+    """
+    return _invalid(error.message) if error.code is ErrorCode.CORRUPT_MESSAGE else error
 
 
 def _timestamp_range(rules: AdmissionRules, now_ms: int) -> tuple[int, int]:

@@ -18,7 +18,8 @@ import pytest
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.model import Codec
 from tidelog.protocol import compression
-from tidelog.protocol.compression import BLOCKS_MAX, RATIO_MAX, STREAMS_MAX, compress, decompress
+from tidelog.protocol.compression import compress, decompress
+from tidelog.protocol.streams import BLOCKS_MAX, RATIO_MAX, STREAMS_MAX
 
 CODECS = list(Codec)
 REAL_CODECS = [codec for codec in Codec if codec is not Codec.NONE]

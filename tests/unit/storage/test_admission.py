@@ -13,7 +13,7 @@ import pytest
 from tests.unit.kernels.forms import FORMS
 from tidelog.errors import ErrorCode, InvalidRecordsError, KafkaError
 from tidelog.model import Codec, TimestampType
-from tidelog.protocol import batches, compression
+from tidelog.protocol import batches, compression, streams
 from tidelog.protocol.batches import Record, check_crc, decode_records, encode_batch, read_header
 from tidelog.storage import admission
 from tidelog.storage.admission import (
@@ -415,7 +415,7 @@ def test_what_inflates_to_more_than_the_loop_has_time_for_is_too_large_on_it(cod
 def test_more_records_than_the_bytes_can_hold_are_invalid(codec: Codec, full: bool) -> None:
     """A header that claimed 2^31 - 1 records moved the end of the log by as many."""
     batch = encode_batch(some_records(), codec=codec)
-    ratio, stored_bytes = compression.RATIO_MAX[codec], len(batch) - batches.HEADER_BYTES
+    ratio, stored_bytes = streams.RATIO_MAX[codec], len(batch) - batches.HEADER_BYTES
     rules = replace(RULES, full_validation=full, max_decompressed_bytes=1 << 40)
     for count in (2**31 - 1, stored_bytes * ratio // 7 + 1):
         header = read_header(batch)
@@ -424,6 +424,23 @@ def test_more_records_than_the_bytes_can_hold_are_invalid(codec: Codec, full: bo
         error = refused(batch, rules)
         assert error.code is ErrorCode.INVALID_RECORD
         assert "more than" in error.message
+
+
+@pytest.mark.parametrize("codec", COMPRESSED)
+@pytest.mark.parametrize("full", [False, True])
+def test_garbage_and_streams_that_are_cut_off_are_invalid(codec: Codec, full: bool) -> None:
+    """Garbage was stored by default, and stopped every consumer at its offset."""
+    rules = replace(RULES, full_validation=full)
+    chance = random.Random(codec)
+    good = encode_batch(some_records(400), codec=codec)
+    stream = good[batches.HEADER_BYTES :]
+    other = compression.compress(Codec((codec % 4) + 1), b"x" * 5_000)
+    cut = [] if codec is Codec.GZIP else [stream[:-1], stream[: len(stream) // 2]]
+    for garbage in (b"\xff" * 500, chance.randbytes(500), b"", bytes(other), stream[:3], *cut):
+        header = replace(read_header(good), batch_length=49 + len(garbage))
+        batch = bytearray(good[: batches.HEADER_BYTES]) + garbage
+        batches.seal(batch, 0, header)
+        assert refused(batch, rules).code is ErrorCode.INVALID_RECORD, garbage[:20]
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
