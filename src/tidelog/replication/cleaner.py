@@ -5,8 +5,9 @@ a thread, on segments that no longer change. What lies in the page cache only is
 is cleaned, and what was swapped is flushed before it is written down how far a log is clean.
 
 A clean that the world moves on under (the topic deleted, the log cut, the broker stopping) is given
-up; one that finds the disk full is tried again at the next turn; a log with a damaged batch is left
-alone until a restart. In every case the log stays as it is and serves on.
+up; one that finds the disk full is tried again at the next turn; a log whose batches cannot be told
+apart is left alone until a restart. In every case the log stays as it is and serves on. A batch
+that cannot be read is kept as it is, and one line of the broker's log names it.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ _log = logging.getLogger(__name__)
 
 # How many partitions are looked at before others get their turn on the loop.
 _LOOK_SLICE = 256
+_RANGES_SHOWN = 5
 
 
 @dataclass(slots=True)
@@ -64,6 +66,8 @@ class LogCleaner:
         self._stop = threading.Event()
         self._working: asyncio.Future[Segment | None] | None = None
         self._uncleanable: set[Log] = set()
+        # The unreadable batches of each log that were named already.
+        self._named: dict[Log, list[tuple[int, int]]] = {}
         self.stats = CleanerStats()
 
     @property
@@ -102,7 +106,9 @@ class LogCleaner:
         now_ms = self._host.clock.wall_ms()
         found: Partition | None = None
         ratio = highest = -1.0
-        self._uncleanable &= {partition.log for partition in self._partitions()}
+        present = {partition.log for partition in self._partitions()}
+        self._uncleanable &= present
+        self._named = {log: ranges for log, ranges in self._named.items() if log in present}
         for number, partition in enumerate(self._partitions()):
             if number % _LOOK_SLICE == _LOOK_SLICE - 1:
                 await asyncio.sleep(0)
@@ -201,4 +207,12 @@ class LogCleaner:
             _log.warning(
                 "records without a key were dropped partition=%s count=%d",
                 partition.topic_partition, counts.without_key,
+            )  # fmt: skip
+        unreadable = counts.unreadable
+        if unreadable and self._named.get(partition.log) != unreadable:
+            self._named[partition.log] = unreadable
+            shown = ",".join(f"{first}-{last}" for first, last in unreadable[:_RANGES_SHOWN])
+            _log.warning(
+                "batches cannot be read and were kept as they are partition=%s count=%d offsets=%s",
+                partition.topic_partition, len(unreadable), shown,
             )  # fmt: skip

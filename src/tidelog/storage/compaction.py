@@ -9,7 +9,9 @@ newest record is on disk before an older one goes, and no truncation can take it
 `measure`, `Clean`, `swap`, `finish` and `abandon` belong to the event loop; `read_keys` and
 `rewrite` block and belong to a thread. They touch nothing but sealed segments, which the clean
 holds as a reader does, and files that nobody else knows. A clean that breaks off anywhere leaves a
-log that is right: what was replaced is, and the rest comes next time.
+log that is right: what was replaced is, and the rest comes next time. A batch that cannot be read
+is copied as it is. A log is uncleanable only where the walk from batch to batch breaks, or where a
+damaged batch may be part of a transaction.
 """
 
 from __future__ import annotations
@@ -25,8 +27,6 @@ from tidelog.host.clock import Clock
 from tidelog.protocol.batches import (
     BatchHeader,
     check_crc,
-    index_records,
-    inflate,
     iterate_batches,
     read_header,
 )
@@ -37,6 +37,7 @@ from tidelog.storage.compaction_filter import (
     FilterRules,
     Kept,
     last_of_producers,
+    read_records,
 )
 from tidelog.storage.log import Log
 from tidelog.storage.offset_map import OffsetMap
@@ -199,16 +200,17 @@ class Clean:
         )
         offset_map.next_offset = first_dirty
         with _naming_damage(self._directory):
-            for batch, header in self._batches(dirty):
+            for batch, header, sound in self._batches(dirty):
                 if header.is_control:
                     transactions.end(batch, header)
                 elif not transactions.is_aborted(header) and header.last_offset >= first_dirty:
-                    full = len(offset_map) + header.record_count > offset_map.entries_max
-                    if full and offset_map.next_offset > first_dirty:
-                        return
-                    payload = bytes(inflate(batch, 0, header))
-                    rows, _ = index_records(payload, header.record_count, header.first_timestamp)
-                    offset_map.put(payload, rows, header.base_offset)
+                    # What cannot be read names no key; whatever count it claims does not matter.
+                    found = read_records(batch, header) if sound else None
+                    if found is not None:
+                        full = len(offset_map) + header.record_count > offset_map.entries_max
+                        if full and offset_map.next_offset > first_dirty:
+                            return
+                        offset_map.put(found[0], found[1], header.base_offset)
                 offset_map.next_offset = max(offset_map.next_offset, header.last_offset + 1)
 
     def rewrite(self, group: list[Segment]) -> Segment | None:
@@ -238,9 +240,13 @@ class Clean:
         pending: list[Kept] = []
         pending_bytes = 0
         next_offset = group[-1].next_offset
-        for batch, header in self._batches(group):
+        for batch, header, sound in self._batches(group):
             ends = header.last_offset + 1 == next_offset
-            kept, aborted = self._filter.apply(batch, header, ends_segment=ends)
+            kept: Kept | None
+            if sound:
+                kept, aborted = self._filter.apply(batch, header, ends_segment=ends)
+            else:
+                kept, aborted = self._filter.keep_unread(batch, header), None
             if aborted is not None:
                 cleaned.aborted.append(aborted)
             changed = changed or kept is None or kept.data is not batch
@@ -251,6 +257,8 @@ class Clean:
                 self._write(cleaned, pending)
                 pending_bytes = 0
         self._write(cleaned, pending)
+        if cleaned.next_offset != next_offset:
+            raise ProtocolError(f"the last batch does not end at offset {next_offset - 1}")
         return changed
 
     def _write(self, cleaned: Segment, pending: list[Kept]) -> None:
@@ -264,14 +272,24 @@ class Clean:
             cleaned.note(kept.header, len(kept.data), self._config.index_interval_bytes)
         pending.clear()
 
-    def _batches(self, segments: list[Segment]) -> Iterator[tuple[memoryview, BatchHeader]]:
-        """Every batch of sealed segments; ProtocolError where one is damaged."""
+    def _batches(self, segments: list[Segment]) -> Iterator[tuple[memoryview, BatchHeader, bool]]:
+        """Every batch of sealed segments, and whether its checksum is right.
+
+        ProtocolError where it is not and what the header says of transactions is needed: taken for
+        something else, a marker would let the cleaner drop records that were committed.
+        """
         for segment in segments:
             for batch, header in _stored_batches(segment):
                 self._breathe()
-                if not check_crc(batch, 0, header.size_bytes):
+                sound = check_crc(batch, 0, header.size_bytes)
+                if not sound and (
+                    self._aborted
+                    or header.is_control
+                    or header.is_transactional
+                    or header.last_offset >= segment.next_offset
+                ):
                     raise ProtocolError(f"wrong checksum at offset {header.base_offset}")
-                yield batch, header
+                yield batch, header, sound
 
     # On the loop
 
@@ -345,11 +363,7 @@ class Clean:
 
 @contextmanager
 def _naming_damage(directory: str) -> Iterator[None]:
-    """Whatever is wrong with what was read makes the log uncleanable, and nothing worse.
-
-    That need not be a fault of the disk: compressed records are not looked into when they arrive on
-    a topic that is compacted only later.
-    """
+    """Damage that the cleaner cannot go round makes the log uncleanable, and nothing worse."""
     try:
         yield
     except UncleanableError:

@@ -10,15 +10,17 @@ or ends its segment; so offsets that were used stay known. Keys that the map has
 records behind its end, stay.
 
 Offsets, order, producer fields, leader epochs and codecs are unchanged. Records without a key are
-dropped, as Kafka does; they are refused on compacted topics, but one may have become compacted.
+dropped, as Kafka does; they are refused on compacted topics, but one may have become compacted. For
+the same reason a batch may hold records that cannot be read: it stays as it is, byte for byte.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from tidelog._kernels import records as kernel
+from tidelog.errors import KafkaError, ProtocolError
 from tidelog.model import NO_TIMESTAMP, TimestampType
 from tidelog.protocol.batches import (
     ATTRIBUTES_CODEC,
@@ -112,11 +114,12 @@ def last_of_producers(states: Mapping[int, ProducerState]) -> dict[int, LastOfPr
 
 @dataclass(slots=True)
 class FilterCounts:
-    """What happened to the records of one clean."""
+    """What happened to the records of one clean; `unreadable` has the offsets of whole batches."""
 
     records_read: int = 0
     records_kept: int = 0
     without_key: int = 0
+    unreadable: list[tuple[int, int]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -143,6 +146,16 @@ class Kept:
 
     data: Buffer
     header: BatchHeader
+
+
+def read_records(batch: Buffer, header: BatchHeader) -> tuple[bytes, memoryview, memoryview] | None:
+    """The inflated records of a batch, their rows and timestamps; None where that cannot be had."""
+    try:
+        payload = bytes(inflate(batch, 0, header))
+        rows, timestamps = index_records(payload, header.record_count, header.first_timestamp)
+    except (KafkaError, ProtocolError):
+        return None
+    return payload, rows, timestamps
 
 
 class BatchFilter:
@@ -174,6 +187,11 @@ class BatchFilter:
             self.counts.records_kept += kept.header.record_count
         return kept, aborted
 
+    def keep_unread(self, batch: Buffer, header: BatchHeader) -> Kept:
+        """Keep a batch that cannot be read as it is."""
+        self.counts.unreadable.append((header.base_offset, header.last_offset))
+        return Kept(batch, header)
+
     def _is_last_of_producer(self, header: BatchHeader) -> bool:
         last = self._rules.producers.get(header.producer_id)
         if last is None or header.producer_id < 0:
@@ -192,8 +210,10 @@ class BatchFilter:
         return Kept(batch, header)
 
     def _data(self, batch: Buffer, header: BatchHeader) -> Kept | None:
-        payload = bytes(inflate(batch, 0, header))
-        rows, timestamps = index_records(payload, header.record_count, header.first_timestamp)
+        found = read_records(batch, header)
+        if found is None:
+            return self.keep_unread(batch, header)
+        payload, rows, timestamps = found
         kept, tombstones = self._kept_records(payload, rows, header)
         if not kept:
             return None

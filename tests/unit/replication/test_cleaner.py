@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager
 from typing import TypeVar
 from uuid import UUID
 
+import pytest
+
 from tests.unit.storage.helpers import ManualClock, SeededRandom
 from tidelog.cluster.image import PartitionState
 from tidelog.config import load, topic_config
@@ -207,22 +209,44 @@ def test_a_stop_in_the_middle_gives_the_clean_up_and_leaves_nothing_behind() -> 
         asyncio.run(run(step))
 
 
-def test_a_damaged_log_is_left_alone_and_the_others_are_cleaned() -> None:
+def test_a_log_whose_batches_cannot_be_told_apart_is_left_alone_and_the_others_cleaned() -> None:
     async def run() -> None:
         async with bench() as here:
             bad, good = here.create("bad"), here.create("good")
             put(bad, *range(20))
             put(good, *range(20))
-            here.disk.corrupt("/data/bad-0/00000000000000000000.log", 80)
+            # The length of the first batch.
+            here.disk.corrupt("/data/bad-0/00000000000000000000.log", 11)
             await here.cleaner.run(BUFFER_BYTES)
             await here.cleaner.run(BUFFER_BYTES)
             assert here.cleaner.uncleanable == 1
             assert here.cleaner.stats.failures == 1
-            assert len(read(bad)) == 20
             assert len(read(good)) < 10
             assert not bad.log.offline
 
     asyncio.run(run())
+
+
+def test_batches_that_cannot_be_read_are_named_once_and_the_rest_is_cleaned(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def run() -> None:
+        async with bench() as here:
+            partition = here.create("bad")
+            put(partition, *range(20))
+            here.disk.corrupt("/data/bad-0/00000000000000000000.log", 80)
+            await here.cleaner.run(BUFFER_BYTES)
+            put(partition, *range(20))
+            await here.cleaner.run(BUFFER_BYTES)
+            assert here.cleaner.uncleanable == here.cleaner.stats.failures == 0
+            assert here.cleaner.stats.cleans == 2
+            assert len(read(partition)) < 15
+
+    asyncio.run(run())
+    warnings = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    assert warnings == [
+        "batches cannot be read and were kept as they are partition=bad-0 count=1 offsets=0-0"
+    ]
 
 
 def test_a_full_disk_breaks_a_clean_off_until_there_is_room() -> None:

@@ -11,7 +11,15 @@ import pytest
 from tests.unit.storage.compaction_helpers import COMPACT, clean, keyed, pairs, put, seal, stored
 from tests.unit.storage.helpers import DIRECTORY, NOW_MS, World, admitted, flush, stored_batches
 from tidelog.model import Codec
-from tidelog.protocol.batches import BatchHeader, build_batch, read_header
+from tidelog.protocol.batches import (
+    BatchHeader,
+    Record,
+    build_batch,
+    check_crc,
+    decode_records,
+    encode_batch,
+    read_header,
+)
 from tidelog.protocol.batches import seal as seal_batch
 from tidelog.storage.compaction import Clean, CleanAbandonedError, UncleanableError, measure
 from tidelog.storage.log import Log
@@ -163,32 +171,77 @@ def test_a_clean_is_not_begun_without_room_for_it() -> None:
     assert len(stored(log)) == 12
 
 
-def test_a_damaged_batch_is_never_written_again_as_a_good_one() -> None:
-    here = world()
-    log = two_segments(here)
-    before = stored_batches(log)
-    here.disk.corrupt(f"{DIRECTORY}/00000000000000000000.log", 80)
-    with pytest.raises(UncleanableError, match="checksum"):
+def test_a_damaged_batch_is_kept_byte_for_byte_and_the_rest_is_cleaned() -> None:
+    """Written again it would get a checksum that is right."""
+    for position in (80, 30, 60):  # a value, a timestamp, the record count
+        here = world()
+        log = two_segments(here)
+        here.disk.corrupt(f"{DIRECTORY}/00000000000000000000.log", position)
+        damaged = stored_batches(log)[0]
+        assert not check_crc(damaged, 0, len(damaged))
         clean(log)
+        after = stored_batches(log)
+        assert after[0] == damaged
+        kept = [record.offset for data in after[1:] for record in decode_records(data)]
+        assert kept == [11]
+        assert log.first_dirty_offset == 12
+
+
+@pytest.mark.parametrize("fields", [{"transactional": True}, {"control": True}])
+def test_a_damaged_batch_that_may_be_part_of_a_transaction_makes_a_log_uncleanable(
+    fields: dict[str, bool],
+) -> None:
+    here = world()
+    log = here.open()
+    commit = Record(key=b"\0\0\0\1", value=bytes(6))
+    batch = encode_batch([commit], producer_id=7, producer_epoch=0, **fields)
+    log.append(admitted(batch), 0, NOW_MS, from_client=False)
+    put(log, ("a", "2"))
+    log.high_watermark_moved(log.log_end_offset)
+    seal(log)
+    here.disk.corrupt(f"{DIRECTORY}/00000000000000000000.log", 66)
+    before = stored_batches(log)
+    with pytest.raises(UncleanableError, match="checksum"):
+        clean(log, stable_offset=log.log_end_offset)
     assert not log.offline
-    assert stored_batches(log)[1:] == before[1:]
-    assert log.first_dirty_offset == 0
+    assert stored_batches(log) == before
 
 
-def test_compressed_nonsense_of_other_days_leaves_the_log_as_it_is() -> None:
+def test_a_damaged_last_offset_does_not_move_the_end_of_a_segment() -> None:
+    here = world()
+    log = here.open()
+    put(log, ("a", "1"), ("b", "1"))
+    seal(log)
+    here.disk.corrupt(f"{DIRECTORY}/00000000000000000000.log", 26, mask=1)
+    before = stored_batches(log)
+    assert read_header(before[0]).last_offset_delta == 0
+    with pytest.raises(UncleanableError):
+        clean(log)
+    assert stored_batches(log) == before
+
+
+@pytest.mark.parametrize("claimed", [3, 2**31 - 1])
+def test_compressed_nonsense_of_other_days_is_kept_and_the_rest_is_cleaned(claimed: int) -> None:
     """Not looked into when it came, since the topic was not compacted then."""
     here = world()
     log = two_segments(here)
-    nonsense = build_batch(BatchHeader(record_count=3, last_offset_delta=2), b"no records at all")
+    nonsense = build_batch(
+        BatchHeader(record_count=claimed, last_offset_delta=claimed - 1), b"no records at all"
+    )
     header = read_header(nonsense)
     header.attributes = Codec.GZIP
     seal_batch(nonsense, 0, header)
     log.append(admitted(nonsense), 0, NOW_MS)
+    end = log.log_end_offset
+    put(log, ("a", "last"), ("b", "only"))
     seal(log)
-    before = stored_batches(log)
-    with pytest.raises(UncleanableError, match="gzip"):
-        clean(log)
-    assert stored_batches(log) == before
+    poison = stored_batches(log)[-2]
+    clean(log)
+    after = stored_batches(log)
+    assert after[-2] == poison
+    assert [record.offset for record in decode_records(after[-1])] == [end, end + 1]
+    assert not [data for data in after[:-2] if read_header(data).record_count]
+    assert log.first_dirty_offset == log.log_end_offset == end + 2
 
 
 def test_batches_larger_than_what_is_read_at_once_are_cleaned() -> None:
