@@ -34,7 +34,7 @@ from tidelog.protocol.batches import (
 from tidelog.storage.admission import AdmissionRules, admit
 from tidelog.storage.compaction import Clean, measure
 from tidelog.storage.log import Log, LogConfig
-from tidelog.storage.log_read import read_batch
+from tidelog.storage.timestamp_search import read_batch
 
 pytestmark = pytest.mark.java
 

@@ -122,6 +122,10 @@ def _snappy_size(block: memoryview) -> int:
 
 def _snappy(view: memoryview, blocks_max: int) -> Bound:
     blocks, whole = snappy_blocks(view, blocks_max)
+    for block, size in blocks:
+        # No magic marks a raw block, but encoders promise to lengthen nothing by more than this.
+        if len(block) > 32 + size + size // 6:
+            raise corrupt(Codec.SNAPPY, f"{len(block)} bytes are too many for {size}")
     return Bound(sum(size for _, size in blocks), whole)
 
 

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
 
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.model import LogPosition, Offset, TopicPartition
-from tidelog.protocol.batches import BatchHeader, decode_records
 from tidelog.storage.epochs import LeaderEpochs
 from tidelog.storage.segment import Segment
 from tidelog.storage.slices import FileSlice, Slices
+from tidelog.storage.timestamp_search import FoundRecord, TimestampSearch
 
 logger = logging.getLogger(__name__)
-
-FoundRecord = tuple[int, int, int]
 
 
 class LogReader:
@@ -64,7 +63,7 @@ class LogReader:
         try:
             return self._slices_from(offset, max_bytes, limit, at_least_one)
         except OSError as error:
-            raise self._unreadable(error) from error
+            raise self.unreadable(error) from error
 
     def _slices_from(
         self, offset: int, max_bytes: int, limit: LogPosition, at_least_one: bool
@@ -115,7 +114,7 @@ class LogReader:
         try:
             position = segment.find(offset)
         except OSError as error:
-            raise self._unreadable(error) from error
+            raise self.unreadable(error) from error
         return LogPosition(Offset(offset), Offset(segment.base_offset), position)
 
     def bytes_between(self, start: LogPosition, end: LogPosition) -> int:
@@ -151,56 +150,65 @@ class LogReader:
                 place, position = place + 1, 0
             boundary, next_offset = segment.boundary_within(position, position + room)
         except OSError as error:
-            raise self._unreadable(error) from error
+            raise self.unreadable(error) from error
         if boundary - position > room and total:
             return segment.base_offset, total
         return next_offset, total + boundary - position
 
-    def offset_for_timestamp(self, timestamp: int) -> FoundRecord | None:
-        """Offset, timestamp and leader epoch of the first record that is at least so new."""
-        for segment in self.segments:
+    def timestamp_searches(self, timestamp: int) -> Iterator[TimestampSearch]:
+        """Where to look for the first record that is at least so new, the likeliest place first.
+
+        Each search holds a segment until it is released; make the next only where one found
+        nothing.
+        """
+        for segment in list(self.segments):
             if segment.next_offset <= self.log_start_offset:
                 continue
             if segment.largest_timestamp < timestamp:
                 continue
-            found = self._find_in(segment, timestamp)
+            try:
+                search = TimestampSearch(segment, timestamp, self.log_start_offset)
+            except OSError as error:
+                raise self.unreadable(error) from error
+            yield search
+
+    def offset_for_timestamp(self, timestamp: int) -> FoundRecord | None:
+        """Offset, timestamp and leader epoch of the first record that is at least so new. Blocks.
+
+        A log that is being served is searched off the loop, with `timestamp_searches`.
+        """
+        for search in self.timestamp_searches(timestamp):
+            try:
+                found = search.run()
+            except OSError as error:
+                raise self.unreadable(error) from error
+            finally:
+                search.release()
             if found is not None:
                 return found
         return None
 
-    def _find_in(self, segment: Segment, timestamp: int) -> FoundRecord | None:
-        try:
-            return self._first_at_or_after(segment, timestamp)
-        except OSError as error:
-            raise self._unreadable(error) from error
-
-    def _first_at_or_after(self, segment: Segment, timestamp: int) -> FoundRecord | None:
-        start = segment.first_position_at_or_after(timestamp)
-        for position, header in segment.batches_from(start):
-            if header.max_timestamp < timestamp or header.last_offset < self.log_start_offset:
-                continue
-            for record in decode_records(read_batch(segment, position, header)):
-                if record.timestamp >= timestamp and record.offset >= self.log_start_offset:
-                    return record.offset, record.timestamp, header.leader_epoch
-        return None
+    @property
+    def newest_timestamp(self) -> int:
+        """The greatest timestamp of the log; -1 where there is none."""
+        times = [
+            segment.largest_timestamp
+            for segment in self.segments
+            if segment.next_offset > self.log_start_offset
+        ]
+        return max(times, default=-1)
 
     def offset_of_max_timestamp(self) -> FoundRecord | None:
-        """Offset, timestamp and leader epoch of the first of the newest records."""
-        newest: Segment | None = None
-        for segment in self.segments:
-            if segment.next_offset > self.log_start_offset and (
-                newest is None or segment.largest_timestamp > newest.largest_timestamp
-            ):
-                newest = segment
-        if newest is None or newest.largest_timestamp < 0:
-            return None
-        return self._find_in(newest, newest.largest_timestamp)
+        """Offset, timestamp and leader epoch of the first of the newest records. Blocks."""
+        newest = self.newest_timestamp
+        return None if newest < 0 else self.offset_for_timestamp(newest)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """The largest epoch up to `epoch` and its end offset; (-1, -1) where unknown."""
         return self.epochs.end_offset_for(epoch, self.segments[-1].next_offset)
 
-    def _unreadable(self, error: OSError) -> KafkaError:
+    def unreadable(self, error: OSError) -> KafkaError:
+        """What a reader is told of a disk that fails; the log has a line of it."""
         logger.error("cannot read partition=%s error=%s", self.topic_partition, error)
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
 
@@ -210,13 +218,3 @@ class LogReader:
             f"offset {offset} of {self.topic_partition} is not within"
             f" {self.log_start_offset} and {self.log_end_offset}",
         )
-
-
-def read_batch(segment: Segment, position: int, header: BatchHeader) -> bytes:
-    """The bytes of one stored batch."""
-    file = segment.log_file
-    fd = file.pin()
-    try:
-        return segment.disk.pread(fd, header.size_bytes, position)
-    finally:
-        file.unpin()

@@ -25,10 +25,10 @@ from tidelog.protocol.batches import (
     decode_records,
 )
 from tidelog.storage.epochs import LeaderEpochs
-from tidelog.storage.log_read import read_batch
 from tidelog.storage.producers import EndMarker, ProducerStates
 from tidelog.storage.scan import Stretch
 from tidelog.storage.segment import Segment
+from tidelog.storage.timestamp_search import read_batch
 from tidelog.storage.transaction_index import aborted_transaction
 
 _COMMIT = 1

@@ -3,13 +3,17 @@
 Behaviour: latest (-1) is the high watermark, or the last stable offset for `read_committed`;
 earliest (-2) and earliest local (-4) are the log start; max timestamp (-3) is the offset of the
 record with the greatest one; latest tiered (-5) is -1, nothing is tiered; any other timestamp gives
-the first record at or after it, exact also inside compressed batches.
+the first record at or after it, exact also inside compressed batches. Those two read and inflate:
+a thread looks them up before the answer is made.
 Versions: 4 leader epochs, 7 max timestamp, 8 and 9 the tiered specials, 10 a timeout (not needed).
 """
 
 from __future__ import annotations
 
-from tidelog.errors import ErrorCode, KafkaError
+import asyncio
+
+from tidelog.errors import ErrorCode, KafkaError, StorageError
+from tidelog.host.offload import Offload
 from tidelog.model import NO_OFFSET, NO_TIMESTAMP
 from tidelog.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -22,6 +26,7 @@ from tidelog.replication.partition import Partition
 from tidelog.security.authorizer import Operation
 from tidelog.server.context import RequestContext
 from tidelog.server.dispatch import handles
+from tidelog.storage.timestamp_search import FoundRecord
 
 LATEST = -1
 EARLIEST = -2
@@ -30,7 +35,60 @@ EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 
 
-@handles(2)
+# What was found by topic, partition and timestamp; what went wrong is kept, not raised.
+Key = tuple[str, int, int]
+Found = dict[Key, FoundRecord | KafkaError | None]
+
+
+def prepare(request: ListOffsetsRequest, context: RequestContext) -> Found | asyncio.Future[Found]:
+    """Look up the timestamps that were asked for, each once, off the loop."""
+    searched: dict[Key, Partition] = {}
+    for topic in request.topics:
+        for asked in topic.partitions:
+            if asked.timestamp != MAX_TIMESTAMP and asked.timestamp < 0:
+                continue
+            try:
+                partition = _find(topic.name, asked, context)
+            except KafkaError:
+                continue  # The answer says so.
+            searched[topic.name, asked.partition_index, asked.timestamp] = partition
+    if not searched:
+        return {}
+    looking_up = _look_up_all(searched, context.services.offload)
+    return asyncio.get_running_loop().create_task(looking_up)
+
+
+async def _look_up_all(searched: dict[Key, Partition], offload: Offload) -> Found:
+    found: Found = {}
+    for key, partition in searched.items():
+        try:
+            found[key] = await _search(partition, key[2], offload)
+        except KafkaError as error:
+            found[key] = error
+        except StorageError as error:
+            found[key] = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+    return found
+
+
+async def _search(partition: Partition, timestamp: int, offload: Offload) -> FoundRecord | None:
+    log = partition.log
+    if timestamp == MAX_TIMESTAMP:
+        timestamp = log.newest_timestamp
+        if timestamp < 0:
+            return None
+    for search in log.timestamp_searches(timestamp):
+        try:
+            found = await offload.run(search.run)
+        except OSError as error:
+            raise log.unreadable(error) from error
+        finally:
+            search.release()
+        if found is not None:
+            return found
+    return None
+
+
+@handles(2, prepare=prepare)
 def list_offsets(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
     response = ListOffsetsResponse()
     for topic in request.topics:
@@ -52,11 +110,9 @@ def _answer(
         leader_epoch=-1,
     )
     try:
-        if not context.authorize_topic(Operation.DESCRIBE, topic):
-            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        partition = context.services.replicas.find(topic, asked.partition_index)
-        partition.check_leader(asked.current_leader_epoch)
-        answer.offset, answer.timestamp, epoch = _look_up(partition, asked.timestamp, isolation)
+        partition = _find(topic, asked, context)
+        found: Found = context.prepared  # type: ignore[assignment]
+        answer.offset, answer.timestamp, epoch = _look_up(partition, asked, isolation, found)
         if context.version >= 4:
             answer.leader_epoch = epoch
     except KafkaError as error:
@@ -64,9 +120,20 @@ def _answer(
     return answer
 
 
-def _look_up(partition: Partition, timestamp: int, isolation: int) -> tuple[int, int, int]:
+def _find(topic: str, asked: ListOffsetsPartition, context: RequestContext) -> Partition:
+    if not context.authorize_topic(Operation.DESCRIBE, topic):
+        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    partition = context.services.replicas.find(topic, asked.partition_index)
+    partition.check_leader(asked.current_leader_epoch)
+    return partition
+
+
+def _look_up(
+    partition: Partition, asked: ListOffsetsPartition, isolation: int, found: Found
+) -> tuple[int, int, int]:
     """Offset, timestamp and leader epoch; -1 in each place where there is none."""
     end = partition.readable_end(isolation).offset
+    timestamp = asked.timestamp
     if timestamp == LATEST:
         return end, NO_TIMESTAMP, partition.leader_epoch
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
@@ -74,12 +141,11 @@ def _look_up(partition: Partition, timestamp: int, isolation: int) -> tuple[int,
         return start, NO_TIMESTAMP, partition.log.epochs.epoch_for(start)
     if timestamp == LATEST_TIERED:
         return NO_OFFSET, NO_TIMESTAMP, -1
-    if timestamp == MAX_TIMESTAMP:
-        found = partition.log.offset_of_max_timestamp()
-    elif timestamp < 0:
+    if timestamp < 0 and timestamp != MAX_TIMESTAMP:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"timestamp {timestamp} means nothing")
-    else:
-        found = partition.log.offset_for_timestamp(timestamp)
-    if found is None or found[0] >= end:
+    record = found.get((partition.topic_partition.topic, asked.partition_index, timestamp))
+    if isinstance(record, KafkaError):
+        raise record
+    if record is None or record[0] >= end:
         return NO_OFFSET, NO_TIMESTAMP, -1
-    return found
+    return record
