@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -27,6 +30,7 @@ from tidelog.testing import Broker
 REAL_CODECS = [codec for codec in Codec if codec is not Codec.NONE]
 NOW = 1_700_000_000_000
 AHEAD = NOW * 3
+HIDDEN = compression.compress(Codec.GZIP, b"no records at all, but a gzip stream" * 5)
 
 
 @pytest.fixture
@@ -74,6 +78,13 @@ def with_stream(good: bytes, stream: bytes, count: int | None = None) -> bytes:
         header.record_count, header.last_offset_delta = count, count - 1
     batches.seal(made, 0, header)
     return bytes(made)
+
+
+def store_poison(client: RawClient, topic: str) -> None:
+    """A record, a batch of two offsets whose framing is right but that holds none, a record."""
+    poison = with_stream(batch([b"x"], Codec.GZIP), HIDDEN, 2)
+    for stored in (batch([b"a"]), poison, batch([b"b"])):
+        assert not answer_to(client, produce(topic, stored)).error_code
 
 
 @pytest.mark.parametrize("codec", REAL_CODECS)
@@ -173,11 +184,58 @@ def test_a_timestamp_in_a_batch_that_cannot_be_read_gives_its_first_offset(
     client: RawClient, topic: str
 ) -> None:
     """It closed the connection, or answered that the whole partition was corrupt."""
-    hidden = compression.compress(Codec.GZIP, b"no records at all, but a gzip stream" * 5)
-    for stored in (batch([b"a"]), with_stream(batch([b"x"], Codec.GZIP), hidden, 2), batch([b"b"])):
-        assert not answer_to(client, produce(topic, stored)).error_code
+    store_poison(client, topic)
     assert offset_at(client, topic, NOW) == 0
     records = [Record(timestamp=NOW + 50, value=b"c")]
-    late = with_stream(bytes(encode_batch(records, codec=Codec.GZIP)), hidden, 2)
+    late = with_stream(bytes(encode_batch(records, codec=Codec.GZIP)), HIDDEN, 2)
     assert not answer_to(client, produce(topic, late)).error_code
     assert offset_at(client, topic, NOW + 20) == 4
+
+
+def test_full_validation_refuses_what_the_framing_does_not_show(client: RawClient) -> None:
+    create_topic(client, "validated", record_validation="full")
+    poison = with_stream(batch([b"x"], Codec.GZIP), HIDDEN, 2)
+    answer = answer_to(client, produce("validated", poison))
+    assert answer.error_code == ErrorCode.INVALID_RECORD
+    assert offset_at(client, "validated", -1) == 0
+
+
+class Commands:
+    """Runs `tidelog` against the broker, as the hints of its errors say."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._servers = broker.bootstrap_servers
+
+    def run(self, line: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", *line.split(), "-b", self._servers]
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_an_operator_goes_past_a_batch_that_cannot_be_read(
+    client: RawClient, topic: str, tidelog_broker: Broker
+) -> None:
+    store_poison(client, topic)
+    tidelog = Commands(tidelog_broker)
+    refused = tidelog.run(f"tidelog consume {topic} -e")
+    assert refused.stdout == "a\n", "what comes before it is printed"
+    assert refused.returncode == 1
+    assert f"{topic}-0: the batch of offsets 1 to 2 cannot be read" in refused.stderr
+    onwards = re.search(r"`(tidelog consume [^`]*)` goes on behind it", refused.stderr)
+    assert onwards, refused.stderr
+    assert tidelog.run(f"{onwards[1]} -e").stdout == "b\n"
+
+
+def test_a_group_goes_past_a_batch_that_cannot_be_read(
+    client: RawClient, topic: str, tidelog_broker: Broker
+) -> None:
+    store_poison(client, topic)
+    assert not answer_to(client, produce(topic, batch([b"other"]), partition=1)).error_code
+    tidelog = Commands(tidelog_broker)
+    member = f"tidelog consume {topic} -g past-{topic}"
+    refused = tidelog.run(member)
+    assert sorted(refused.stdout.split()) == ["a", "other"]
+    moving = re.search(r"`(tidelog group seek [^`]*)` moves the group past it", refused.stderr)
+    assert moving, refused.stderr
+    moved = tidelog.run(moving[1])
+    assert moved.returncode == 0, moved.stderr
+    assert tidelog.run(f"{member} -n 1").stdout == "b\n"

@@ -6,8 +6,8 @@ them (a read_committed fetch). Records outside the range asked for are cut off, 
 are kept. One Arrow record batch holds records of one partition and about `BATCH_BYTES` at most, or
 one stored batch where that is larger.
 
-Nothing here trusts the bytes: a payload that does not parse is CORRUPT_MESSAGE, and inflating is
-bounded by `max_decompressed_bytes`.
+Nothing here trusts the bytes: a batch that does not inflate or parse is an `UnreadableBatchError`
+that names its offsets, and inflating is bounded by `max_decompressed_bytes`.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ import pyarrow.compute as pc
 
 from tidelog._kernels import records as kernel
 from tidelog.arrow.columns import COLUMNS, HEADER
+from tidelog.client.faults import UnreadableBatchError
 from tidelog.client.fetcher import Chunk, visible_batches
-from tidelog.errors import ErrorCode, KafkaError, ProtocolError
+from tidelog.errors import KafkaError, ProtocolError
 from tidelog.model import TimestampType
 from tidelog.protocol.batches import BatchHeader, index_records, inflate
 
@@ -77,11 +78,14 @@ class Decoder:
         """The chunk's records from where it was fetched up to offset `end`."""
         group = _Group()
         limit = self._max_decompressed_bytes
-        for position, header in visible_batches(chunk.records, chunk.aborted, limit):
+        for position, header in visible_batches(chunk, limit):
             if header.base_offset >= end:
                 break
-            payload = memoryview(inflate(chunk.records, position, header, limit))
-            piece = _index(header, payload, chunk, end)
+            try:
+                payload = memoryview(inflate(chunk.records, position, header, limit))
+                piece = _index(header, payload, chunk, end)
+            except (KafkaError, ProtocolError) as error:
+                raise UnreadableBatchError(chunk.partition, header, error) from error
             if not piece.count:
                 continue
             if group.count and group.payload_bytes + len(payload) > BATCH_BYTES:
@@ -134,12 +138,7 @@ class Decoder:
 
 def _index(header: BatchHeader, payload: memoryview, chunk: Chunk, end: int) -> _Piece:
     count = header.record_count
-    try:
-        indexed = index_records(payload, count, header.first_timestamp)
-    except ProtocolError as error:
-        place = f"{chunk.partition}, batch at offset {header.base_offset}"
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{place}: {error}") from error
-    rows, timestamps = indexed
+    rows, timestamps = index_records(payload, count, header.first_timestamp)
     base, fields = header.base_offset, kernel.ROW_FIELDS
     first, last = 0, count
     if base < chunk.fetch_offset:

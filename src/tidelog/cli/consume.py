@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Callable, Iterator
+from typing import Any, BinaryIO, Protocol, runtime_checkable
 
 import click
 
 from tidelog.cli.common import client_settings, connection_options, say, topic_argument
-from tidelog.cli.faults import EXIT_USAGE, CliError
+from tidelog.cli.faults import EXIT_USAGE, CliError, way_past
 from tidelog.cli.positions import parse_start
 from tidelog.client.admin import describe_topic
 from tidelog.client.blocking_consumer import Consumer
+from tidelog.client.faults import UnreadableBatchError
 from tidelog.client.offsets import LATEST, Start, list_offsets, log_bounds
 from tidelog.client.operation import UnknownPartitionError
 from tidelog.client.settings import ConsumerSettings
@@ -107,9 +108,18 @@ def consume(topic: str, **options: Any) -> None:
         client=client_settings(options["timeout_s"]),
     )
     printer = _printer(options)
-    if options["group"]:
-        _consume_as_member(topic, options, settings, printer)
-        return
+    try:
+        if options["group"]:
+            _consume_as_member(topic, options, settings, printer)
+        else:
+            _consume_alone(topic, options, settings, printer)
+    except UnreadableBatchError as error:
+        raise CliError(str(error), way_past(error, options["group"])) from error
+
+
+def _consume_alone(
+    topic: str, options: dict[str, Any], settings: ConsumerSettings, printer: Print
+) -> None:
     with Consumer(options["bootstrap"], settings) as consumer:
         positions = _begin(consumer, topic, options)
         ends: dict[TopicPartition, int] | None = None
@@ -177,7 +187,7 @@ def _stream(
     left = count
     trouble: TidelogError | None = None
     while not _at_end(consumer, ends):
-        for partition, records in consumer.poll(_POLL_SECONDS):
+        for partition, records in _polled(consumer, output):
             if ends is not None:
                 records = [record for record in records if record.offset < ends[partition]]
             printed = None
@@ -191,12 +201,25 @@ def _stream(
                         # What was not printed is not consumed.
                         consumer.core.seek(partition, printed.offset + 1)
                     return
-        output.flush()
-        if isinstance(consumer, Committing):
-            consumer.commit()
+        _settle(consumer, output)
         if consumer.core.trouble is not trouble:
             trouble = consumer.core.trouble
             say(f"{trouble}; trying again" if trouble else "connected again")
+
+
+def _polled(consumer: Consumer, output: BinaryIO) -> Iterator[tuple[TopicPartition, list[Record]]]:
+    """The records at hand; what came before an error counts as consumed when it is raised."""
+    try:
+        yield from consumer.poll(_POLL_SECONDS)
+    except UnreadableBatchError:
+        _settle(consumer, output)
+        raise
+
+
+def _settle(consumer: Consumer, output: BinaryIO) -> None:
+    output.flush()
+    if isinstance(consumer, Committing):
+        consumer.commit()
 
 
 def _at_end(consumer: Consumer, ends: dict[TopicPartition, int] | None) -> bool:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
 from tidelog.errors import ErrorCode, KafkaError, TidelogError
+
+if TYPE_CHECKING:
+    from tidelog.client.faults import UnreadableBatchError
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -44,7 +48,7 @@ class CliError(click.ClickException):
 def explain(error: TidelogError) -> CliError:
     """Any fault of Tidelog in the words of the command line."""
     # Imported here: `--help` and `--version` need no client.
-    from tidelog.client.faults import ConnectError, NetworkError
+    from tidelog.client.faults import ConnectError, NetworkError, UnreadableBatchError
     from tidelog.client.operation import UnknownTopicError
 
     text = str(error)
@@ -56,11 +60,23 @@ def explain(error: TidelogError) -> CliError:
         return CliError(f"no broker reached at {text}", hint, EXIT_UNREACHABLE)
     if isinstance(error, NetworkError):
         return CliError(text, "`tidelog doctor` finds out more", EXIT_UNREACHABLE)
+    if isinstance(error, UnreadableBatchError):
+        return CliError(text, way_past(error))
     if isinstance(error, KafkaError):
         if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             return CliError(text, "`tidelog topic list` shows what is there", EXIT_UNKNOWN_TOPIC)
         return CliError(text, _HINTS.get(error.code, "the broker's log may say more"))
     return CliError(text, "`tidelog doctor` finds out more")
+
+
+def way_past(error: UnreadableBatchError, group: str | None = None) -> str:
+    """The commands that go on behind a batch that cannot be read."""
+    place = f"{error.partition.topic} -p {error.partition.partition}"
+    seek = f"tidelog group seek {group or 'GROUP'} --topic {place} --to {error.next_offset}"
+    moved = f"`{seek} --execute` moves {'the' if group else 'a'} group past it"
+    if group:
+        return moved
+    return f"`tidelog consume {place} -o {error.next_offset}` goes on behind it; {moved}"
 
 
 def show(error: click.ClickException) -> None:

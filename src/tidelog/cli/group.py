@@ -21,7 +21,7 @@ from tidelog.client.group_admin import (
     require_no_members,
 )
 from tidelog.client.offsets import log_bounds, resolve_offsets
-from tidelog.client.operation import topic_metadata
+from tidelog.client.operation import UnknownPartitionError, topic_metadata
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.model import TopicPartition
 
@@ -144,25 +144,40 @@ def members(name: str, **connection: Any) -> None:
     help="Where to: -N for the last N, @TIME for a date, ms or an age such as @-1h.",
 )
 @click.option("--topic", "topics", multiple=True, help="Only this topic; repeatable.")
+@click.option(
+    "-p",
+    "--partition",
+    "chosen",
+    type=click.IntRange(min=0),
+    multiple=True,
+    help="Only this partition of each topic; repeatable.",
+)
 @click.option("--execute", is_flag=True, help="Do it; without this it is only shown.")
 @connection_options
-def seek(name: str, place: str, topics: tuple[str, ...], execute: bool, **connection: Any) -> None:
+def seek(name: str, place: str, topics: tuple[str, ...], execute: bool, **options: Any) -> None:
     """Move a group to another place, in the topics that it has consumed or in those named.
 
     \b
     tidelog group seek billing --to start              shows what would change
     tidelog group seek billing --to @-1h --execute     an hour back
+    tidelog group seek billing --topic orders -p 2 --to 42 --execute
     """
     from tidelog.cli.positions import parse_start
 
-    with _client(connection) as client:
+    chosen: tuple[int, ...] = options["chosen"]
+    with _client(options) as client:
         found = client.run(describe_group(client.cluster, name))
         if found is None and not topics:
             raise _unknown(name)
         committed = client.run(committed_offsets(client.cluster, name))
         wanted = list(topics) or sorted({tp.topic for tp in committed})
         client.run(topic_metadata(client.cluster, wanted))
-        partitions = list(client.cluster.partitions_of(wanted))
+        known = list(client.cluster.partitions_of(wanted))
+        for topic in wanted:
+            for number in chosen:
+                if TopicPartition(topic, number) not in known:
+                    raise UnknownPartitionError(TopicPartition(topic, number))
+        partitions = [tp for tp in known if not chosen or tp.partition in chosen]
         start = parse_start(place, client.cluster.clock.wall_ms())
         bounds = client.run(log_bounds(client.cluster, partitions))
         resolved = client.run(resolve_offsets(client.cluster, dict.fromkeys(partitions, start)))
@@ -177,7 +192,7 @@ def seek(name: str, place: str, topics: tuple[str, ...], execute: bool, **connec
         {"topic": tp.topic, "partition": tp.partition, "from": committed.get(tp), "to": target}
         for tp, target in sorted(targets.items())
     ]
-    if connection["output"] == "json":
+    if options["output"] == "json":
         print_json({"name": name, "executed": execute, "partitions": rows})
         return
     print_table(rows, ["topic", "partition", "from", "to"])

@@ -366,7 +366,8 @@ class Consumer(Client):
             else:
                 await asyncio.sleep(left)
         taken: list[tuple[TopicPartition, list[Record]]] = []
-        while (entry := self.core.take()) is not None:
+        # An error is raised only once what came before it has been given.
+        while (self.core.has_chunks or not taken) and (entry := self.core.take()) is not None:
             taken.append(entry)
         return taken
 

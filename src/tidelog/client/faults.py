@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from tidelog.errors import ErrorCode, KafkaError, TidelogError
+from tidelog.model import TopicPartition
+from tidelog.protocol.batches import BatchHeader
 
 
 class NetworkError(TidelogError):
@@ -20,6 +22,23 @@ class ConnectError(NetworkError):
 
 class RequestTimeoutError(NetworkError):
     """A broker took longer to answer than the client waits."""
+
+
+class UnreadableBatchError(KafkaError):
+    """A stored batch cannot be read; `next_offset` is where a reader that gives it up goes on."""
+
+    def __init__(
+        self, partition: TopicPartition, header: BatchHeader, reason: TidelogError
+    ) -> None:
+        code = reason.code if isinstance(reason, KafkaError) else ErrorCode.CORRUPT_MESSAGE
+        text = reason.message if isinstance(reason, KafkaError) else str(reason)
+        first, last = header.base_offset, header.last_offset
+        super().__init__(
+            code, f"{partition}: the batch of offsets {first} to {last} cannot be read: {text}"
+        )
+        self.partition = partition
+        self.first_offset = first
+        self.next_offset = last + 1
 
 
 class UnsupportedApiError(TidelogError):

@@ -13,16 +13,16 @@ followers.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tidelog.client.connection import Call
-from tidelog.client.faults import NetworkError, error_code
+from tidelog.client.faults import NetworkError, UnreadableBatchError, error_code
 from tidelog.client.metadata import Cluster
 from tidelog.client.operation import Action, UnknownTopicError, action_for, backoff_seconds
 from tidelog.client.settings import ConsumerSettings
-from tidelog.errors import ErrorCode, KafkaError, TidelogError
+from tidelog.errors import ErrorCode, KafkaError, ProtocolError, TidelogError
 from tidelog.model import NO_TOPIC_ID, Isolation, TopicPartition
 from tidelog.protocol.batches import (
     BatchHeader,
@@ -54,6 +54,7 @@ class Chunk:
     fetch_offset: int
     next_offset: int
     records: memoryview
+    # First offset and producer id of each aborted transaction, by offset.
     aborted: list[tuple[int, int]]
 
 
@@ -83,24 +84,29 @@ class FetchCall:
     offsets: dict[TopicPartition, int]
 
 
-def visible_batches(
-    records: memoryview, aborted: Iterable[tuple[int, int]], max_bytes: int
-) -> Iterator[tuple[int, BatchHeader]]:
+def visible_batches(chunk: Chunk, max_bytes: int) -> Iterator[tuple[int, BatchHeader]]:
     """The batches that are shown: no control batches, and none of an aborted transaction.
 
-    `aborted` holds first offset and producer id, by offset; `max_bytes` bounds inflating.
+    `max_bytes` bounds inflating.
     """
-    pending = deque(aborted)
+    pending = deque(chunk.aborted)
     hidden: set[int] = set()
-    for position, header in iterate_batches(records):
+    for position, header in iterate_batches(chunk.records):
         while pending and pending[0][0] <= header.last_offset:
             hidden.add(pending.popleft()[1])
         if header.is_control:
-            marker = decode_records(records, position, max_bytes=max_bytes)
-            if marker and control_record_type(marker[0]) == _ABORT_MARKER:
+            if _is_abort(chunk, position, header, max_bytes):
                 hidden.discard(header.producer_id)
         elif not (header.is_transactional and header.producer_id in hidden):
             yield position, header
+
+
+def _is_abort(chunk: Chunk, position: int, header: BatchHeader, max_bytes: int) -> bool:
+    try:
+        marker = decode_records(chunk.records, position, max_bytes=max_bytes)
+        return bool(marker) and control_record_type(marker[0]) == _ABORT_MARKER
+    except (KafkaError, ProtocolError) as error:
+        raise UnreadableBatchError(chunk.partition, header, error) from error
 
 
 class FetcherCore:
@@ -249,11 +255,13 @@ class FetcherCore:
         view = records
         next_offset = state.fetch_offset
         for position, header in iterate_batches(view):
-            next_offset = header.last_offset + 1
             if self.settings.check_crcs and not check_crc(view, position, header.size_bytes):
-                message = f"{state.partition}: the batch at offset {header.base_offset} is damaged"
-                state.error = KafkaError(ErrorCode.CORRUPT_MESSAGE, message)
-                return
+                damage = ProtocolError("its checksum is wrong")
+                state.error = UnreadableBatchError(state.partition, header, damage)
+                # What came before it is shown first.
+                view = view[:position]
+                break
+            next_offset = header.last_offset + 1
         if next_offset <= state.fetch_offset:
             return
         committed_only = self.settings.isolation is Isolation.READ_COMMITTED
@@ -277,6 +285,11 @@ class FetcherCore:
     def _back_off(self, state: Position, now: float) -> None:
         state.attempts += 1
         state.retry_at = now + backoff_seconds(self.cluster, state.attempts)
+
+    @property
+    def has_chunks(self) -> bool:
+        """True where `take` has something to give."""
+        return any(state.chunks for state in self.positions.values())
 
     @property
     def has_output(self) -> bool:
@@ -303,18 +316,35 @@ class FetcherCore:
         return None
 
     def take(self) -> tuple[TopicPartition, list[Record]] | None:
-        """The next records of one partition; the list may be empty where all were hidden."""
+        """The next records of one partition; the list may be empty where all were hidden.
+
+        A batch that cannot be read ends the partition: an error is raised once all that came before
+        it has been taken, and the position stays there. `seek` goes past it.
+        """
         chunk = self.take_chunk()
         if chunk is None:
             return None
-        return chunk.partition, list(self._records(chunk))
+        records: list[Record] = []
+        try:
+            for found in self._records(chunk):
+                records += found
+        except UnreadableBatchError as error:
+            state = self.positions[chunk.partition]
+            state.error = error
+            state.chunks.clear()
+            state.position = state.fetch_offset = max(error.first_offset, chunk.fetch_offset)
+        return chunk.partition, records
 
-    def _records(self, chunk: Chunk) -> Iterable[Record]:
+    def _records(self, chunk: Chunk) -> Iterator[list[Record]]:
         limit = self.settings.max_decompressed_bytes
-        for position, _ in visible_batches(chunk.records, chunk.aborted, limit):
-            for record in decode_records(chunk.records, position, max_bytes=limit):
-                if record.offset >= chunk.fetch_offset:
-                    yield record
+        for position, header in visible_batches(chunk, limit):
+            try:
+                records = decode_records(chunk.records, position, max_bytes=limit)
+            except (KafkaError, ProtocolError) as error:
+                raise UnreadableBatchError(chunk.partition, header, error) from error
+            if header.base_offset < chunk.fetch_offset:
+                records = [each for each in records if each.offset >= chunk.fetch_offset]
+            yield records
 
     def take_stale_topics(self) -> set[str]:
         """The topics whose metadata must be fetched before their partitions can be."""

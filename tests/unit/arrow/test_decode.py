@@ -12,6 +12,7 @@ from tests.unit.arrow.chunks import RECORDS, batch, chunk
 from tidelog.arrow import decode
 from tidelog.arrow.columns import COLUMNS, record_schema
 from tidelog.arrow.decode import Decoder
+from tidelog.client.faults import UnreadableBatchError
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.model import Codec, TimestampType, TopicPartition
 from tidelog.protocol.batches import (
@@ -147,9 +148,18 @@ def test_header_keys_that_are_no_text_are_shown_as_java_shows_them() -> None:
 def test_bad_bytes_are_told_with_their_place() -> None:
     data = bytearray(batch(RECORDS, 12))
     data[61] = 0x7F
-    with pytest.raises(KafkaError, match=r"orders-3.*offset 12") as caught:
+    with pytest.raises(UnreadableBatchError, match=r"orders-3.*offsets 12 to ") as caught:
         rows(bytes(data))
     assert caught.value.code == ErrorCode.CORRUPT_MESSAGE
+    assert caught.value.next_offset == 12 + len(RECORDS)
+
+
+def test_a_stream_that_does_not_inflate_is_told_with_its_place() -> None:
+    """It was told without."""
+    data = bytearray(batch(RECORDS, 12, Codec.GZIP))
+    data[-8:] = b"\xff" * 8
+    with pytest.raises(UnreadableBatchError, match=r"orders-3.*offsets 12 to .*gzip"):
+        rows(bytes(data))
 
 
 @pytest.mark.parametrize("codec", [codec for codec in Codec if codec is not Codec.NONE])

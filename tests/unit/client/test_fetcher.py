@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tests.unit.client.helpers import TOPIC_ID, known_cluster, metadata_response
-from tidelog.client.faults import NetworkError
+from tidelog.client.faults import NetworkError, UnreadableBatchError
 from tidelog.client.fetcher import FetchCall, FetcherCore
 from tidelog.client.operation import UnknownTopicError
 from tidelog.client.settings import ConsumerSettings
@@ -19,8 +20,11 @@ from tidelog.protocol.batches import (
     Record,
     encode_batch,
     encode_control_batch,
+    read_header,
+    seal,
     stamp,
 )
+from tidelog.protocol.compression import compress
 from tidelog.protocol.messages.fetch import (
     AbortedTransaction,
     FetchableTopicResponse,
@@ -136,9 +140,50 @@ def test_a_damaged_batch_is_an_error_that_names_its_offset() -> None:
     damaged = bytearray(batch(0, 2))
     damaged[-1] ^= 1
     core.finish(call, response(bytes(damaged)), clock.now)
-    with pytest.raises(KafkaError, match="offset 0 is damaged"):
+    with pytest.raises(KafkaError, match="offsets 0 to 1 cannot be read: its checksum is wrong"):
         core.take()
     assert core.calls(clock.now + 1000) == []
+
+
+def unreadable(base_offset: int, count: int) -> bytes:
+    """A batch with the right checksum around a gzip stream that holds no records."""
+    good = batch(base_offset, count, codec=Codec.GZIP)
+    made = bytearray(good[:61]) + compress(Codec.GZIP, b"no records at all")
+    header = read_header(good)
+    header.batch_length = len(made) - 12
+    seal(made, 0, header)
+    return bytes(made)
+
+
+def wrong_checksum(base_offset: int, count: int) -> bytes:
+    made = bytearray(batch(base_offset, count))
+    made[-1] ^= 1
+    return bytes(made)
+
+
+@pytest.mark.parametrize("bad", [unreadable, wrong_checksum])
+def test_what_comes_before_a_batch_that_cannot_be_read_is_shown_and_seek_goes_past_it(
+    bad: Callable[[int, int], bytes],
+) -> None:
+    """Records before it, in the same answer, were never shown."""
+    core, clock = new_core()
+    core.assign({TP: 0})
+    [call] = core.calls(clock.now)
+    core.finish(call, response(batch(0, 3) + bad(3, 2) + batch(5, 1)), clock.now)
+    assert core.has_output
+    taken = core.take()
+    assert taken is not None
+    assert [record.value for record in taken[1]] == [b"0", b"1", b"2"]
+    assert core.positions[TP].position == 3, "what was shown, and no more, may be committed"
+    with pytest.raises(UnreadableBatchError, match="offsets 3 to 4 cannot be read") as caught:
+        core.take()
+    assert caught.value.partition == TP
+    assert core.calls(clock.now + 1000) == []
+    core.seek(TP, caught.value.next_offset)
+    [call] = core.calls(clock.now)
+    assert fetched_offsets(call) == {0: 5}
+    core.finish(call, response(batch(5, 1)), clock.now)
+    assert values(core) == [b"5"]
 
 
 def test_a_lost_connection_is_tried_again_with_fresh_metadata() -> None:
