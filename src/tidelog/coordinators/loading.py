@@ -8,8 +8,9 @@ from typing import Final
 from tidelog.coordinators.group_records import decode_record
 from tidelog.coordinators.shard import GroupShard
 from tidelog.host.offload import Offload
-from tidelog.protocol.batches import decode_records, iterate_batches
+from tidelog.protocol.batches import Record, decode_records, iterate_batches
 from tidelog.replication.partition import Partition
+from tidelog.storage.slices import Slices
 
 # Replayed without a break: a few milliseconds of the loop's time.
 _CHUNK_BYTES: Final = 64 * 1024
@@ -23,10 +24,10 @@ async def load(shard: GroupShard, partition: Partition, offload: Offload) -> int
     while offset < end.offset:
         slices = log.read(offset, _CHUNK_BYTES, end)
         try:
-            data = await offload.run(slices.read_all)
+            following, records = await offload.run(read_records, slices)
         finally:
             slices.release()
-        following = replay(shard, data)
+        replay(shard, records)
         if following <= offset:
             break
         offset = following
@@ -34,15 +35,23 @@ async def load(shard: GroupShard, partition: Partition, offload: Offload) -> int
     return end.offset - 1
 
 
-def replay(shard: GroupShard, data: bytes) -> int:
-    """Replay whole batches; the offset that follows them, -1 where there is none."""
+def read_records(slices: Slices) -> tuple[int, list[Record]]:
+    """Read and inflate whole batches: the offset that follows them, and their records. Blocks.
+
+    The offset is -1 where there is no batch. Kafka may have compressed what it wrote here.
+    """
+    data = slices.read_all()
     following = -1
+    records: list[Record] = []
     for position, header in iterate_batches(data):
         following = header.last_offset + 1
-        if header.is_control:
-            continue
-        for record in decode_records(data, position):
-            decoded = decode_record(record.key, record.value)
-            if decoded is not None:
-                shard.replay(decoded)
-    return following
+        if not header.is_control:
+            records += decode_records(data, position)
+    return following, records
+
+
+def replay(shard: GroupShard, records: list[Record]) -> None:
+    for record in records:
+        decoded = decode_record(record.key, record.value)
+        if decoded is not None:
+            shard.replay(decoded)
