@@ -234,6 +234,8 @@ def test_a_group_goes_past_a_batch_that_cannot_be_read(
     member = f"tidelog consume {topic} -g past-{topic}"
     refused = tidelog.run(member)
     assert sorted(refused.stdout.split()) == ["a", "other"]
+    described = tidelog.run(f"tidelog group describe past-{topic}")
+    assert described.returncode == 0, described.stderr
     moving = re.search(r"`(tidelog group seek [^`]*)` moves the group past it", refused.stderr)
     assert moving, refused.stderr
     moved = tidelog.run(moving[1])

@@ -325,7 +325,14 @@ def _first_timestamp(records: Any, offset: int) -> int | None:
     for position, header in iterate_batches(records):
         if header.is_control:
             continue
-        for record in decode_records(records, position):
+        if header.last_offset < offset:
+            continue
+        try:
+            decoded = decode_records(records, position)
+        except (KafkaError, ProtocolError):
+            # A batch that cannot be read has a time all the same.
+            return header.max_timestamp
+        for record in decoded:
             if record.offset >= offset:
                 return record.timestamp
     return None
