@@ -17,7 +17,7 @@ from tidelog._kernels.batch_rows import (
     POSITION,
     ROW_FIELDS,
 )
-from tidelog.errors import ProtocolError, StorageError
+from tidelog.errors import KafkaError, ProtocolError, StorageError
 from tidelog.protocol.batches import (
     BatchHeader,
     control_coordinator_epoch,
@@ -32,6 +32,8 @@ from tidelog.storage.timestamp_search import read_batch
 from tidelog.storage.transaction_index import aborted_transaction
 
 _COMMIT = 1
+# Kafka does not compress markers; one that inflates to more is not one.
+_MARKER_BYTES_MAX = 64 * 1024
 # Rows that wait until a segment ends, since most of them are then not needed: 15 MB at most.
 _WAITING_MAX = 1 << 17
 _SLOTS_MAX = 1 << 15
@@ -110,10 +112,10 @@ def replay_batch(
 def read_marker(batch: bytes | memoryview, header: BatchHeader) -> EndMarker | None:
     """The transaction marker in a control batch; None for control records of another kind."""
     try:
-        records = decode_records(batch)
+        records = decode_records(batch, max_bytes=_MARKER_BYTES_MAX)
         if not records or control_record_type(records[0]) not in (0, 1):
             return None
         committed = control_record_type(records[0]) == _COMMIT
         return EndMarker(header, committed, control_coordinator_epoch(records[0]))
-    except ProtocolError as error:
+    except (KafkaError, ProtocolError) as error:
         raise StorageError(f"control batch at offset {header.base_offset}: {error}") from error

@@ -17,9 +17,20 @@ from tests.unit.storage.helpers import (
     offsets,
     stored_batches,
 )
+from tidelog.errors import StorageError
+from tidelog.model import Codec
+from tidelog.protocol.batches import (
+    ATTRIBUTES_CONTROL,
+    HEADER_BYTES,
+    LOG_OVERHEAD,
+    BatchHeader,
+    seal,
+)
+from tidelog.protocol.compression import compress
 from tidelog.storage.log import Log, LogConfig
 from tidelog.storage.losses import Expectation
 from tidelog.storage.recovery import Opened, Opening, load
+from tidelog.storage.replay import read_marker
 from tidelog.testing.disk import SECTOR_BYTES, CrashMode, SimulatedDisk
 
 SEGMENT = f"{DIRECTORY}/{0:020d}.log"
@@ -375,3 +386,20 @@ def test_a_tail_that_cannot_be_read_is_cut_off_all_the_same() -> None:
 
     world.disk.pread = pread  # type: ignore[method-assign]
     assert opened(world).truncated_bytes == len(damaged) - sound
+
+
+@pytest.mark.parametrize(
+    "stream", [b"garbage" * 9, compress(Codec.GZIP, bytes(70_000)), compress(Codec.ZSTD, b"")]
+)
+def test_a_compressed_marker_that_cannot_be_read_is_a_storage_error(stream: bytes) -> None:
+    """Inflating raised an error that recovery does not expect, after up to 128 MiB."""
+    marker = bytearray(HEADER_BYTES) + stream
+    codec = Codec.ZSTD if stream == compress(Codec.ZSTD, b"") else Codec.GZIP
+    header = BatchHeader(
+        batch_length=len(marker) - LOG_OVERHEAD,
+        attributes=codec | ATTRIBUTES_CONTROL,
+        record_count=1,
+    )
+    seal(marker, 0, header)
+    with pytest.raises(StorageError, match="control batch at offset 0"):
+        read_marker(bytes(marker), header)
