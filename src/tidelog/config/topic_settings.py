@@ -198,7 +198,7 @@ _RECORDS: Final = (
         "How deep a produced batch is looked into. `headers` checks the batch header, the "
         "checksum, the records of uncompressed batches, and of compressed ones the framing and "
         "whether it can hold so many records. `full` also inflates compressed batches and checks "
-        "their records, which costs about as much CPU as the rest of a produce.",
+        "their records, which takes two to ten times the CPU for them.",
         choices=("headers", "full"),
         broker_name="record.validation",
         kafka=False,
