@@ -48,10 +48,10 @@ class BrokerProcess:
         assert self._process is not None
         return self._process.pid
 
-    def start(self) -> BrokerProcess:
+    def start(self, *arguments: str) -> BrokerProcess:
         command = [
             sys.executable, "-m", "tidelog", "broker", "--listen", self.bootstrap_servers,
-            "--data-dir", str(self.data_dir),
+            "--data-dir", str(self.data_dir), *arguments,
         ]  # fmt: skip
         for name, value in self._settings.items():
             command += ["--set", f"{name}={value}"]

@@ -1,0 +1,111 @@
+"""A fault of one partition stays that partition's: long names, foreign directories, lost files."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.broker_process import BrokerProcess
+from tests.e2e.produce_requests import batch, create_topic, produce
+from tests.e2e.raw_client import RawClient
+from tests.waiting import eventually
+from tidelog.protocol.messages.delete_topics import DeleteTopicsRequest
+
+KAFKA_STORAGE_ERROR = 56
+LONGEST = "t" * 249
+
+
+def sent(client: RawClient, topic: str, partition: int = 0) -> tuple[int, int]:
+    """Produce one record; the error code and the base offset."""
+    answer = client.call("Produce", 9, produce(topic, batch([b"x"]), partition=partition))
+    answer = answer.responses[0].partition_responses[0]
+    return answer.error_code, answer.base_offset
+
+
+def delete_topic(client: RawClient, topic: str) -> None:
+    request = DeleteTopicsRequest(topic_names=[topic], timeout_ms=10_000)
+    answer = client.call("DeleteTopics", 4, request)
+    assert answer.responses[0].error_code == 0
+
+
+@pytest.mark.parametrize("name", [LONGEST, "t" * 214])
+def test_the_longest_topic_name_is_created_deleted_and_created_again(
+    tmp_path: Path, name: str
+) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        with RawClient(broker.bootstrap_servers) as client:
+            for _ in range(2):
+                create_topic(client, name)
+                assert sent(client, name) == (0, 0)
+                delete_topic(client, name)
+            create_topic(client, name)
+            assert sent(client, name) == (0, 0)
+        broker.kill()
+        broker.start()
+        with RawClient(broker.bootstrap_servers) as client:
+            assert sent(client, name) == (0, 1)
+            assert broker.terminate() == 0
+
+
+def test_a_foreign_directory_takes_one_partition_offline_until_it_is_moved_away(
+    tmp_path: Path,
+) -> None:
+    data = tmp_path / "data"
+    with BrokerProcess(data) as broker, RawClient(broker.bootstrap_servers) as client:
+        (data / "backup-1").mkdir()
+        (data / "backup-1" / "notes.txt").write_text("mine")
+        create_topic(client, "backup", partitions=3)
+        create_topic(client, "after")
+        assert sent(client, "backup", 0) == (0, 0)
+        assert sent(client, "backup", 1)[0] == KAFKA_STORAGE_ERROR
+        assert sent(client, "backup", 2) == (0, 0)
+        assert sent(client, "after") == (0, 0)
+        assert (data / "backup-1" / "notes.txt").read_text() == "mine"
+        assert "is in the way" in broker.log_text()
+        (data / "backup-1").rename(tmp_path / "elsewhere")
+        eventually(lambda: sent(client, "backup", 1)[0] == 0)
+
+
+def test_a_lost_directory_is_not_served_empty_and_the_others_are_served(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    broker = BrokerProcess(data)
+    with broker:
+        with RawClient(broker.bootstrap_servers) as client:
+            create_topic(client, "orders", partitions=2)
+            assert sent(client, "orders", 0) == sent(client, "orders", 1) == (0, 0)
+        assert broker.terminate() == 0
+        shutil.rmtree(data / "orders-0")
+        broker.start()
+        with RawClient(broker.bootstrap_servers) as client:
+            assert sent(client, "orders", 0)[0] == KAFKA_STORAGE_ERROR
+            assert sent(client, "orders", 1) == (0, 1)
+        assert "tidelog broker --accept-loss orders-0" in broker.log_text()
+        assert broker.terminate() == 0
+        broker.start("--accept-loss", "orders-0")
+        with RawClient(broker.bootstrap_servers) as client:
+            assert sent(client, "orders", 0) == (0, 1)
+        assert broker.terminate() == 0
+        broker.start()
+        with RawClient(broker.bootstrap_servers) as client:
+            assert sent(client, "orders", 0) == (0, 2)
+
+
+def test_i29_a_deletion_that_a_kill_cut_short_is_finished_by_the_next_start(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with BrokerProcess(data) as broker:
+        with RawClient(broker.bootstrap_servers) as client:
+            create_topic(client, "gone", partitions=3)
+            create_topic(client, "kept")
+            assert sent(client, "gone") == sent(client, "kept") == (0, 0)
+            delete_topic(client, "gone")
+        # The files stay for a minute, for those who still read them.
+        assert any(path.name.endswith("-delete") for path in data.iterdir())
+        broker.kill()
+        broker.start()
+        eventually(lambda: not any("gone" in path.name for path in data.iterdir()))
+        with RawClient(broker.bootstrap_servers) as client:
+            create_topic(client, "gone")
+            assert sent(client, "gone") == (0, 0)
+            assert sent(client, "kept") == (0, 1)
