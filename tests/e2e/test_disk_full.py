@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.e2e.broker_process import BrokerProcess
 from tests.e2e.produce_requests import batch, create_topic, fetch, offset_at, produce, values_in
 from tests.e2e.raw_client import RawClient
+from tests.waiting import eventually
+from tidelog.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
 
 KAFKA_STORAGE_ERROR = 56
 RESUME_SECONDS_MAX = 10.0
 LATEST = -1
+EARLIEST = -2
 
 
 @pytest.fixture
@@ -85,3 +95,52 @@ def read_numbers(client: RawClient, count: int) -> list[int]:
         assert values
         numbers += [int((value or b"").partition(b"x")[0]) for value in values]
     return numbers
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("clean", [True, False], ids=["clean stop", "kill"])
+def test_a_start_on_a_full_disk_serves_reads_and_trims(small_disk: Path, clean: bool) -> None:
+    broker = BrokerProcess(small_disk / "data")
+    broker.log_path = small_disk.parent / "broker.log"
+    with broker:
+        with RawClient(broker.bootstrap_servers) as client:
+            create_topic(client, "t", retention_ms="-1", segment_bytes="1048576")
+            for number in range(40):
+                records = batch([f"{number}".encode() + b"x" * 100_000])
+                assert not produced(client, records).error_code
+        eventually((small_disk / "data" / "disk-reserve").exists)
+        if clean:
+            assert broker.terminate() == 0
+        else:
+            broker.kill()
+        fill_up(small_disk / "filler")
+        broker.start()
+        with RawClient(broker.bootstrap_servers) as client:
+            assert read_numbers(client, 40) == list(range(40))
+            eventually(lambda: produced(client, batch([b"40x"])).error_code == KAFKA_STORAGE_ERROR)
+            partition = DeleteRecordsPartition(partition_index=0, offset=30)
+            trim = DeleteRecordsRequest(
+                topics=[DeleteRecordsTopic(name="t", partitions=[partition])], timeout_ms=10_000
+            )
+            answer = client.call("DeleteRecords", 1, trim)
+            assert answer.topics[0].partitions[0].error_code == 0
+            assert offset_at(client, "t", EARLIEST) == 30
+            (small_disk / "filler").unlink()
+            eventually(lambda: not produced(client, batch([b"41x"])).error_code)
+
+
+def fill_up(path: Path) -> None:
+    """Write until the disk has not a byte left."""
+    fd = os.open(path, os.O_CREAT | os.O_WRONLY)
+    try:
+        while True:
+            os.write(fd, bytes(4096))
+    except OSError as error:
+        assert error.errno == errno.ENOSPC
+    finally:
+        os.close(fd)
+
+
+def produced(client: RawClient, records: bytes) -> Any:
+    answer = client.call("Produce", 9, produce("t", records))
+    return answer.responses[0].partition_responses[0]

@@ -20,6 +20,7 @@ from tidelog.host.host import Host
 from tidelog.protocol.apis import API_BY_KEY
 from tidelog.protocol.schema import warm
 from tidelog.storage.checkpoint import write_durably
+from tidelog.storage.reserve import RESERVE_BYTES
 from tidelog.storage.running_clock import CLOCK_FILE
 
 if TYPE_CHECKING:
@@ -148,9 +149,16 @@ class Housekeeping:
 
     async def _look_at_disk(self) -> None:
         """Refuse writes below the low-water mark, take them again above it."""
-        replicas = self._services.replicas
+        replicas, reserve = self._services.replicas, self._data_dir.reserve
         free = self._host.disk.free_bytes(self._data_dir.path)
         low_water = self._low_water_bytes()
+        if reserve.held and free < RESERVE_BYTES:
+            await self._host.offload.run(reserve.release_if_full)
+        elif not reserve.held and free >= max(low_water, 2 * RESERVE_BYTES):
+            await self._host.offload.run(reserve.make)
+        if reserve.released:
+            # Its room is not for producers.
+            low_water = max(low_water, 2 * RESERVE_BYTES)
         if free < low_water and replicas.refusing_writes is None:
             _log.warning(
                 "disk low, refusing writes free_bytes=%d disk.min.free.bytes=%d", free, low_water

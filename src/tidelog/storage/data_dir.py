@@ -49,6 +49,7 @@ from tidelog.storage.partition_directory import (
     retired_name,
     topic_id_in,
 )
+from tidelog.storage.reserve import DiskReserve
 from tidelog.storage.segment import unlink_quietly
 
 logger = logging.getLogger(__name__)
@@ -96,6 +97,7 @@ class DataDir:
         self.high_watermarks: dict[TopicPartition, int] = {}
         self.was_clean = False
         self.inventory = Inventory(context.disk, path)
+        self.reserve = DiskReserve(context.disk, path)
         self._checkpoints = Checkpoints()
         self._failed = False
         self._lock_fd = -1
@@ -110,6 +112,9 @@ class DataDir:
         _make_durably(disk, path)
         data_dir._lock()
         try:
+            # A start writes, and so does whoever makes room.
+            data_dir.reserve.release_if_full()
+            data_dir._sign_lock()
             data_dir.identity = read_identity(disk, path)
             data_dir.inventory.read()
             data_dir.was_clean = data_dir._take_clean_marker()
@@ -389,6 +394,9 @@ class DataDir:
             holder = (read_bytes(disk, path) or b"").decode(errors="replace").strip()
             by = f"process {holder}" if holder else "another process"
             raise StorageError(f"{self.path} is in use by {by}") from None
+
+    def _sign_lock(self) -> None:
+        disk = self.context.disk
         disk.truncate(self._lock_fd, 0)
         disk.pwritev(self._lock_fd, (f"{os.getpid()}\n".encode(),), 0)
 

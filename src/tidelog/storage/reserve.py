@@ -1,0 +1,64 @@
+"""A file that holds space back, so that a full disk leaves room to start, trim and commit.
+
+`disk-reserve` is eight MiB of nothing. Where the disk has less free space than that, the file goes:
+the metadata, the checkpoints and the offsets of groups then have its room, while producers are
+refused. It is written again once there is space. Every call blocks.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from contextlib import suppress
+
+from tidelog.host.disk import Disk
+
+logger = logging.getLogger(__name__)
+
+FILE_NAME = "disk-reserve"
+RESERVE_BYTES = 8 * 1024**2
+_PIECE = bytes(1024**2)
+
+
+class DiskReserve:
+    """The reserve of one data directory."""
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._path = f"{directory}/{FILE_NAME}"
+        self.held = disk.exists(self._path)
+        # Given up, and not yet written again: its room is for others than producers.
+        self.released = False
+
+    def release_if_full(self) -> None:
+        """Give the space up where there is less left than it holds."""
+        if not self.held or self._disk.free_bytes(self._directory) >= RESERVE_BYTES:
+            return
+        with suppress(FileNotFoundError):
+            self._disk.unlink(self._path)
+        self.held, self.released = False, True
+        logger.warning("disk full, the reserve is given up file=%s bytes=%d",
+                       self._path, RESERVE_BYTES)  # fmt: skip
+
+    def make(self) -> None:
+        """Hold the space back, where there is enough besides it."""
+        if self.held or self._disk.free_bytes(self._directory) < 2 * RESERVE_BYTES:
+            return
+        try:
+            self._write()
+        except OSError as error:
+            with suppress(OSError):
+                self._disk.unlink(self._path)
+            logger.warning("no room for the reserve file=%s error=%s", self._path, error)
+            return
+        self.held, self.released = True, False
+
+    def _write(self) -> None:
+        fd = self._disk.open(self._path, create=True)
+        try:
+            for position in range(0, RESERVE_BYTES, len(_PIECE)):
+                if self._disk.pwritev(fd, (_PIECE,), position) != len(_PIECE):
+                    raise OSError(errno.ENOSPC, "short write", self._path)
+        finally:
+            self._disk.close(fd)
