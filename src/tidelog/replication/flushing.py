@@ -21,6 +21,8 @@ from tidelog.model import LogPosition
 from tidelog.storage.log import Log
 
 NEVER = 2**63 - 1
+# How long a write-out waits that a full disk or a lack of descriptors has refused.
+_RETRY_SECONDS = 0.5
 
 
 class Flushing:
@@ -43,6 +45,7 @@ class Flushing:
         self._committed_end: LogPosition | None = None
         self._flush_messages = self._flush_ms = NEVER
         self._every_append = False
+        self._stopped = False
 
     def configure(self, config: TopicConfig) -> None:
         self._flush_messages = config.flush_messages
@@ -80,7 +83,11 @@ class Flushing:
         if self._log.offline or self._log.closed:
             return
         end = self._log.end_position
-        plan = self._log.flush_plan()
+        try:
+            plan = self._log.flush_plan()
+        except KafkaError as error:
+            self._refused(error)
+            return
         self._running = self._offload.run(plan.run)
 
         def done(future: asyncio.Future[None]) -> None:
@@ -96,9 +103,7 @@ class Flushing:
             try:
                 self._log.flushed(plan)
             except KafkaError as error:
-                # A full disk refused a small file beside the log: the next write-out tries again.
-                if self._log.offline:
-                    self._on_failed(error)
+                self._refused(error)
                 return
             if end.offset <= self._log.flushed_offset:
                 self._committed_end = end
@@ -108,6 +113,14 @@ class Flushing:
 
         self._running.add_done_callback(done)
 
+    def _refused(self, error: KafkaError) -> None:
+        """Nothing was brought to the disk: give up, or try again where the fault may pass."""
+        if self._log.offline:
+            self._on_failed(error)
+        elif self._timer is None and not self._stopped:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(_RETRY_SECONDS, self.start)
+
     async def settle(self) -> None:
         """Return once no write-out runs or is to follow."""
         while self._running is not None:
@@ -116,6 +129,7 @@ class Flushing:
             await asyncio.sleep(0)
 
     def stop(self) -> None:
+        self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -11,13 +11,12 @@ Left out: read-only descriptors, `O_DIRECT`, and any knowledge of what is in the
 
 from __future__ import annotations
 
-import errno
 import threading
 from collections import deque
 
 from tidelog.host.disk import Disk
+from tidelog.storage.faults import OUT_OF_DESCRIPTORS
 
-_OUT_OF_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
 _FEWEST = 16
 
 
@@ -117,7 +116,7 @@ class FileCache:
             try:
                 return self.disk.open(path, create=create)
             except OSError as error:
-                if error.errno not in _OUT_OF_DESCRIPTORS or not self._evict_one():
+                if error.errno not in OUT_OF_DESCRIPTORS or not self._evict_one():
                     raise
 
     def shut(self, file: OpenFile, fd: int) -> None:

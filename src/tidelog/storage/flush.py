@@ -14,6 +14,7 @@ from contextlib import suppress
 from tidelog.host.disk import Disk
 from tidelog.storage.checkpoint import replace_file
 from tidelog.storage.epochs import FILE_NAME, LeaderEpochs
+from tidelog.storage.faults import OUT_OF_DESCRIPTORS
 from tidelog.storage.file_cache import OpenFile
 from tidelog.storage.segment import Segment
 
@@ -66,7 +67,7 @@ class FlushPlan:
         self.epochs = b""
         self.epoch_changes = 0
         self.epoch_file: EpochFile | None = None
-        # A failed sync is final; a refused write (disk full) may be tried again by a later plan.
+        # A failed sync is final; a refusal (a passing fault) may be tried again by a later plan.
         self.sync_error: OSError | None = None
         self.refused: OSError | None = None
         self._pinned: list[tuple[OpenFile, int]] = []
@@ -98,7 +99,11 @@ class FlushPlan:
             for directory in self.directories:
                 self.disk.sync_dir(directory)
         except OSError as error:
-            self.sync_error = error
+            # A directory that could not be opened was not synced, and can be later.
+            if error.errno in OUT_OF_DESCRIPTORS:
+                self.refused = error
+            else:
+                self.sync_error = error
 
     def release(self) -> None:
         """Let go of the descriptors."""

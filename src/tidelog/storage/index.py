@@ -20,10 +20,10 @@ from array import array
 from bisect import bisect_right
 from struct import Struct
 
+from tidelog.storage.faults import OUT_OF_DESCRIPTORS, PASSING
 from tidelog.storage.file_cache import FileCache, OpenFile
 
 _PAGE_ENTRIES = 512
-DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class SparseIndex:
@@ -176,13 +176,18 @@ class SparseIndex:
         data = b"".join(map(self._entry.pack, self._keys, self._values))
         file = self._opened()
         position = self._stored * self._entry.size
-        fd = file.pin()
+        # A passing fault costs an index nothing but memory: the entries are kept and tried again.
+        try:
+            fd = file.pin()
+        except OSError as error:
+            if required or error.errno not in OUT_OF_DESCRIPTORS:
+                raise
+            return
         try:
             if self._files.disk.pwritev(fd, (data,), position) != len(data):
                 raise OSError(errno.ENOSPC, "short write", self.path)
         except OSError as error:
-            # A full disk costs an index nothing but memory: the entries are kept and tried again.
-            if required or error.errno not in DISK_FULL:
+            if required or error.errno not in PASSING:
                 raise
             self._files.disk.truncate(fd, position)
             return

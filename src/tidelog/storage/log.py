@@ -3,9 +3,10 @@
 Everything is synchronous and belongs to one owner; only syncing and unlinking are handed out, as a
 `FlushPlan` and through `LogContext.run_later`. Promises:
 
-- A batch is readable only when all its bytes were written. A full disk refuses the batch with
-  KAFKA_STORAGE_ERROR, leaves the log as it was, and the log works again when there is space. Any
-  other fault of the disk takes the log offline for good: a failed sync is never tried again.
+- A batch is readable only when all its bytes were written. A full disk, or a process without free
+  descriptors, refuses the batch with KAFKA_STORAGE_ERROR and leaves the log as it was; the log
+  works again when that has passed. Any other fault of the disk takes the log offline for good: a
+  failed sync is never tried again.
 - Offsets rise and are not used twice for different content that anybody could have read.
 - A retry of one of a producer's last five batches is answered with the offsets of the first try.
 - `flushed_offset` moves only when all below it, the directory entries of its files, and the leader
@@ -32,6 +33,7 @@ from tidelog.protocol.batches import (
     stamp,
 )
 from tidelog.storage.admission import Admitted
+from tidelog.storage.faults import OUT_OF_DESCRIPTORS
 from tidelog.storage.flush import FlushPlan
 from tidelog.storage.log_config import LogConfig
 from tidelog.storage.log_upkeep import LogOfflineError, LogUpkeep
@@ -230,16 +232,19 @@ class Log(LogUpkeep):
         size_bytes = len(buffer)
         try:
             segment = self._segment_for(headers, size_bytes, now_ms)
+            if headers[-1].is_control:
+                # Noting the marker of an aborted transaction must not have to open a file.
+                segment.aborted.load()
             segment.write(buffer, size_bytes)
-        except (DiskFullError, KafkaError) as error:
+        except (DiskFullError, KafkaError, OSError) as error:
+            if isinstance(error, OSError) and error.errno not in OUT_OF_DESCRIPTORS:
+                self._fail(error)
             # The log is as it was; what the producer sent behind this batch hears the same.
             if headers[0].producer_id >= 0:
                 self.producers.refuse(headers[0], ErrorCode.KAFKA_STORAGE_ERROR)
             if isinstance(error, KafkaError):
                 raise
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-        except OSError as error:
-            self._fail(error)
         self._flush.wrote(segment)
         return segment
 

@@ -17,6 +17,7 @@ from tidelog.storage.epochs import LeaderEpochs
 from tidelog.storage.segment import Segment
 from tidelog.storage.slices import FileSlice, Slices
 from tidelog.storage.timestamp_search import FoundRecord, TimestampSearch
+from tidelog.storage.transaction_index import AbortedTransaction
 
 logger = logging.getLogger(__name__)
 
@@ -206,6 +207,24 @@ class LogReader:
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """The largest epoch up to `epoch` and its end offset; (-1, -1) where unknown."""
         return self.epochs.end_offset_for(epoch, self.segments[-1].next_offset)
+
+    def aborted_transactions(self, start: int, end: int) -> list[tuple[int, int]]:
+        """Producer id and first offset of the aborted transactions that touch [start, end)."""
+        entries = self.aborted_entries(start, end)
+        return [(entry.producer_id, entry.first_offset) for entry in entries]
+
+    def aborted_entries(self, start: int, end: int) -> list[AbortedTransaction]:
+        """The aborted transactions that touch [start, end), in the order of their markers."""
+        found = []
+        for segment in self.segments:
+            if segment.next_offset <= start:
+                continue
+            for entry in segment.aborted.entries:
+                if entry.last_offset >= start and entry.first_offset < end:
+                    found.append(entry)
+                if entry.last_stable_offset >= end:
+                    return found
+        return found
 
     def unreadable(self, error: OSError) -> KafkaError:
         """What a reader is told of a disk that fails; the log has a line of it."""

@@ -18,8 +18,8 @@ from tidelog.errors import ErrorCode, KafkaError, StorageError
 from tidelog.model import LogPosition
 from tidelog.protocol.batches import BatchHeader
 from tidelog.storage.checkpoint import write_plainly
+from tidelog.storage.faults import OUT_OF_DESCRIPTORS, PASSING
 from tidelog.storage.flush import FlushPlan, FlushState
-from tidelog.storage.index import DISK_FULL
 from tidelog.storage.log_config import LogConfig
 from tidelog.storage.log_read import LogReader
 from tidelog.storage.producers import ProducerStates
@@ -43,7 +43,6 @@ from tidelog.storage.segment import (
     unlink_quietly,
 )
 from tidelog.storage.snapshots import encode_snapshot, snapshot_path
-from tidelog.storage.transaction_index import AbortedTransaction
 
 logger = logging.getLogger(__name__)
 
@@ -189,8 +188,8 @@ class LogUpkeep(LogReader):
         return self._offline is not None
 
     def _refuse_or_fail(self, error: OSError) -> NoReturn:
-        """A full disk is a passing refusal, any other fault is not."""
-        if error.errno in DISK_FULL:
+        """A passing fault is a refusal; any other takes the log offline."""
+        if error.errno in PASSING:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         self._fail(error)
 
@@ -219,13 +218,16 @@ class LogUpkeep(LogReader):
         return self.segments[-1].next_offset - self._flush.flushed_offset
 
     def flush_plan(self) -> FlushPlan:
-        """What to sync now: run it off the loop, then hand it to `flushed`, whatever came of it."""
+        """What to sync now: run it off the loop, then hand it to `flushed`, whatever came of it.
+
+        KafkaError where the files cannot be opened; unless the log is offline, try again later.
+        """
         if self._offline is not None:
             raise self._offline_error()
         try:
             return self._flush.plan(self.log_end_offset, self.epochs)
         except OSError as error:
-            self._fail(error)
+            self._refuse_or_fail(error)
 
     def flushed(self, plan: FlushPlan) -> None:
         """Take the outcome of a plan; raises where it failed, and moves nothing then."""
@@ -259,24 +261,6 @@ class LogUpkeep(LogReader):
     def high_watermark_moved(self, high_watermark: int) -> None:
         """Transactions whose markers are below the watermark are decided for readers."""
         self.producers.high_watermark_moved(high_watermark)
-
-    def aborted_transactions(self, start: int, end: int) -> list[tuple[int, int]]:
-        """Producer id and first offset of the aborted transactions that touch [start, end)."""
-        entries = self.aborted_entries(start, end)
-        return [(entry.producer_id, entry.first_offset) for entry in entries]
-
-    def aborted_entries(self, start: int, end: int) -> list[AbortedTransaction]:
-        """The aborted transactions that touch [start, end), in the order of their markers."""
-        found = []
-        for segment in self.segments:
-            if segment.next_offset <= start:
-                continue
-            for entry in segment.aborted.entries:
-                if entry.last_offset >= start and entry.first_offset < end:
-                    found.append(entry)
-                if entry.last_stable_offset >= end:
-                    return found
-        return found
 
     # Retention
 
@@ -325,7 +309,12 @@ class LogUpkeep(LogReader):
             self._retire(self.segments[0])
             del self.segments[0]
             del self.bases[0]
-        self._drop_snapshots(lambda offset: offset < self.bases[0])
+        try:
+            self._drop_snapshots(lambda offset: offset < self.bases[0])
+        except OSError as error:
+            # Without a descriptor they cannot be listed; they go with the next segment.
+            if error.errno not in OUT_OF_DESCRIPTORS:
+                self._fail(error)
 
     def _retire(self, segment: Segment) -> None:
         """Rename a segment's files, to be unlinked later; take it off the list after this."""

@@ -27,8 +27,9 @@ from tidelog.host.clock import Clock
 from tidelog.host.disk import Buffer, Disk
 from tidelog.host.random import Random
 from tidelog.protocol.batches import BatchHeader
+from tidelog.storage.faults import DISK_FULL, OUT_OF_DESCRIPTORS
 from tidelog.storage.file_cache import FileCache, OpenFile
-from tidelog.storage.index import DISK_FULL, IndexDamagedError, offset_index, time_index
+from tidelog.storage.index import IndexDamagedError, offset_index, time_index
 from tidelog.storage.running_clock import RunningClock
 from tidelog.storage.scan import (
     LARGEST_RELATIVE_OFFSET,
@@ -170,7 +171,12 @@ class Segment:
             self.first_timestamp = timestamp
         if self._unindexed_bytes > index_interval_bytes:
             self.offsets.append(last_offset - self.base_offset, position)
-            self._index_time()
+            try:
+                self._index_time()
+            except OSError as error:
+                # The batch is written: an index that is sparser for it does no harm.
+                if error.errno not in OUT_OF_DESCRIPTORS:
+                    raise
             self._unindexed_bytes = 0
         self._unindexed_bytes += size_bytes
         self.size_bytes = position + size_bytes

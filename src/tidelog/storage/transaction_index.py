@@ -12,8 +12,8 @@ import errno
 from dataclasses import dataclass
 from struct import Struct
 
+from tidelog.storage.faults import PASSING
 from tidelog.storage.file_cache import FileCache, OpenFile
-from tidelog.storage.index import DISK_FULL
 from tidelog.storage.producers import CompletedTransaction
 
 _ENTRY = Struct(">hqqqq")
@@ -56,13 +56,17 @@ class TransactionIndex:
             self._written = len(self._entries)
         return self._entries
 
+    def load(self) -> None:
+        """Read the file, where that was not done yet, so that `append` has nothing to read."""
+        _ = self.entries
+
     def append(self, aborted: AbortedTransaction) -> None:
-        """Add one entry; on a full disk it is kept in memory and written by the next `write`."""
+        """Add one entry; on a passing fault it stays in memory until the next `write`."""
         self.entries.append(aborted)
         try:
             self.write()
         except OSError as error:
-            if error.errno not in DISK_FULL:
+            if error.errno not in PASSING:
                 raise
 
     def write(self) -> OpenFile | None:

@@ -13,7 +13,8 @@ back:
 
 Faults are asked for by call: every call that touches the disk is counted, and `fail_at` makes the
 n-th one raise (EIO, ENOSPC, ...), write only in part, or crash the machine. `capacity_bytes` makes
-a disk that fills up. Left out: hard links, permissions, memory maps, several processes.
+a disk that fills up, `descriptors_max` a process that runs out of descriptors. Left out: hard
+links, permissions, memory maps, several processes.
 """
 
 from __future__ import annotations
@@ -133,6 +134,7 @@ class SimulatedDisk:
     def __init__(self, seed: int = 0, *, now_ms: Callable[[], int] = lambda: 0) -> None:
         self.calls = 0
         self.capacity_bytes: int | None = None
+        self.descriptors_max: int | None = None
         self.cold = False
         self._seed = seed
         self._now_ms = now_ms
@@ -206,11 +208,16 @@ class SimulatedDisk:
             return fault
         raise OSError(fault, os.strerror(fault))
 
+    def _need_descriptor(self) -> None:
+        if self.descriptors_max is not None and len(self._open) >= self.descriptors_max:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
     # Files
 
     def open(self, path: str, *, create: bool = False) -> int:
         with self._mutex:
             self._enter("open")
+            self._need_descriptor()
             directory, name = self._parent(path)
             entry = directory.names.get(name)
             if entry is None:
@@ -295,6 +302,7 @@ class SimulatedDisk:
     def list_dir(self, path: str) -> list[str]:
         with self._mutex:
             self._enter("list_dir")
+            self._need_descriptor()
             return list(self._directory(path).names)
 
     def make_dir(self, path: str) -> None:
@@ -361,6 +369,7 @@ class SimulatedDisk:
     def sync_dir(self, path: str) -> None:
         with self._mutex:
             self._enter("sync_dir")
+            self._need_descriptor()
             self._directory(path).sync()
 
     def sync_all(self, path: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from contextlib import suppress
 
 import pytest
 
@@ -11,10 +12,13 @@ from tests.unit.storage.helpers import (
     NOW_MS,
     World,
     append,
+    append_marker,
     batch,
     flush,
+    marker,
     offsets,
     stored_batches,
+    transactional,
 )
 from tidelog.errors import ErrorCode, KafkaError, StorageError
 from tidelog.storage.admission import Admitted
@@ -168,6 +172,142 @@ def test_s14_descriptors_running_out_are_taken_from_other_files() -> None:
     world.disk.fail_next("open", errno.EMFILE)
     append(log, batch(size=200))
     assert offsets(log) == list(range(41))
+
+
+def test_s14_without_any_descriptor_batches_are_refused_and_the_log_recovers() -> None:
+    world = World(config=LogConfig(segment_bytes=1000, index_interval_bytes=10))
+    log = world.open()
+    for number in range(12):
+        append(log, batch(fill=number))
+    close_idle_files(world)
+    world.disk.descriptors_max = 0
+    stored = log.log_end_offset
+    for _ in range(3):
+        storage_error(log, batch(size=600))
+        storage_error(log, batch(size=10))
+    assert (log.log_end_offset, log.offline, world.offline) == (stored, False, [])
+    world.disk.descriptors_max = None
+    assert append(log, batch(size=600)).base_offset == stored
+    assert offsets(log) == list(range(stored + 1))
+
+
+@pytest.mark.parametrize("opens", range(8))
+def test_s14_a_roll_that_runs_out_of_descriptors_at_any_step_is_refused_and_recovers(
+    opens: int,
+) -> None:
+    world = World(config=LogConfig(segment_bytes=600, index_interval_bytes=10))
+    log = world.open()
+    append(log, batch(size=300))
+    append(log, batch(size=100))
+    close_idle_files(world)
+    for step in range(opens, 40):
+        world.disk.fail_next("open", errno.EMFILE, after=step)
+    with suppress(KafkaError):
+        append(log, batch(size=300))
+    assert not log.offline
+    world.disk._fault_calls.clear()
+    append(log, batch(size=300))
+    flush(log)
+    assert len(log.segments) >= 2
+    assert offsets(log) == list(range(log.log_end_offset))
+    stored = stored_batches(log)
+    log = world.reopen_after(world.disk.crash(CrashMode.KEEP_ALL))
+    assert stored_batches(log) == stored
+
+
+def test_s14_an_abort_marker_without_descriptors_is_refused_or_kept_whole() -> None:
+    world = World(config=LogConfig(segment_bytes=1 << 20))
+    log = world.open()
+    append(log, transactional(0))
+    append_marker(log, marker(0))
+    log.close()
+    world.restart()
+    log = world.open(clean=True, recovery_point=2)
+    append(log, transactional(1))
+    close_idle_files(world)
+    log.segments[-1].log_file.pin()
+    world.disk.descriptors_max = len(world.disk.open_files)
+    with pytest.raises(KafkaError):
+        append_marker(log, marker(0))
+    world.disk.descriptors_max = None
+    log.segments[-1].log_file.unpin()
+    append_marker(log, marker(0))
+    assert not log.offline
+    assert log.aborted_transactions(0, 4) == [(7, 0), (7, 2)]
+
+
+def test_s14_a_flush_without_descriptors_moves_nothing_and_is_tried_again() -> None:
+    world = World()
+    log = world.open()
+    append(log, epoch=3)
+    close_idle_files(world)
+    world.disk.descriptors_max = 0
+    with pytest.raises(KafkaError) as caught:
+        log.flush_plan()
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    world.disk.descriptors_max = None
+    plan = log.flush_plan()
+    world.disk.descriptors_max = len(world.disk.open_files)
+    plan.run()
+    with pytest.raises(KafkaError):
+        log.flushed(plan)
+    assert (log.flushed_offset, log.offline) == (0, False)
+    world.disk.descriptors_max = None
+    flush(log)
+    assert log.flushed_offset == 1
+
+
+def test_s14_a_directory_that_cannot_be_opened_to_be_synced_is_synced_later() -> None:
+    world = World()
+    log = world.open()
+    append(log)
+    world.disk.fail_next("sync_dir", errno.ENFILE)
+    plan = log.flush_plan()
+    plan.run()
+    with pytest.raises(KafkaError):
+        log.flushed(plan)
+    assert (log.flushed_offset, log.offline) == (0, False)
+    flush(log)
+    log = world.reopen_after(world.disk.crash(CrashMode.LOSE_ALL))
+    assert offsets(log) == [0]
+
+
+def test_s14_an_index_that_gets_no_descriptor_stays_in_memory() -> None:
+    world = World(config=LogConfig(segment_bytes=1 << 20, index_interval_bytes=1))
+    log = world.open()
+    held = log.segments[-1].log_file
+    held.pin()
+    world.disk.descriptors_max = len(world.disk.open_files)
+    for number in range(1200):
+        append(log, batch(fill=number % 200))
+    assert log.locate(300).offset == 300
+    assert not log.offline
+    world.disk.descriptors_max = None
+    held.unpin()
+    for number in range(600):
+        append(log, batch(fill=number % 200))
+    log.close()
+    assert offsets(world.open(clean=True, recovery_point=1800)) == list(range(1800))
+
+
+def test_s14_retention_without_descriptors_deletes_what_it_can_and_keeps_the_log() -> None:
+    world = World(config=LogConfig(segment_bytes=300, retention_ms=1000))
+    log = world.open()
+    for number in range(12):
+        append(log, batch(fill=number))
+    segments = len(log.segments)
+    log.advance_log_start(log.bases[-2])
+    world.disk.fail_next("list_dir", errno.EMFILE)
+    assert log.apply_retention(world.clock.now_ms, log.log_end_offset) == segments - 2
+    assert not log.offline
+    assert offsets(log) == list(range(log.bases[0], 12))
+
+
+def close_idle_files(world: World) -> None:
+    """Take every descriptor that nobody has pinned."""
+    with world.context.files.lock:
+        for file in tuple(world.context.files.opened):
+            file.evict()
 
 
 def test_s20_a_deleted_segment_is_read_to_its_end_and_then_unlinked() -> None:
