@@ -221,10 +221,24 @@ def test_sigterm_answers_what_was_asked_and_a_second_signal_stops_at_once(tmp_pa
             assert process is not None
             process.send_signal(signal.SIGTERM)
             with pytest.raises(subprocess.TimeoutExpired):
-                process.wait(0.3)
+                process.wait(1.2)
             process.send_signal(signal.SIGTERM)
             assert process.wait(10) == 1
     assert not (broker.data_dir / ".kafka_cleanshutdown").exists()
+
+
+def test_a_signal_repeated_within_a_second_is_the_same_one(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        with RawClient(broker.bootstrap_servers) as client:
+            create_topic(client, "t")
+            client.send("Fetch", 11, fetch("t", max_wait_ms=500))
+            process = broker._process
+            assert process is not None
+            for number in (signal.SIGTERM, signal.SIGINT) * 3:
+                process.send_signal(number)
+            assert client.receive()[1].responses[0].partitions[0].error_code == 0
+        assert process.wait(10) == 0
+    assert (broker.data_dir / ".kafka_cleanshutdown").exists()
 
 
 def test_an_unknown_api_or_version_closes_and_api_versions_steps_down() -> None:

@@ -123,6 +123,15 @@ _LISTENERS: Final = (
         check=check_host_port,
         kafka=False,
     ),
+    Setting(
+        "metrics.hosts",
+        Kind.LIST,
+        [],
+        "Names under which /metrics and /readyz may be asked for, besides any IP address, "
+        "`localhost`, and the names in `metrics.listener` and `advertised.listeners`; `*` allows "
+        "every name. Without this check a page in a browser could read them.",
+        kafka=False,
+    ),
 )
 
 _CONNECTIONS: Final = (

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import resource
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -29,13 +28,15 @@ from tidelog.host.offload import ThreadOffload
 from tidelog.model import TopicPartition
 from tidelog.replication.replicas import Replicas
 from tidelog.security.authorizer import OpenAuthorizer
+from tidelog.server.acceptor import ConnectionCounts
 from tidelog.server.answer_cache import AnswerCache
 from tidelog.server.context import Limits, Services
+from tidelog.server.descriptors import DescriptorShares, descriptor_limit, share_out
 from tidelog.server.dispatch import Dispatcher
 from tidelog.server.fetch_sessions import FetchSessions
 from tidelog.server.housekeeping import Housekeeping
-from tidelog.server.http import HttpResponder
-from tidelog.server.listener import ConnectionCounts, Listener, ListenerAddress
+from tidelog.server.http import HttpServer
+from tidelog.server.listener import Listener, ListenerAddress
 from tidelog.server.metrics import BrokerMetrics
 from tidelog.server.outbox import ScratchBuffer
 from tidelog.server.pages import StatusPages
@@ -49,8 +50,6 @@ from tidelog.version import VERSION
 _log = logging.getLogger(__name__)
 
 METADATA_FILE = "metadata.db"
-# Descriptors kept for everything that is neither a connection nor a segment: 64 in reserve.
-_DESCRIPTORS_RESERVED = 128
 
 
 @dataclass(slots=True)
@@ -65,7 +64,7 @@ class _Parts:
     housekeeping: Housekeeping
     data_dir: DataDir
     deferred: DeferredWork
-    pages: asyncio.Server | None = None
+    pages: HttpServer | None = None
 
 
 class DeferredWork:
@@ -116,7 +115,7 @@ class Broker:
     @property
     def metrics_port(self) -> int | None:
         pages = self._running().pages
-        return None if pages is None else pages.sockets[0].getsockname()[1]
+        return None if pages is None else pages.port
 
     @property
     def services(self) -> Services:
@@ -134,7 +133,7 @@ class Broker:
         context = LogContext(
             host.disk,
             host.clock,
-            FileCache(host.disk, _open_files_max(config)),
+            FileCache(host.disk, _shares(config).open_files),
             host.random,
             deferred.run_later,
             lambda path, error: data_dir.failed(),
@@ -171,7 +170,7 @@ class Broker:
     async def _bring_up(self, parts: _Parts) -> None:
         config = self._config
         for listener in parts.listeners:
-            await listener.bind(config.get_int("socket.listen.backlog.size"))
+            await listener.bind()
         await parts.controller.start()
         parts.data_dir.identify(parts.controller.image.cluster_id, config.node_id)
         registration = await register_broker(
@@ -194,7 +193,7 @@ class Broker:
         parts.services.groups.start()
         await self._serve_pages(parts)
         for listener in parts.listeners:
-            await listener.serve()
+            listener.serve(config.get_int("socket.listen.backlog.size"))
         parts.housekeeping.start()
         _log.info(
             "started node_id=%d version=%s kernels=%s loop=%s partitions=%d",
@@ -213,10 +212,14 @@ class Broker:
         if address is None:
             return
         pages = StatusPages(parts.services, self.is_ready)
-        loop = asyncio.get_running_loop()
-        parts.pages = await loop.create_server(
-            lambda: HttpResponder(pages.routes), address[0], address[1]
+        server = HttpServer(
+            pages.routes,
+            _names(self._config, address[0]),
+            _shares(self._config).pages,
+            self._host.clock,
         )
+        await server.start(*address)
+        parts.pages = server
 
     def is_ready(self) -> bool:
         return self._parts is not None and not self._stopping
@@ -252,8 +255,7 @@ class Broker:
         for task in parts.services.dispatcher.running_tasks:
             task.cancel()
         if parts.pages is not None:
-            parts.pages.close()
-            await parts.pages.wait_closed()
+            await parts.pages.close()
         await parts.housekeeping.stop()
         await parts.metadata.close()
         await parts.controller.close()
@@ -312,12 +314,10 @@ def _services(
 
 
 def _limits(config: BrokerConfig) -> Limits:
-    descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    room = max(16, descriptors - _open_files_max(config) - _DESCRIPTORS_RESERVED)
     return Limits(
         frame_bytes_max=config.get_int("socket.request.max.bytes"),
         requests_in_flight_max=config.get_int("connections.max.inflight.requests"),
-        connections_max=min(config.get_int("max.connections"), room),
+        connections_max=min(config.get_int("max.connections"), _shares(config).clients),
         connections_per_address_max=config.get_int("max.connections.per.ip"),
         connections_per_address=config.connections_per_host,
         idle_ms_max=config.get_int("connections.max.idle.ms"),
@@ -328,11 +328,14 @@ def _limits(config: BrokerConfig) -> Limits:
     )
 
 
-def _open_files_max(config: BrokerConfig) -> int:
-    configured = config.get_int("open.files.max")
-    if configured >= 0:
-        return configured
-    return resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
+def _shares(config: BrokerConfig) -> DescriptorShares:
+    return share_out(descriptor_limit(), config.get_int("open.files.max"))
+
+
+def _names(config: BrokerConfig, host: str) -> set[str]:
+    """The names under which the status pages may be asked for."""
+    advertised = {host for host, _ in config.listeners.advertised.values()}
+    return {host, *advertised, *config.get_list("metrics.hosts")}
 
 
 def _listeners(config: BrokerConfig, services: Services) -> list[Listener]:

@@ -76,7 +76,7 @@ class Connection(asyncio.BufferedProtocol):
         self._outbox = Outbox(
             self._transport, self._services.offload, self._services.scratch, self._process
         )
-        if not self.listener.admit(self):
+        if not self.listener.connected(self):
             self._closing = True
             self._transport.abort()
 

@@ -1,38 +1,137 @@
-"""A tiny GET-only responder for /metrics, /healthz and /readyz. One request per connection."""
+"""A tiny GET-only server for /metrics, /healthz and /readyz. One request per connection.
+
+It needs no trust in those who ask: connections are bounded in number, in all and per address, the
+oldest making room for the newest, so that some who send nothing cannot keep out those who do; a
+request has five seconds and 8 KiB. A page in a browser must not be able to read what is served
+here under a name of its own (DNS rebinding), so a request must name this server by an address, by
+`localhost`, or by a name that was configured. `/healthz`, which says nothing, answers everybody.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
+from ipaddress import ip_address
 from typing import cast
+
+from tidelog.host.clock import Clock
+from tidelog.server.acceptor import Acceptor, ConnectionCounts
 
 _REQUEST_BYTES_MAX = 8 * 1024
 _DEADLINE_SECONDS = 5.0
+_BACKLOG = 64
 _REASONS = {
     200: "OK",
     400: "Bad Request",
+    403: "Forbidden",
     404: "Not Found",
     405: "Method Not Allowed",
     503: "Service Unavailable",
 }
+_ANY_NAME = "*"
 
 Page = Callable[[], tuple[int, str]]
+
+
+class HttpServer:
+    """The pages on one address."""
+
+    def __init__(
+        self,
+        pages: Mapping[str, Page],
+        names: Collection[str],
+        connections_max: int,
+        clock: Clock,
+    ) -> None:
+        self.pages = pages
+        self._names = frozenset(name.lower().rstrip(".") for name in names)
+        self._connections_max = connections_max
+        self._counts = ConnectionCounts()
+        self._acceptor = Acceptor("metrics", self, clock)
+
+    async def start(self, host: str, port: int) -> None:
+        await self._acceptor.bind(host, port)
+        self._acceptor.serve(_BACKLOG)
+
+    @property
+    def port(self) -> int:
+        return self._acceptor.port
+
+    @property
+    def connections(self) -> int:
+        return self._counts.total
+
+    async def close(self) -> None:
+        """Accept no more, and end what is open."""
+        self._acceptor.close()
+        await self._acceptor.wait_closed()
+        while self._counts.total:
+            self._drop(self._counts.oldest())
+
+    def refusal(self, host: str) -> str | None:
+        """None: there is always room, if need be in the place of the oldest."""
+        counts = self._counts
+        if counts.per_address[host] >= max(1, self._connections_max // 2):
+            self._drop(counts.oldest(host))
+        elif counts.total >= self._connections_max:
+            self._drop(counts.oldest())
+        return None
+
+    def opened(self, host: str) -> HttpResponder:
+        responder = HttpResponder(self)
+        self._counts.add(responder, host)
+        return responder
+
+    def forget(self, connection: asyncio.BaseProtocol) -> None:
+        self._counts.remove(connection)
+
+    def answers_to(self, host: bytes) -> bool:
+        """True where a Host header names this server, and not somebody's page."""
+        name = host.decode("latin-1").strip().lower()
+        if name.startswith("["):
+            name = name[1:].partition("]")[0]
+        elif name.count(":") <= 1:
+            name = name.partition(":")[0]
+        name = name.rstrip(".")
+        if name in self._names or _ANY_NAME in self._names or name == "localhost":
+            return True
+        try:
+            ip_address(name)
+        except ValueError:
+            return False
+        return True
+
+    def _drop(self, connection: object) -> None:
+        responder = cast(HttpResponder, connection)
+        self._counts.remove(responder)
+        responder.abort()
 
 
 class HttpResponder(asyncio.Protocol):
     """Collects the head of one request, answers it, closes."""
 
-    def __init__(self, pages: dict[str, Page]) -> None:
-        self._pages = pages
+    def __init__(self, server: HttpServer) -> None:
+        self._server = server
         self._received = bytearray()
+        self._transport: asyncio.Transport | None = None
+        self._aborted = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         loop = asyncio.get_running_loop()
         self._deadline = loop.call_later(_DEADLINE_SECONDS, self._transport.abort)
+        if self._aborted:
+            self._transport.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._deadline.cancel()
+        self._server.forget(self)
+
+    def abort(self) -> None:
+        """Close at once, though it may not be open yet."""
+        self._aborted = True
+        if self._transport is not None:
+            self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
         self._received += data
@@ -42,18 +141,27 @@ class HttpResponder(asyncio.Protocol):
             self._answer(400, "the request is too large\n")
 
     def _respond(self) -> tuple[int, str]:
-        words = bytes(self._received).split(b"\r\n", 1)[0].split()
+        first, *headers = bytes(self._received).replace(b"\r\n", b"\n").split(b"\n")
+        words = first.split()
         if len(words) < 2:
             return 400, "not an HTTP request\n"
         if words[0] not in (b"GET", b"HEAD"):
             return 405, "only GET is served here\n"
         path = words[1].split(b"?", 1)[0].decode("latin-1")
-        page = self._pages.get(path)
+        page = self._server.pages.get(path)
         if page is None:
-            return 404, f"served here: {' '.join(sorted(self._pages))}\n"
+            return 404, f"served here: {' '.join(sorted(self._server.pages))}\n"
+        if path != "/healthz":
+            for name, _, value in (header.partition(b":") for header in headers):
+                if name.strip().lower() == b"host" and not self._server.answers_to(value):
+                    return 403, (
+                        "this server was not asked for by an address, by localhost or by a name"
+                        " in its setting metrics.hosts\n"
+                    )
         return page()
 
     def _answer(self, status: int, text: str) -> None:
+        assert self._transport is not None
         body = text.encode()
         head = (
             f"HTTP/1.1 {status} {_REASONS[status]}\r\n"

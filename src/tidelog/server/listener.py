@@ -1,14 +1,14 @@
-"""A listening address: accepts connections within the limits, sweeps and drains them."""
+"""A listening address: keeps its connections within the limits, sweeps and drains them."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
+from tidelog.server.acceptor import Acceptor, ConnectionCounts
 from tidelog.server.connection import Connection
 
 if TYPE_CHECKING:
@@ -28,14 +28,6 @@ class ListenerAddress:
     is_inter_broker: bool = False
 
 
-class ConnectionCounts:
-    """Connections of all listeners together, in all and per address."""
-
-    def __init__(self) -> None:
-        self.total = 0
-        self.per_address: Counter[str] = Counter()
-
-
 class Listener:
     """One bound address and its connections."""
 
@@ -48,53 +40,47 @@ class Listener:
         self.services = services
         self.connections: set[Connection] = set()
         self._counts = counts
-        self._server: asyncio.Server | None = None
+        self._acceptor = Acceptor(address.name, self, services.clock)
+        self._stopping = False
         self._emptied = asyncio.Event()
         self.port = address.port
 
-    async def bind(self, backlog: int) -> None:
+    async def bind(self) -> None:
         """Take the port, without accepting yet: the broker must be ready first."""
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            lambda: Connection(self),
-            self.address.host or None,
-            self.address.port,
-            backlog=backlog,
-            start_serving=False,
-        )
-        self.port = self._server.sockets[0].getsockname()[1]
+        await self._acceptor.bind(self.address.host, self.address.port)
+        self.port = self._acceptor.port
 
-    async def serve(self) -> None:
-        assert self._server is not None
-        await self._server.start_serving()
+    def serve(self, backlog: int) -> None:
+        self._acceptor.serve(backlog)
 
-    def admit(self, connection: Connection) -> bool:
-        """Count a new connection, or say why there is no room for it."""
+    def refusal(self, host: str) -> str | None:
+        """Why there is no room for another connection of that address, or None."""
         counts, limits = self._counts, self.services.limits
-        host = connection.peer.rpartition(":")[0]
         if counts.total >= limits.connections_max:
             reason = f"max.connections={limits.connections_max} reached"
         elif counts.per_address[host] >= limits.per_address(host):
             reason = f"max.connections.per.ip={limits.per_address(host)} reached"
         else:
-            counts.total += 1
-            counts.per_address[host] += 1
-            self.connections.add(connection)
-            self.services.metrics.connections_opened += 1
-            return True
+            return None
         self.services.metrics.connections_refused += 1
-        _log.warning("connection refused peer=%s reason=%s", connection.peer, reason)
-        return False
+        return reason
 
-    def forget(self, connection: Connection) -> None:
-        if connection not in self.connections:
+    def opened(self, host: str) -> Connection:
+        connection = Connection(self)
+        self._counts.add(connection, host)
+        self.services.metrics.connections_opened += 1
+        return connection
+
+    def connected(self, connection: Connection) -> bool:
+        """False where no connection is wanted any more."""
+        if not self._stopping:
+            self.connections.add(connection)
+        return not self._stopping
+
+    def forget(self, connection: asyncio.BaseProtocol) -> None:
+        if not self._counts.remove(connection):
             return
-        self.connections.discard(connection)
-        host = connection.peer.rpartition(":")[0]
-        self._counts.total -= 1
-        self._counts.per_address[host] -= 1
-        if self._counts.per_address[host] <= 0:
-            del self._counts.per_address[host]
+        self.connections.discard(cast(Connection, connection))
         if not self.connections:
             self._emptied.set()
 
@@ -110,17 +96,18 @@ class Listener:
                 connection.close(f"frame unfinished for {limits.frame_ms_max} ms")
             elif connection.delays_others(now):
                 connection.close("its frame keeps others waiting for memory")
-            elif quiet_ms > limits.idle_ms_max:
+            elif 0 <= limits.idle_ms_max < quiet_ms:
                 connection.close(f"idle for {limits.idle_ms_max} ms")
             elif quiet_ms > 1000:
                 connection.shrink_if_idle()
 
     def stop_accepting(self) -> None:
-        if self._server is not None:
-            self._server.close()
+        self._stopping = True
+        self._acceptor.close()
 
     async def drain(self, deadline: float) -> None:
         """Answer what was asked before `deadline` (of the loop), then close everything."""
+        await self._acceptor.wait_closed()
         for connection in tuple(self.connections):
             connection.drain()
         if self.connections:
@@ -130,5 +117,3 @@ class Listener:
                 await asyncio.wait_for(self._emptied.wait(), timeout)
         for connection in tuple(self.connections):
             connection.close("not drained in time", level=logging.WARNING)
-        if self._server is not None:
-            await self._server.wait_closed()

@@ -1,6 +1,7 @@
 """A broker as a process: the event loop, the signals, the exit.
 
-SIGTERM and SIGINT drain and stop; a second one stops at once.
+SIGTERM and SIGINT drain and stop; a second one stops at once, unless it follows within a second:
+a terminal or a supervisor often sends the same signal to the whole group and to the process.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ from tidelog.errors import ConfigError
 from tidelog.host.host import system_host
 from tidelog.model import TopicPartition
 from tidelog.server.broker import Broker
+from tidelog.server.descriptors import raise_descriptor_limit
 
 _log = logging.getLogger(__name__)
 
 # What requests leave behind goes by counting references. Thousands of them in work at once are no
 # reason to look for cycles, and with thousands of connections looking costs more than the requests.
 _COLLECT_AFTER = (50_000, 20, 50)
+_SAME_SIGNAL_SECONDS = 1.0
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
@@ -43,6 +46,7 @@ def run_broker(
     """Run one broker until a signal asks it to stop."""
     if not __debug__:
         raise ConfigError("a broker does not run with python -O: its checks protect data")
+    raise_descriptor_limit()
     gc.set_threshold(*_COLLECT_AFTER)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         broker = Broker(
@@ -55,11 +59,16 @@ async def _serve(broker: Broker, on_started: Callable[[Broker], None]) -> None:
     asked = asyncio.Event()
     loop = asyncio.get_running_loop()
 
+    first_at = 0.0
+
     def on_signal() -> None:
-        if asked.is_set():
+        nonlocal first_at
+        if not asked.is_set():
+            first_at = loop.time()
+            asked.set()
+        elif loop.time() - first_at >= _SAME_SIGNAL_SECONDS:
             _log.warning("second signal, stopping at once")
             os._exit(1)
-        asked.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)

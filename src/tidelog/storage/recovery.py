@@ -26,7 +26,7 @@ from tidelog.host.disk import Disk
 from tidelog.protocol.batches import BatchHeader
 from tidelog.storage.checkpoint import read_bytes
 from tidelog.storage.epochs import LeaderEpochs
-from tidelog.storage.index import DISK_FULL
+from tidelog.storage.faults import DISK_FULL
 from tidelog.storage.losses import Expectation, fill, follows
 from tidelog.storage.producers import ProducerStates
 from tidelog.storage.replay import Replay, assign_epochs, replay_batch

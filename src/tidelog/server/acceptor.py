@@ -1,0 +1,198 @@
+"""Accepting connections: counted before they cost anything, and never for the last time.
+
+The servers of the event loops count a connection after it was accepted, and uvloop's closes its
+listening socket for good where `accept` fails for want of descriptors. So we accept ourselves: a
+connection beyond a limit is closed at once, and after a failure the socket is left alone for a
+moment, while the kernel keeps those who wait. Refusals are logged at a rate.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections import Counter
+from typing import Protocol
+
+from tidelog.host.clock import Clock
+
+_log = logging.getLogger(__name__)
+
+# How many are accepted before others get their turn on the loop.
+_ACCEPTED_AT_ONCE = 32
+_REST_SECONDS = 0.1
+_SECONDS_BETWEEN_LINES = 10.0
+
+
+class Gate(Protocol):
+    """Decides who comes in, and speaks with those who do."""
+
+    def refusal(self, host: str) -> str | None:
+        """Why an address may not have another connection; None where it may."""
+        ...
+
+    def opened(self, host: str) -> asyncio.BaseProtocol:
+        """A protocol for a new connection, counted from here on."""
+        ...
+
+    def forget(self, connection: asyncio.BaseProtocol) -> None:
+        """The connection is gone; a second call does nothing."""
+        ...
+
+
+class ConnectionCounts:
+    """Open connections, in all and per address."""
+
+    def __init__(self) -> None:
+        self._hosts: dict[object, str] = {}
+        self.per_address: Counter[str] = Counter()
+
+    @property
+    def total(self) -> int:
+        return len(self._hosts)
+
+    def oldest(self, host: str | None = None) -> object:
+        """The connection that was opened first, of one address where one is named."""
+        return next(each for each, its in self._hosts.items() if host is None or its == host)
+
+    def add(self, connection: object, host: str) -> None:
+        self._hosts[connection] = host
+        self.per_address[host] += 1
+
+    def remove(self, connection: object) -> bool:
+        """False where it was not counted, or not any more."""
+        host = self._hosts.pop(connection, None)
+        if host is None:
+            return False
+        self.per_address[host] -= 1
+        if not self.per_address[host]:
+            del self.per_address[host]
+        return True
+
+
+class RefusalLog:
+    """One line for the first refusal, then at most one every ten seconds for all that follow."""
+
+    def __init__(self, name: str, clock: Clock) -> None:
+        self._name = name
+        self._clock = clock
+        self._quiet_until = 0.0
+        self._count = 0
+
+    def refused(self, peer: str, reason: str) -> None:
+        self._count += 1
+        now = self._clock.monotonic()
+        if now < self._quiet_until:
+            return
+        _log.warning(
+            "connections refused listener=%s count=%d last_peer=%s reason=%s",
+            self._name, self._count, peer, reason,
+        )  # fmt: skip
+        self._count = 0
+        self._quiet_until = now + _SECONDS_BETWEEN_LINES
+
+
+class Acceptor:
+    """The listening sockets of one address."""
+
+    def __init__(self, name: str, gate: Gate, clock: Clock) -> None:
+        self._gate = gate
+        self._refusals = RefusalLog(name, clock)
+        self._sockets: list[socket.socket] = []
+        self._opening: set[asyncio.Task[None]] = set()
+        self._rest: asyncio.TimerHandle | None = None
+        self.refused = 0
+
+    @property
+    def port(self) -> int:
+        port: int = self._sockets[0].getsockname()[1]
+        return port
+
+    async def bind(self, host: str, port: int) -> None:
+        """Take the port, without accepting yet; OSError where it is taken."""
+        loop = asyncio.get_running_loop()
+        found = await loop.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        try:
+            for family, kind, protocol, _, address in dict.fromkeys(found):
+                stream = socket.socket(family, kind, protocol)
+                self._sockets.append(stream)
+                stream.setblocking(False)
+                stream.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    stream.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                # Where port 0 takes a free one, every address gets the same.
+                stream.bind((address[0], port or self.port, *address[2:]))
+        except OSError as error:
+            self._close_sockets()
+            reason = error.strerror or str(error)
+            raise OSError(error.errno, f"cannot listen on {host}:{port}: {reason}") from error
+
+    def serve(self, backlog: int) -> None:
+        """Begin to accept."""
+        for stream in self._sockets:
+            stream.listen(backlog)
+        self._resume()
+
+    def close(self) -> None:
+        """Accept no more; connections that are open stay so."""
+        if self._rest is not None:
+            self._rest.cancel()
+        else:
+            self._pause()
+        self._close_sockets()
+
+    async def wait_closed(self) -> None:
+        """Return once every connection that was accepted has been handed over."""
+        while self._opening:
+            await asyncio.wait(self._opening)
+
+    def _resume(self) -> None:
+        self._rest = None
+        loop = asyncio.get_running_loop()
+        for stream in self._sockets:
+            loop.add_reader(stream, self._accept, stream)
+
+    def _pause(self) -> None:
+        loop = asyncio.get_running_loop()
+        for stream in self._sockets:
+            loop.remove_reader(stream)
+
+    def _close_sockets(self) -> None:
+        for stream in self._sockets:
+            stream.close()
+        self._sockets.clear()
+
+    def _accept(self, listening: socket.socket) -> None:
+        for _ in range(_ACCEPTED_AT_ONCE):
+            try:
+                stream, address = listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                # No descriptors or no memory, as a rule: those who wait are kept by the kernel.
+                self._refusals.refused("?", f"cannot accept: {error.strerror or error}")
+                self._pause()
+                self._rest = asyncio.get_running_loop().call_later(_REST_SECONDS, self._resume)
+                return
+            reason = self._gate.refusal(address[0])
+            if reason is not None:
+                stream.close()
+                self.refused += 1
+                self._refusals.refused(f"{address[0]}:{address[1]}", reason)
+                continue
+            stream.setblocking(False)
+            connection = self._gate.opened(address[0])
+            task = asyncio.get_running_loop().create_task(self._open(connection, stream))
+            self._opening.add(task)
+            task.add_done_callback(self._opening.discard)
+
+    async def _open(self, connection: asyncio.BaseProtocol, stream: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.connect_accepted_socket(lambda: connection, stream)
+        except Exception as error:
+            stream.close()
+            self._gate.forget(connection)
+            _log.warning("connection not opened error=%s", error)
