@@ -1,4 +1,4 @@
-"""Floods of connections: they are bounded, refused and logged, and the log keeps its descriptors."""
+"""Floods of connections: bounded, refused, logged; and the log keeps its descriptors."""
 
 from __future__ import annotations
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 def broker(**options: Any) -> None:
     """Start one broker. Kafka's own server.properties will do as --config.
 
-    SIGTERM drains and stops, a second one stops at once. Exit codes: 0 stopped as asked,
-    1 could not start or run, 2 bad configuration or usage.
+    SIGTERM drains and stops; another one, a second later, stops at once. Exit codes: 0 stopped as
+    asked, 1 could not start or run, 2 bad configuration or usage.
     """
     config = build_config(options, {})
 

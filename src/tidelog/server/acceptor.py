@@ -73,7 +73,8 @@ class ConnectionCounts:
 class RefusalLog:
     """One line for the first refusal, then at most one every ten seconds for all that follow."""
 
-    def __init__(self, name: str, clock: Clock) -> None:
+    def __init__(self, what: str, name: str, clock: Clock) -> None:
+        self._what = what
         self._name = name
         self._clock = clock
         self._quiet_until = 0.0
@@ -85,8 +86,8 @@ class RefusalLog:
         if now < self._quiet_until:
             return
         _log.warning(
-            "connections refused listener=%s count=%d last_peer=%s reason=%s",
-            self._name, self._count, peer, reason,
+            "%s listener=%s count=%d last_peer=%s reason=%s",
+            self._what, self._name, self._count, peer, reason,
         )  # fmt: skip
         self._count = 0
         self._quiet_until = now + _SECONDS_BETWEEN_LINES
@@ -97,7 +98,7 @@ class Acceptor:
 
     def __init__(self, name: str, gate: Gate, clock: Clock) -> None:
         self._gate = gate
-        self._refusals = RefusalLog(name, clock)
+        self._refusals = RefusalLog("connections refused", name, clock)
         self._sockets: list[socket.socket] = []
         self._opening: set[asyncio.Task[None]] = set()
         self._rest: asyncio.TimerHandle | None = None

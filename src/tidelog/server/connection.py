@@ -28,8 +28,6 @@ _log = logging.getLogger(__name__)
 
 # Above this the transport asks us to stop; uvloop then tries to send at once instead of queueing.
 _WRITE_HIGH_WATER_BYTES = 64 * 1024
-# How long one frame may keep others waiting for memory.
-_LANE_SECONDS_MAX = 5.0
 
 
 class Exchange:
@@ -58,7 +56,6 @@ class Connection(asyncio.BufferedProtocol):
         self._draining = False
         self.principal = Principal("User:ANONYMOUS", listener.is_inter_broker)
         self.opened_at = self.last_active_at = self._loop.time()
-        self._lane_since = 0.0
         self.peer = self.local_host = "?"
         self.local_port = 0
         self.bytes_received = 0
@@ -124,11 +121,24 @@ class Connection(asyncio.BufferedProtocol):
         """True where part of a frame has come in and the rest is awaited."""
         return not self._exchanges and self._buffer.unread_bytes > 0
 
-    def delays_others(self, now: float) -> bool:
-        """True where others have waited long enough for the memory that our frame uses up."""
-        if not self._services.memory.holds_lane(self):
-            return False
-        return now - self._lane_since > _LANE_SECONDS_MAX
+    @property
+    def held_bytes(self) -> int:
+        return self._buffer.capacity
+
+    def return_unused_memory(self) -> None:
+        """Others wait for memory: give back what no frame needs.
+
+        A request whose answer waits has been dealt with, so its bytes are not needed either.
+        """
+        if not self._closing and not self._awaiting_memory:
+            self._give_memory_back()
+
+    def drop(self) -> None:
+        """Others wait for the memory that our frame uses up, and it does not arrive."""
+        if not self._closing:
+            self.listener.frame_dropped(self)
+            self.close("its frame arrives too slowly for the memory that it holds")
+            self._transport.abort()
 
     def memory_granted(self) -> None:
         self._awaiting_memory = False
@@ -281,8 +291,6 @@ class Connection(asyncio.BufferedProtocol):
             self._pause_reading()
 
     def _grow(self) -> None:
-        if self._services.memory.holds_lane(self):
-            self._lane_since = self._lane_since or self._loop.time()
         self._buffer.resize(self._buffer.wanted_capacity() or self._buffer.capacity)
         self._resume_reading()
 
@@ -291,7 +299,6 @@ class Connection(asyncio.BufferedProtocol):
         before = self._buffer.capacity
         if before > INITIAL_BYTES > self._buffer.unread_bytes:
             self._buffer.resize(INITIAL_BYTES)
-            self._lane_since = 0.0
             self._services.memory.release(self, before - INITIAL_BYTES)
 
     def _pause_reading(self) -> None:

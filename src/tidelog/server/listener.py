@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from tidelog.server.acceptor import Acceptor, ConnectionCounts
+from tidelog.server.acceptor import Acceptor, ConnectionCounts, RefusalLog
 from tidelog.server.connection import Connection
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ class Listener:
         self.connections: set[Connection] = set()
         self._counts = counts
         self._acceptor = Acceptor(address.name, self, services.clock)
+        self._drops = RefusalLog("slow requests dropped", address.name, services.clock)
         self._stopping = False
         self._emptied = asyncio.Event()
         self.port = address.port
@@ -84,6 +85,10 @@ class Listener:
         if not self.connections:
             self._emptied.set()
 
+    def frame_dropped(self, connection: Connection) -> None:
+        self.services.metrics.frames_dropped += 1
+        self._drops.refused(connection.peer, "others waited for the memory they held")
+
     def sweep(self, now: float) -> None:
         """Close what is idle or stalled past its deadline; give back unused memory."""
         limits = self.services.limits
@@ -94,8 +99,6 @@ class Listener:
                     connection.close(f"no byte within {limits.first_byte_ms_max} ms")
             elif connection.is_receiving_frame and quiet_ms > limits.frame_ms_max:
                 connection.close(f"frame unfinished for {limits.frame_ms_max} ms")
-            elif connection.delays_others(now):
-                connection.close("its frame keeps others waiting for memory")
             elif 0 <= limits.idle_ms_max < quiet_ms:
                 connection.close(f"idle for {limits.idle_ms_max} ms")
             elif quiet_ms > 1000:

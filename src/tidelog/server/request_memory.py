@@ -4,36 +4,77 @@ Receive buffers grow as bytes arrive, and every growth is asked for here. When t
 connection waits, unread, until others have finished. So that half-received frames can never block
 one another for ever, the size of one largest frame is kept apart as a lane: one waiting connection
 at a time may use it to finish its frame. Those that wait are served by the size of their frame, the
-smallest first: whoever announces 100 MiB does not hold up whoever sends one. Memory held is
-therefore at most the configured pool.
+smallest first: a frame of 100 MiB does not hold up one of 1 MiB. Memory held is therefore at most
+the configured pool.
+
+While connections wait, the others have to earn what they hold. Every half second they are judged by
+the bytes that arrived meanwhile: a frame must fill the memory that it holds within five seconds.
+Those that are slower are dropped, the slowest for its memory first, until there is enough for those
+that wait. So memory cannot be held for less than a fifth of it per second in bandwidth. On a broker
+with memory to spare nobody is judged, and a slow client may take its time.
 """
 
 from __future__ import annotations
 
+import asyncio
 import heapq
+from collections.abc import Callable
 from itertools import count
 from typing import Protocol
+
+PERIOD_SECONDS = 0.5
+FILL_SECONDS_MAX = 5.0
+_LEAST_SHARE = PERIOD_SECONDS / FILL_SECONDS_MAX
+_LANE_PERIODS_MAX = round(FILL_SECONDS_MAX / PERIOD_SECONDS)
 
 
 class Holder(Protocol):
     """A connection, as seen from the pool."""
 
+    bytes_received: int
+
+    @property
+    def held_bytes(self) -> int:
+        """The size of its buffer."""
+        ...
+
     def memory_granted(self) -> None:
         """The growth that had to wait may happen now."""
         ...
 
+    def return_unused_memory(self) -> None:
+        """Others wait for memory: give back what no frame needs."""
+        ...
+
+    def drop(self) -> None:
+        """Others wait for the memory of a frame that does not arrive: close the connection."""
+        ...
+
+
+def _call_later(seconds: float, function: Callable[[], None]) -> None:
+    asyncio.get_running_loop().call_later(seconds, function)
+
 
 class RequestMemory:
-    """Counts reserved bytes and queues those who must wait for some."""
+    """Counts reserved bytes, queues those who must wait for some, drops those who squander it."""
 
-    def __init__(self, limit_bytes: int, frame_bytes_max: int) -> None:
+    def __init__(
+        self,
+        limit_bytes: int,
+        frame_bytes_max: int,
+        schedule: Callable[[float, Callable[[], None]], None] = _call_later,
+    ) -> None:
         self._free = max(0, limit_bytes - frame_bytes_max)
         self._reserved: dict[Holder, int] = {}
         self._lane: Holder | None = None
-        # (frame size, age, who, growth); whoever is not in `_waiting` any more has gone.
+        self._lane_periods = 0
+        # (frame size, age, who, growth); entries of those not in `_waiting` are stale.
         self._queue: list[tuple[int, int, Holder, int]] = []
         self._waiting: set[Holder] = set()
         self._ages = count()
+        self._schedule = schedule
+        # What each holder had received when the period began; None while nobody is judged.
+        self._marks: dict[Holder, int] | None = None
 
     @property
     def reserved_bytes(self) -> int:
@@ -42,19 +83,18 @@ class RequestMemory:
     @property
     def under_pressure(self) -> bool:
         """True while the pool is spent: buffers should be given back rather than kept for reuse."""
-        return self._lane is not None
-
-    def holds_lane(self, holder: Holder) -> bool:
-        return self._lane is holder
+        return self._lane is not None or bool(self._waiting)
 
     def reserve(self, holder: Holder, growth_bytes: int, frame_bytes: int) -> bool:
         """True where `holder` may grow now to receive its frame; else it is called back in turn."""
         if self._lane is holder:
             return True
-        if not self._waiting and self._grant(holder, growth_bytes):
+        if self._is_first(frame_bytes) and self._grant(holder, growth_bytes):
             return True
         self._waiting.add(holder)
         heapq.heappush(self._queue, (frame_bytes, next(self._ages), holder, growth_bytes))
+        if self._marks is None:
+            self._begin_period()
         return False
 
     def release(self, holder: Holder, size_bytes: int) -> None:
@@ -75,6 +115,13 @@ class RequestMemory:
         self._waiting.discard(holder)
         self.release(holder, self._reserved.get(holder, 0))
 
+    def _is_first(self, frame_bytes: int) -> bool:
+        """True where no smaller frame waits."""
+        queue = self._queue
+        while queue and queue[0][2] not in self._waiting:
+            heapq.heappop(queue)
+        return not queue or frame_bytes < queue[0][0]
+
     def _grant(self, holder: Holder, growth_bytes: int) -> bool:
         if growth_bytes <= self._free:
             self._free -= growth_bytes
@@ -82,6 +129,7 @@ class RequestMemory:
             return True
         if self._lane is None:
             self._lane = holder
+            self._lane_periods = 0
             return True
         return False
 
@@ -97,3 +145,50 @@ class RequestMemory:
                 holder.memory_granted()
             else:
                 heapq.heappop(queue)
+
+    # Judging
+
+    def _holders(self) -> list[Holder]:
+        """Those that hold memory and are not themselves kept waiting."""
+        holders = [holder for holder in self._reserved if holder not in self._waiting]
+        if self._lane is not None and self._lane not in self._reserved:
+            holders.append(self._lane)
+        return holders
+
+    def _begin_period(self) -> None:
+        self._marks = {holder: holder.bytes_received for holder in self._holders()}
+        self._schedule(PERIOD_SECONDS, self._end_period)
+
+    def _end_period(self) -> None:
+        for holder in self._holders():
+            holder.return_unused_memory()
+        self._lane_periods += 1
+        if self._waiting:
+            self._drop_the_slowest()
+        if self._waiting:
+            self._begin_period()
+        else:
+            self._marks = None
+
+    def _drop_the_slowest(self) -> None:
+        """Drop frames that do not arrive, until those that wait could have what they want."""
+        lacking = sum(entry[3] for entry in self._queue if entry[2] in self._waiting) - self._free
+        lane = self._lane
+        if lane is not None and self._lane_periods > _LANE_PERIODS_MAX:
+            lane.drop()
+        for share, _, holder in sorted(self._shares()):
+            if share >= _LEAST_SHARE or lacking <= 0:
+                return
+            lacking -= self._reserved.get(holder, 0)
+            holder.drop()
+
+    def _shares(self) -> list[tuple[float, int, Holder]]:
+        """For each that held memory all through the period: the part of it that arrived."""
+        assert self._marks is not None
+        shares = []
+        for place, holder in enumerate(self._holders()):
+            mark = self._marks.get(holder)
+            if mark is not None:
+                arrived = holder.bytes_received - mark
+                shares.append((arrived / max(holder.held_bytes, 1), place, holder))
+        return shares
