@@ -24,6 +24,9 @@ POOL_BYTES = 128 * MIB
 FRAME_BYTES_MAX = 100 * MIB
 ALLOWED_GROWTH_BYTES = int(POOL_BYTES * 1.1)
 LATENCY_SAMPLES = 400
+STALLED_READERS = 300
+# What is on its way, and the connection itself.
+STALLED_BYTES_MAX = (64 + 32) * 1024
 # Fifty produces must be answered before each half-sent frame has got so many further bytes.
 TRICKLE_PRODUCES = 50
 TRICKLE_ROUNDS_MAX = 150
@@ -185,6 +188,22 @@ def test_a_hundred_readers_that_never_read_cost_next_to_nothing(broker: BrokerPr
         assert readers[-1].socket.recv(1, socket.MSG_PEEK)
     for reader in readers:
         reader.close()
+
+
+def test_a_stalled_reader_holds_its_position_and_64_kib(broker: BrokerProcess) -> None:
+    with RawClient(broker.bootstrap_servers) as client:
+        for _ in range(16):
+            client.call("Produce", 9, produce("t", batch([b"z" * 1_000] * 900)))
+    before = broker.resident_bytes()
+    with contextlib.ExitStack() as stack:
+        for _ in range(STALLED_READERS):
+            reader = RawClient(broker.bootstrap_servers, receive_buffer_bytes=4096)
+            stack.enter_context(reader)
+            reader.send("Fetch", 11, fetch("t", partition_max_bytes=50 * MIB))
+            # Its socket is full once the answer to this one has begun to leave.
+            assert reader.socket.recv(1, socket.MSG_PEEK)
+        per_reader = (broker.resident_bytes() - before) // STALLED_READERS
+    assert per_reader <= STALLED_BYTES_MAX, f"{per_reader} bytes for each stalled reader"
 
 
 def test_ten_thousand_pipelined_requests_unread_stop_being_read(broker: BrokerProcess) -> None:

@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# Above this the transport asks us to stop; uvloop then tries to send at once instead of queueing.
-_WRITE_HIGH_WATER_BYTES = 64 * 1024
-
 
 class Exchange:
     """A request whose answer is not there yet, or waits for an earlier one."""
@@ -64,7 +61,6 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._transport.set_write_buffer_limits(high=_WRITE_HIGH_WATER_BYTES)
         self.peer = _address(transport.get_extra_info("peername"))
         sockname = transport.get_extra_info("sockname")
         if isinstance(sockname, tuple):

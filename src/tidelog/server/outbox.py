@@ -1,7 +1,8 @@
 """Answers on their way out: in order, in small pieces, and only as fast as the peer reads.
 
 An answer is a list of parts: buffers, and `Slices` of log segments. A slice is read in pieces of
-at most 256 KiB when the socket has room for it, so a thousand slow consumers cost kilobytes each.
+at most 64 KiB when the socket has room for it: a consumer that does not read costs its position in
+the log and one such piece, which its transport keeps.
 What lies in the page cache is read on the spot; what does not is read on a thread, while the loop
 serves others. One scratch buffer per broker takes the pieces that leave at once.
 """
@@ -20,8 +21,11 @@ from tidelog.storage.slices import FileSlice, Slices
 
 _log = logging.getLogger(__name__)
 
-PIECE_BYTES = 256 * 1024
+PIECE_BYTES = 64 * 1024
 _HELD_BYTES_MAX = 64 * 1024
+# Above this the transport asks us to stop; uvloop then tries to send at once instead of queueing.
+# A whole piece is above it.
+_HIGH_WATER_BYTES = 32 * 1024
 
 
 class ScratchBuffer:
@@ -59,6 +63,8 @@ class Outbox:
         self._held: list[Buffer] | None = None
         self._held_bytes = 0
         self.bytes_sent = 0
+        self._is_behind = False
+        transport.set_write_buffer_limits(high=_HIGH_WATER_BYTES)
 
     @property
     def is_busy(self) -> bool:
@@ -98,6 +104,9 @@ class Outbox:
 
     def transport_ready(self) -> None:
         self._transport_full = False
+        if self._is_behind:
+            self._is_behind = False
+            self._transport.set_write_buffer_limits(high=_HIGH_WATER_BYTES)
         self._pump()
         if not self.is_busy:
             self._on_drained()
@@ -136,7 +145,9 @@ class Outbox:
                 self._transport.write(part)
 
     def _write_piece(self, file_slice: FileSlice) -> None:
-        length = min(PIECE_BYTES, file_slice.length - self._slice_offset)
+        # What the transport holds already counts: it is not paused, so that is half a piece at most.
+        room = PIECE_BYTES - self._transport.get_write_buffer_size()
+        length = min(room, file_slice.length - self._slice_offset)
         scratch = self._scratch.view[:length]
         try:
             count = file_slice.read_cached_into(scratch, self._slice_offset)
@@ -149,10 +160,22 @@ class Outbox:
         if count == 0:
             self._give_up(file_slice, EOFError("the segment ended early"))
             return
-        self._transport.write(scratch[:count])
-        if self._transport.get_write_buffer_size():
-            self._scratch.replace()
+        if count <= _HIGH_WATER_BYTES:
+            # It may be queued behind others: a copy costs less than another scratch buffer.
+            self._transport.write(bytes(scratch[:count]))
+        else:
+            self._transport.write(scratch[:count])
+            if self._transport.get_write_buffer_size():
+                self._scratch.replace()
+                self._await_reader()
         self._piece_written(file_slice, count)
+
+    def _await_reader(self) -> None:
+        """The peer did not take all of a piece: read no other one before it has."""
+        if not self._is_behind:
+            self._is_behind = True
+            # The transport pauses us at once, since it holds more than this.
+            self._transport.set_write_buffer_limits(high=0)
 
     def _piece_written(self, file_slice: FileSlice, count: int) -> None:
         self.bytes_sent += count
@@ -174,6 +197,8 @@ class Outbox:
                 self._give_up(file_slice, error or EOFError("the segment ended early"))
                 return
             self._transport.write(read.result())
+            if len(read.result()) > _HIGH_WATER_BYTES and self._transport.get_write_buffer_size():
+                self._await_reader()
             self._piece_written(file_slice, len(read.result()))
             self._pump()
             if not self.is_busy:
