@@ -16,8 +16,11 @@ import pytest
 from tests.e2e.broker_process import BrokerProcess, free_port
 from tests.e2e.produce_requests import batch, create_topic, fetch, produce, values_in
 from tests.e2e.raw_client import RawClient
+from tests.waiting import eventually
 from tidelog.errors import ConfigError, ErrorCode, StorageError
 from tidelog.protocol.messages.api_versions import ApiVersionsRequest
+from tidelog.protocol.messages.find_coordinator import FindCoordinatorRequest
+from tidelog.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from tidelog.protocol.messages.metadata import MetadataRequest
 from tidelog.testing import Broker
 
@@ -239,6 +242,27 @@ def test_a_signal_repeated_within_a_second_is_the_same_one(tmp_path: Path) -> No
             assert client.receive()[1].responses[0].partitions[0].error_code == 0
         assert process.wait(10) == 0
     assert (broker.data_dir / ".kafka_cleanshutdown").exists()
+
+
+def test_names_that_clients_choose_cannot_forge_lines_of_the_log(tmp_path: Path) -> None:
+    group = "g\n2026-01-01 00:00:00,000 level=ERROR forged\u2028\u202e\x1b[2J" + "x" * 30_000
+    settings = {"offsets.topic.num.partitions": "1", "group.initial.rebalance.delay.ms": "0"}
+    with BrokerProcess(tmp_path / "data", settings) as broker:
+        with RawClient(broker.bootstrap_servers) as client:
+            join = JoinGroupRequest(
+                group_id=group,
+                session_timeout_ms=10_000,
+                rebalance_timeout_ms=10_000,
+                protocol_type="consumer",
+                protocols=[JoinGroupRequestProtocol("range", b"")],
+            )
+            client.call("FindCoordinator", 2, FindCoordinatorRequest(key=group))
+            eventually(lambda: client.call("JoinGroup", 2, join).error_code == 0)
+        assert broker.terminate() == 0
+    lines = broker.log_text().splitlines()
+    assert any("rebalance begins group=g\\n2026" in line for line in lines)
+    assert not any(line.startswith("2026-01-01") for line in lines)
+    assert all(line.isprintable() and len(line) < 3_000 for line in lines)
 
 
 def test_an_unknown_api_or_version_closes_and_api_versions_steps_down() -> None:

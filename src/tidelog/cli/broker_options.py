@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -75,13 +73,10 @@ def serve(
     config: BrokerConfig, options: Mapping[str, Any], on_started: Callable[[Broker], None]
 ) -> None:
     """Run the broker until it is asked to stop; a sentence and an exit code where it cannot."""
-    logging.basicConfig(
-        level=options["log_level"].upper(),
-        stream=sys.stderr,
-        format="%(asctime)s level=%(levelname)s logger=%(name)s %(message)s",
-    )
+    from tidelog.server.logs import set_up_logging
     from tidelog.server.process import run_broker
 
+    set_up_logging(options["log_level"])
     accept_loss = [_partition(text) for text in options["accept_loss"]]
     try:
         run_broker(config, on_started, accept_loss)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 from tidelog.cli.common import client_settings
 from tidelog.cli.finding import Finding
 from tidelog.client.blocking import Client
 from tidelog.client.connection import Connection
-from tidelog.client.metadata import BrokerNode
+from tidelog.client.metadata import BrokerNode, TopicMetadata
 from tidelog.client.operation import refresh
 from tidelog.errors import ProtocolError, TidelogError
 
 _FRAME_BYTES_MAX = 1 << 20
+_PARTITIONS_SHOWN = 10
 Check = Callable[[], Finding]
 
 
@@ -161,14 +162,38 @@ def check_advertised(host: str, port: int, timeout_s: float) -> Iterator[Finding
         f"{host}:{port}" if ":" not in host else f"[{host}]:{port}", client_settings(timeout_s)
     ) as client:
         try:
-            client.run(refresh(client.cluster, []))
+            client.run(refresh(client.cluster))
         except TidelogError as error:
             yield Finding(
                 False, "metadata", f"The broker gives no metadata: {error}.", "look at its log"
             )
             return
+        yield check_partitions(client.cluster.topics.values())
         for broker in client.cluster.brokers.values():
             yield _check_advertised(broker, (host, port), timeout_s)
+
+
+def check_partitions(topics: Iterable[TopicMetadata]) -> Finding:
+    """Is every partition served?"""
+    count = 0
+    offline = []
+    for topic in topics:
+        for partition in topic.partitions.values():
+            count += 1
+            if partition.leader < 0 or partition.leader in partition.offline:
+                offline.append(f"{topic.name}-{partition.partition}")
+    if not offline:
+        return Finding(True, "partitions", f"Every partition is online: {count:,} of {count:,}.")
+    shown = ", ".join(sorted(offline)[:_PARTITIONS_SHOWN])
+    more = len(offline) - _PARTITIONS_SHOWN
+    return Finding(
+        False,
+        "partitions",
+        f"{len(offline):,} of {count:,} partitions are offline: {shown}"
+        + (f" and {more:,} more." if more > 0 else "."),
+        "the broker's log and its /readyz say why; after a failure of the disk, mend it and "
+        "restart the broker",
+    )
 
 
 def _check_advertised(broker: BrokerNode, used: tuple[str, int], timeout_s: float) -> Finding:

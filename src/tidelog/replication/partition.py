@@ -112,6 +112,13 @@ class Partition:
                 code, f"leader epoch {known_epoch} is not the current one, {self.leader_epoch}"
             )
 
+    @property
+    def offline_reason(self) -> str | None:
+        """Why nothing is written here any more: the disk failed. None where it did not."""
+        if self._offline is not None:
+            return self._offline.message
+        return self.log.offline_reason
+
     # -- writing ----------------------------------------------------------------------------------
 
     def append(self, admitted: Admitted, required_acks: int, now_ms: int) -> AppendResult:

@@ -92,8 +92,9 @@ class Replicas:
         """The partitions that are ours and not served, and why."""
         found = {key: each.reason for key, each in self._offline.items()}
         for partition in self:
-            if partition.offline is not None:
-                found[partition.topic_partition] = partition.offline.message
+            reason = partition.offline_reason
+            if reason is not None:
+                found[partition.topic_partition] = reason
         return found
 
     def find(self, topic: str, partition: int) -> Partition:

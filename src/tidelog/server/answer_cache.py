@@ -29,6 +29,11 @@ class AnswerCache:
         self._answers: dict[Hashable, EncodedAnswer] = {}
         self._bytes = 0
 
+    def clear(self) -> None:
+        """Something changed that is told with the metadata and is not in the image."""
+        self._answers.clear()
+        self._bytes = 0
+
     def find(self, image: MetadataImage, key: Hashable) -> EncodedAnswer | None:
         if image is not self._image:
             self._image = image

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from tidelog.cluster.image import MetadataImage, TopicImage
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.model import NO_TOPIC_ID
+from tidelog.model import NO_TOPIC_ID, TopicPartition
 from tidelog.security.authorizer import (
     Authorizer,
     Operation,
@@ -80,6 +80,8 @@ class Services:
     answers: AnswerCache
     groups: GroupCoordinator = field(init=False)
     dispatcher: Dispatcher = field(init=False)
+    # The partitions that were offline at the last look, with the reason; see `Housekeeping`.
+    offline: dict[TopicPartition, str] = field(default_factory=dict)
     # Known once the broker is registered.
     broker_epoch: int = -1
 

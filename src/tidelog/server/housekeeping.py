@@ -70,6 +70,7 @@ class Housekeeping:
         self._tasks: list[asyncio.Task[None]] = []
         self._writing_clock: asyncio.Future[None] | None = None
         self._is_clock_kept = True
+        self._checkpoint_fails = False
 
     def start(self) -> None:
         config = self._services.config
@@ -173,6 +174,15 @@ class Housekeeping:
             replicas.refusing_writes = None
         if replicas.refusing_writes is None:
             replicas.retry_offline()
+        self._look_for_offline()
+
+    def _look_for_offline(self) -> None:
+        """Tell clients of partitions that went offline: answers with the metadata name them."""
+        services = self._services
+        offline = services.replicas.offline
+        if offline.keys() != services.offline.keys():
+            services.answers.clear()
+        services.offline = offline
 
     def _low_water_bytes(self) -> int:
         """Free space below which writes are refused: as set, or the lesser of 2 GiB and 5 %."""
@@ -184,7 +194,15 @@ class Housekeeping:
     async def _retention(self) -> None:
         now_ms = self._host.clock.wall_ms()
         for index, partition in enumerate(self._services.replicas):
-            removed = partition.apply_retention(now_ms)
+            try:
+                removed = partition.apply_retention(now_ms)
+            except KafkaError as error:
+                # One log's disk trouble does not keep the others from being trimmed.
+                _log.warning(
+                    "retention failed partition=%s reason=%s",
+                    partition.topic_partition, error.message,
+                )  # fmt: skip
+                continue
             if removed:
                 _log.info(
                     "segments removed partition=%s count=%d log_start_offset=%d",
@@ -205,7 +223,17 @@ class Housekeeping:
             await partition.flush_and_wait()
 
     async def _checkpoint(self) -> None:
-        await self._services.replicas.checkpoint()
+        """Write the checkpoints; one line when that begins to fail, and one when it works again."""
+        try:
+            await self._services.replicas.checkpoint()
+        except KafkaError as error:
+            if not self._checkpoint_fails:
+                _log.error("checkpoint failed, will be tried again reason=%s", error.message)
+            self._checkpoint_fails = True
+        else:
+            if self._checkpoint_fails:
+                _log.warning("checkpoint written again")
+            self._checkpoint_fails = False
 
 
 async def _warm_up() -> None:

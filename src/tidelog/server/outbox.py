@@ -145,8 +145,8 @@ class Outbox:
                 self._transport.write(part)
 
     def _write_piece(self, file_slice: FileSlice) -> None:
-        # What the transport holds already counts: it is not paused, so that is half a piece at most.
-        room = PIECE_BYTES - self._transport.get_write_buffer_size()
+        # What the transport holds already counts. That is half a piece at most: it is not full.
+        room = max(PIECE_BYTES - self._transport.get_write_buffer_size(), _HIGH_WATER_BYTES)
         length = min(room, file_slice.length - self._slice_offset)
         scratch = self._scratch.view[:length]
         try:

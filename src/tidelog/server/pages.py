@@ -5,9 +5,24 @@ from __future__ import annotations
 import resource
 from collections.abc import Callable, Iterator
 
+from tidelog.model import TopicPartition
 from tidelog.server.context import Services
 from tidelog.server.http import Page
+from tidelog.server.logs import printable
 from tidelog.server.metrics import counter, gauge, labelled_counter, labelled_gauge
+
+_LISTED_MAX = 100
+
+
+def _listed(offline: dict[TopicPartition, str]) -> str:
+    """A line for each partition, up to a hundred of them."""
+    lines = [
+        f"offline {topic}-{index}: {printable(reason)}\n"
+        for (topic, index), reason in sorted(offline.items())[:_LISTED_MAX]
+    ]
+    if len(offline) > _LISTED_MAX:
+        lines.append(f"and {len(offline) - _LISTED_MAX} more\n")
+    return "".join(lines)
 
 
 class StatusPages:
@@ -31,7 +46,14 @@ class StatusPages:
         refusing = self._services.replicas.refusing_writes
         if refusing is not None:
             return 503, f"refusing writes: {refusing.message}\n"
-        return 200, "ready\n"
+        offline = self._services.replicas.offline
+        if not offline:
+            return 200, "ready\n"
+        served = sum(each.topic_partition not in offline for each in self._services.replicas)
+        if not served:
+            return 503, f"every partition is offline\n{_listed(offline)}"
+        count = f"{len(offline)} of {len(offline) + served}"
+        return 200, f"ready, {count} partitions offline\n{_listed(offline)}"
 
     def metrics(self) -> tuple[int, str]:
         return 200, "\n".join(self._lines()) + "\n"
@@ -49,6 +71,15 @@ class StatusPages:
             "tidelog_log_end_offset", "Next offset of a log.", self._logs("log_end_offset")
         )
         yield from gauge("tidelog_partitions", "Partitions held.", len(services.replicas))
+        offline = services.replicas.offline
+        yield from gauge(
+            "tidelog_offline_partitions", "Partitions whose disk failed.", len(offline)
+        )
+        yield from labelled_gauge(
+            "tidelog_partition_offline",
+            "1 for each partition whose disk failed.",
+            ((f'topic="{topic}",partition="{index}"', 1) for topic, index in offline),
+        )
         yield from gauge(
             "tidelog_request_memory_bytes",
             "Bytes that incoming requests hold.",

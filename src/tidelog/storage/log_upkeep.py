@@ -187,6 +187,10 @@ class LogUpkeep(LogReader):
         """True once the disk has failed under this log."""
         return self._offline is not None
 
+    @property
+    def offline_reason(self) -> str | None:
+        return None if self._offline is None else str(self._offline)
+
     def _refuse_or_fail(self, error: OSError) -> NoReturn:
         """A passing fault is a refusal; any other takes the log offline."""
         if error.errno in PASSING:

@@ -10,6 +10,7 @@ import ssl
 import subprocess
 import sys
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,7 @@ from tests.unit.client.helpers import Peer, metadata_response
 from tidelog import _kernels
 from tidelog.cli import doctor_host, doctor_network
 from tidelog.cli.main import main
+from tidelog.client.metadata import PartitionMetadata, TopicMetadata
 from tidelog.host.disk import SystemDisk
 
 SOURCE = str(Path(__file__).parents[3] / "src")
@@ -105,7 +107,7 @@ def test_an_advertised_address_that_cannot_be_reached() -> None:
     dead = unused_port()
     with listener(serve_kafka(("127.0.0.1", dead))) as port:
         findings = list(doctor_network.examine(("127.0.0.1", port), TIMEOUT))
-    assert [finding.ok for finding in findings] == [True, True, True, False]
+    assert [finding.ok for finding in findings] == [True, True, True, True, False]
     assert f"tells clients to use 127.0.0.1:{dead}" in findings[-1].sentence
     assert findings[-1].hint == f"start the broker with --advertise 127.0.0.1:{port}"
 
@@ -122,7 +124,7 @@ def test_a_healthy_broker() -> None:
     with listener() as other, listener(serve_kafka(("127.0.0.1", other))) as port:
         findings = list(doctor_network.examine(("127.0.0.1", port), TIMEOUT))
     assert all(finding.ok for finding in findings)
-    assert len(findings) == 4
+    assert len(findings) == 5
 
 
 def test_a_client_with_tls_against_a_plaintext_broker() -> None:
@@ -270,3 +272,21 @@ def test_who_plans_a_broker_is_not_told_about_one_that_runs(
     assert [finding["name"] for finding in findings] == [
         "kernels", "open files", "port", "data directory", "disk",
     ]  # fmt: skip
+
+
+def test_partitions_that_are_offline() -> None:
+    def topic(name: str, offline: set[int]) -> TopicMetadata:
+        partitions = {
+            number: PartitionMetadata(number, 1, 0, [1], [1], [1] if number in offline else [], 0)
+            for number in range(20)
+        }
+        return TopicMetadata(name, uuid.UUID(int=1), 0, False, partitions)
+
+    found = doctor_network.check_partitions([topic("a", set()), topic("b", set())])
+    assert found.ok
+    assert found.sentence == "Every partition is online: 40 of 40."
+    found = doctor_network.check_partitions([topic("a", {3}), topic("b", set(range(12)))])
+    assert not found.ok
+    assert found.sentence.startswith("13 of 40 partitions are offline: a-3, b-0, b-1")
+    assert found.sentence.endswith(" and 3 more.")
+    assert "restart the broker" in found.hint

@@ -156,6 +156,12 @@ def _describe(
     topic: TopicImage, request: MetadataRequest, context: RequestContext
 ) -> MetadataResponseTopic:
     live = context.image.brokers
+    services = context.services
+    failed = {index for name, index in services.offline if name == topic.name}
+
+    def is_offline(broker: int, partition: int) -> bool:
+        return broker not in live or (broker == services.broker_id and partition in failed)
+
     answer = MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
@@ -168,7 +174,9 @@ def _describe(
                 leader_epoch=state.leader_epoch,
                 replica_nodes=list(state.replicas),
                 isr_nodes=list(state.isr),
-                offline_replicas=[each for each in state.replicas if each not in live],
+                offline_replicas=[
+                    each for each in state.replicas if is_offline(each, state.partition)
+                ],
             )
             for state in topic.partitions
         ],
