@@ -286,11 +286,6 @@ class Partition:
     def _flushed(self) -> None:
         self._advance()
 
-    @property
-    def offline(self) -> KafkaError | None:
-        """Why nothing is served, or None."""
-        return self._offline
-
     def go_offline(self, error: KafkaError) -> None:
         """Serve nothing until a restart, as where a write-out failed: the kernel may have dropped
         pages, so this log is not used again."""
