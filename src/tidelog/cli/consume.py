@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO, Protocol, runtime_checkable
+from collections.abc import Callable
+from typing import Any, Protocol, runtime_checkable
 
 import click
 
@@ -183,40 +183,100 @@ def _consume_as_member(
 def _stream(
     consumer: Consumer, printer: Print, count: int | None, ends: dict[TopicPartition, int] | None
 ) -> None:
-    output = sys.stdout.buffer
-    left = count
+    consumer.on_jump = _say_jump
+    output = _Output(consumer, printer, count)
     trouble: TidelogError | None = None
-    while not _at_end(consumer, ends):
-        for partition, records in _polled(consumer, output):
-            if ends is not None:
-                records = [record for record in records if record.offset < ends[partition]]
-            printed = None
-            for printed in records[:left]:
-                output.write(printer(partition, printed))
-            if left is not None:
-                left -= min(left, len(records))
-                if left == 0:
-                    output.flush()
-                    if printed is not None:
-                        # What was not printed is not consumed.
-                        consumer.core.seek(partition, printed.offset + 1)
-                    return
-        _settle(consumer, output)
-        if consumer.core.trouble is not trouble:
-            trouble = consumer.core.trouble
-            say(f"{trouble}; trying again" if trouble else "connected again")
-
-
-def _polled(consumer: Consumer, output: BinaryIO) -> Iterator[tuple[TopicPartition, list[Record]]]:
-    """The records at hand; what came before an error counts as consumed when it is raised."""
     try:
-        yield from consumer.poll(_POLL_SECONDS)
+        while not _at_end(consumer, ends):
+            for partition, records in consumer.poll(_POLL_SECONDS):
+                if ends is not None:
+                    records = [record for record in records if record.offset < ends[partition]]
+                output.print(partition, records)
+                if output.full:
+                    break
+            if output.full:
+                output.flush()
+                return
+            _settle(consumer, output)
+            if consumer.core.trouble is not trouble:
+                trouble = consumer.core.trouble
+                say(f"{trouble}; trying again" if trouble else "connected again")
+    except KeyboardInterrupt:
+        output.flush()
+        say(
+            f"interrupted after {output.printed:,} {'record' if output.printed == 1 else 'records'}"
+        )
+        raise
     except UnreadableBatchError:
+        # What came before it counts as consumed.
         _settle(consumer, output)
         raise
+    finally:
+        output.take_back()
 
 
-def _settle(consumer: Consumer, output: BinaryIO) -> None:
+class _Output:
+    """Prints records, and holds that only what was printed is consumed."""
+
+    def __init__(self, consumer: Consumer, printer: Print, count: int | None) -> None:
+        self.printed = 0
+        self._consumer = consumer
+        self._printer = printer
+        self._count = count
+        # Of partitions with records that were taken and not flushed: the first one of these, and
+        # the one after the last that was written.
+        self._unflushed: dict[TopicPartition, int] = {}
+        self._written: dict[TopicPartition, int] = {}
+
+    @property
+    def full(self) -> bool:
+        """True once as many records were printed as were asked for."""
+        return self._count is not None and self.printed >= self._count
+
+    def print(self, partition: TopicPartition, records: list[Record]) -> None:
+        """Write records, as many as are still asked for."""
+        if not records:
+            return
+        write, render, written = sys.stdout.buffer.write, self._printer, self._written
+        self._unflushed.setdefault(partition, records[0].offset)
+        written[partition] = records[0].offset
+        left = None if self._count is None else self._count - self.printed
+        for record in records[:left]:
+            write(render(partition, record))
+            written[partition] = record.offset + 1
+            self.printed += 1
+        if left is None or len(records) <= left:
+            # Records that nobody is shown, such as markers, may come after the last one.
+            written[partition] = self._consumer.core.positions[partition].position
+
+    def flush(self) -> None:
+        """Hand on what was written: it counts as consumed from now on."""
+        sys.stdout.buffer.flush()
+        positions = self._consumer.core.positions
+        self._unflushed = {
+            partition: offset
+            for partition, offset in self._written.items()
+            if partition in positions and positions[partition].position > offset
+        }
+        self._written = {}
+
+    def take_back(self) -> None:
+        """Go back to what was flushed, so that a group does not commit what nobody has seen."""
+        for partition, offset in self._unflushed.items():
+            state = self._consumer.core.positions.get(partition)
+            if state is not None and state.position > offset:
+                self._consumer.core.seek(partition, offset)
+
+
+def _say_jump(partition: TopicPartition, wanted: int, found: int) -> None:
+    """The log does not hold the offset to read next: records went, or the topic is another one."""
+    if found > wanted:
+        say(f"{partition}: offsets {wanted} to {found - 1} are deleted; going on at {found}")
+    else:
+        say(f"{partition}: the log ends before offset {wanted}; going on at {found}")
+
+
+def _settle(consumer: Consumer, output: _Output) -> None:
     output.flush()
     if isinstance(consumer, Committing):
         consumer.commit()

@@ -34,8 +34,8 @@ _COMMANDS = {
 _EPILOG = """\b
 Exit codes:
   0    done
-  1    the broker refused, a record was not delivered, a pipeline or one of its tests failed, or
-       doctor found a fault
+  1    the broker refused, a line of the input was not a record, a record was not delivered, a
+       pipeline or one of its tests failed, or doctor found a fault
   2    wrong usage, or a pipeline's file that cannot be run
   3    no broker could be reached in time
   4    the topic, partition or group does not exist

@@ -6,20 +6,23 @@ import os
 import select
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import click
 
-from tidelog.cli.common import client_settings, connection_options, say, topic_argument
-from tidelog.cli.faults import EXIT_USAGE, CliError, explain
-from tidelog.cli.values import ENCODINGS, record_from_json, to_bytes
-from tidelog.client.batching import Batch, ProducerRecord
+from tidelog.cli.common import client_settings, connection_options, topic_argument
+from tidelog.cli.faults import EXIT_INTERRUPTED, EXIT_USAGE, CliError, explain
+from tidelog.cli.produce_report import Interrupt, Report
+from tidelog.cli.values import ENCODINGS, check_json, record_from_json, to_bytes
+from tidelog.client.batching import ProducerRecord
 from tidelog.client.blocking_producer import Producer
+from tidelog.client.operation import UnknownPartitionError
 from tidelog.client.settings import ProducerSettings
+from tidelog.errors import TidelogError
 from tidelog.model import Codec
 
 _READ_BYTES = 256 << 10
-_PROGRESS_SECONDS = 0.2
 _ACKS = {"0": 0, "1": 1, "all": -1, "-1": -1}
 Parse = Callable[[bytes], ProducerRecord]
 
@@ -48,8 +51,9 @@ Parse = Callable[[bytes], ProducerRecord]
     type=click.Choice(["lines", "json", "raw"]),
     default="lines",
     show_default=True,
-    help="Lines, JSON objects by line, or all of stdin as one record.",
+    help="Lines as values, lines as records in JSON, or all of stdin as one value.",
 )
+@click.option("--whole", is_flag=True, help="With -i json: each line is a value, sent as it is.")
 @click.option(
     "--value-as",
     type=click.Choice(ENCODINGS),
@@ -82,8 +86,16 @@ def produce(topic: str, **options: Any) -> None:
     tidelog produce orders -k 42 -v '{"total": 9}' -H source=shop
     tidelog produce orders -K : -z zstd < orders.txt
     tidelog produce copy -i json < records.jsonl
+    tidelog produce users -i json --whole < users.jsonl
+
+    With -i json a line is a record, as `consume --format json` prints it: {"value": "v"}, and if
+    you like "key", "headers", "partition" and "timestamp". "value": null is a tombstone. A line
+    without a value, or with a name that a record does not have, is refused.
 
     With --format json each record's partition and offset are printed once it is acknowledged.
+
+    A line that cannot be sent ends the reading. The lines before it are delivered, and the counts
+    are said. Ctrl-C does the same; a second Ctrl-C does not wait for the broker's answers.
     """
     parse = _parser(topic, options)
     settings = ProducerSettings(
@@ -92,13 +104,62 @@ def produce(topic: str, **options: Any) -> None:
         delivery_timeout_ms=int(options["timeout_s"] * 1000),
         client=client_settings(options["timeout_s"]),
     )
-    progress = _Progress(options["output"] == "json", options["quiet"])
-    with Producer(options["bootstrap"], settings, progress.completed) as producer:
-        for line in _lines(options, producer.flush):
-            producer.send(parse(line))
-            progress.sent(producer)
+    report = Report(topic, options)
+    with Interrupt() as interrupt:
+        fault = _send_all(_Run(options, settings, parse, report, interrupt))
+        if interrupt.requested:
+            report.interrupted(fault)
+            click.get_current_context().exit(EXIT_INTERRUPTED)
+        report.finish(fault)
+
+
+@dataclass(slots=True)
+class _Run:
+    """One call of `produce`."""
+
+    options: dict[str, Any]
+    settings: ProducerSettings
+    parse: Parse
+    report: Report
+    interrupt: Interrupt
+
+
+def _send_all(run: _Run) -> CliError | None:
+    """Send the input and wait for the answers; what ended it too early."""
+    producer = Producer(run.options["bootstrap"], run.settings, run.report.completed)
+    fault: CliError | None = None
+    try:
+        try:
+            _send_lines(run, producer)
+        except CliError as error:
+            # What came before the line that is wrong is delivered.
+            fault = error
+        except KeyboardInterrupt:
+            if run.interrupt.repeated:
+                raise
         producer.flush()
-    progress.finish(topic)
+    except TidelogError as error:
+        fault = fault or explain(error)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        run.report.abandoned(producer)
+        producer.close()
+    return fault
+
+
+def _send_lines(run: _Run, producer: Producer) -> None:
+    for place, line in _lines(run, producer.flush):
+        try:
+            producer.send(run.parse(line))
+        except CliError as error:
+            raise CliError(f"{place}{error.format_message()}", error.hint, error.status) from None
+        except UnknownPartitionError as error:
+            cause = explain(error)
+            raise CliError(f"{place}{cause.format_message()}", cause.hint, cause.status) from None
+        run.report.taken(producer)
+        if run.interrupt.requested:
+            break
 
 
 def _parser(topic: str, options: dict[str, Any]) -> Parse:
@@ -106,10 +167,15 @@ def _parser(topic: str, options: dict[str, Any]) -> Parse:
         raise CliError("-f reads the whole line", "leave out -K and -i json", EXIT_USAGE)
     if options["key_separator"] and options["key"] is not None:
         raise CliError("-k and -K both name the key", "leave one out", EXIT_USAGE)
+    if options["whole"] and options["source"] != "json":
+        raise CliError("--whole goes with -i json", "other input is sent whole anyway", EXIT_USAGE)
+    _refuse_unused(options)
     from tidelog.cli.template import parse_header, reader
 
     if options["template"]:
         parse = reader(options["template"], topic)
+    elif options["whole"]:
+        parse = _whole_parser(topic)
     elif options["source"] == "json":
         parse = _json_parser(topic)
     else:
@@ -131,8 +197,27 @@ def _parser(topic: str, options: dict[str, Any]) -> Parse:
     return complete
 
 
+def _refuse_unused(options: dict[str, Any]) -> None:
+    """Refuse options that would change nothing, because the input says itself what they say."""
+    if options["template"]:
+        form, hint = "-f", "the template says how each field is written, as in %v{hex}"
+    elif options["source"] == "json":
+        form, hint = "-i json", "each line says it itself: value_base64 for bytes, null for null"
+    else:
+        return
+    for name, default in (("value_as", "text"), ("null", None), ("key_separator", None)):
+        if options[name] != default:
+            raise CliError(f"--{name.replace('_', '-')} has no use with {form}", hint, EXIT_USAGE)
+    if options["key_as"] != "text" and options["key"] is None:
+        raise CliError(f"--key-as has no use with {form}", hint, EXIT_USAGE)
+
+
 def _json_parser(topic: str) -> Parse:
     return lambda line: record_from_json(line, topic)
+
+
+def _whole_parser(topic: str) -> Parse:
+    return lambda line: ProducerRecord(topic, check_json(line))
 
 
 def _line_parser(topic: str, options: dict[str, Any]) -> Parse:
@@ -155,18 +240,22 @@ def _line_parser(topic: str, options: dict[str, Any]) -> Parse:
     return parse
 
 
-def _lines(options: dict[str, Any], when_idle: Callable[[], None]) -> Iterator[bytes]:
+def _lines(run: _Run, when_idle: Callable[[], None]) -> Iterator[tuple[str, bytes]]:
+    """What to send, each with the words that begin an error about it."""
+    options = run.options
     if options["value"] is not None:
-        yield options["value"].encode()
+        yield "", options["value"].encode()
     elif options["source"] == "raw":
-        yield sys.stdin.buffer.read()
+        with run.interrupt.while_waiting():
+            data = sys.stdin.buffer.read()
+        yield "", data
     else:
-        for line in read_lines(when_idle):
-            if line or options["source"] != "json":
-                yield line
+        for number, line in enumerate(read_lines(when_idle, run.interrupt), 1):
+            if line.strip() or options["source"] != "json":
+                yield f"line {number}: ", line
 
 
-def read_lines(when_idle: Callable[[], None]) -> Iterator[bytes]:
+def read_lines(when_idle: Callable[[], None], interrupt: Interrupt) -> Iterator[bytes]:
     """The lines of stdin without their ends; `when_idle` runs before a wait for more.
 
     So lines that trickle in are sent as they come, and those of a file in full batches.
@@ -176,7 +265,8 @@ def read_lines(when_idle: Callable[[], None]) -> Iterator[bytes]:
     while True:
         if not _at_hand(descriptor):
             when_idle()
-        data = os.read(descriptor, _READ_BYTES)
+        with interrupt.while_waiting():
+            data = os.read(descriptor, _READ_BYTES)
         if not data:
             break
         *lines, rest = (rest + data).split(b"\n")
@@ -192,68 +282,3 @@ def _at_hand(descriptor: int) -> bool:
         return bool(select.select([descriptor], [], [], 0)[0])
     except OSError:
         return False
-
-
-class _Progress:
-    """Counts what was sent, and tells: a moving line on a terminal, a summary at the end."""
-
-    def __init__(self, json_lines: bool, quiet: bool) -> None:
-        self._json_lines = json_lines
-        self._quiet = quiet
-        self._live = sys.stderr.isatty() and not sys.stdin.isatty() and not quiet
-        self._sent = 0
-        self._delivered = 0
-        self._bytes = 0
-        self._failed = 0
-        self._error: Batch | None = None
-        self._began = -1.0
-        self._shown = 0.0
-
-    def sent(self, producer: Producer) -> None:
-        self._sent += 1
-        if self._live:
-            now = producer.cluster.clock.monotonic()
-            if self._began < 0:
-                self._began = now
-            if now - self._shown >= _PROGRESS_SECONDS:
-                self._shown = now
-                rate = self._delivered / max(now - self._began, 0.001)
-                text = f"{self._delivered:,} records, {self._bytes / 1e6:,.1f} MB, {rate:,.0f}/s"
-                sys.stderr.write(f"\r\x1b[K{text}")
-                sys.stderr.flush()
-
-    def completed(self, batches: list[Batch]) -> None:
-        for batch in batches:
-            if batch.error is not None:
-                self._failed += len(batch.records)
-                self._error = self._error or batch
-                continue
-            self._delivered += len(batch.records)
-            self._bytes += batch.size_bytes
-            if self._json_lines:
-                self._print(batch)
-
-    def _print(self, batch: Batch) -> None:
-        import json
-
-        for index, record in enumerate(batch.records):
-            entry = {
-                "topic": batch.partition.topic,
-                "partition": batch.partition.partition,
-                "offset": batch.base_offset + index if batch.base_offset >= 0 else None,
-                "timestamp": record.timestamp if batch.append_time_ms < 0 else batch.append_time_ms,
-            }
-            sys.stdout.write(json.dumps(entry, separators=(",", ":")) + "\n")
-        sys.stdout.flush()
-
-    def finish(self, topic: str) -> None:
-        """The summary; CliError where records were not delivered."""
-        if self._live:
-            sys.stderr.write("\r\x1b[K")
-        if not self._quiet:
-            noun = "record" if self._delivered == 1 else "records"
-            say(f"{self._delivered:,} {noun} sent to {topic}")
-        if self._error is not None and self._error.error is not None:
-            cause = explain(self._error.error)
-            message = f"{self._failed:,} not delivered: {cause.format_message()}"
-            raise CliError(message, cause.hint, cause.status)

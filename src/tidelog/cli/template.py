@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tidelog.cli.faults import EXIT_USAGE, CliError
-from tidelog.cli.values import from_bytes, to_bytes
+from tidelog.cli.values import check_timestamp, from_bytes, to_bytes
 from tidelog.client.batching import ProducerRecord
 from tidelog.model import TopicPartition
 from tidelog.protocol.batches import Record
@@ -134,9 +134,7 @@ def reader(template: str, topic: str) -> Callable[[bytes], ProducerRecord]:
     """A function that reads a line as the template says."""
     pieces = parse(template.removesuffix("\\n").removesuffix("\n"))
     fields = [piece for piece in pieces if isinstance(piece, Field)]
-    for field in fields:
-        if field.name not in _READ:
-            raise CliError(f"%{field.name} cannot be read from a line", _HINT, EXIT_USAGE)
+    _check_readable(fields, template)
     pattern = b"".join(
         re.escape(piece) if isinstance(piece, bytes) else b"(.*)" if last else b"(.*?)"
         for piece, last in zip(pieces, _marks_last(pieces), strict=True)
@@ -156,6 +154,19 @@ def reader(template: str, topic: str) -> Callable[[bytes], ProducerRecord]:
     return read
 
 
+def _check_readable(fields: list[Field], template: str) -> None:
+    """CliError for a template that would drop a part of the line, or send no value."""
+    names = ["v" if field.name == "s" else field.name for field in fields]
+    for name in names:
+        if name not in _READ:
+            raise CliError(f"%{name} cannot be read from a line", _HINT, EXIT_USAGE)
+        if names.count(name) > 1:
+            raise CliError(f"'{template}' reads %{name} twice", "each field once", EXIT_USAGE)
+    if "v" not in names:
+        hint = 'add %v; to send null values, use -i json with "value": null'
+        raise CliError(f"'{template}' reads no value", hint, EXIT_USAGE)
+
+
 def _marks_last(pieces: list[Piece]) -> list[bool]:
     return [index == len(pieces) - 1 for index in range(len(pieces))]
 
@@ -164,21 +175,38 @@ def _assign(record: ProducerRecord, field: Field, text: bytes) -> None:
     if field.name == "k":
         record.key = to_bytes(text, field.encoding)
     elif field.name in "pT":
-        if not text.isdigit():
-            raise CliError(f"'{text.decode(errors='replace')}' is no number", _HINT)
+        number = _number(text)
         if field.name == "p":
-            record.partition = int(text)
+            record.partition = number
         else:
-            record.timestamp_ms = int(text)
+            record.timestamp_ms = number
     elif field.name == "h":
-        record.headers = [parse_header(entry) for entry in text.decode().split(",") if entry]
+        record.headers = [parse_header(entry) for entry in _text(text).split(",") if entry]
     else:
         record.value = to_bytes(text, field.encoding)
+
+
+def _number(text: bytes) -> int:
+    try:
+        if not text.isdigit():
+            raise ValueError
+        return check_timestamp(int(text)) or 0
+    except ValueError:
+        shown = text[:40].decode(errors="replace")
+        raise CliError(f"'{shown}' is not a number that fits", _HINT) from None
+
+
+def _text(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        shown = data[:40].decode(errors="replace")
+        raise CliError(f"the headers '{shown}' are not UTF-8", "send them with -H") from None
 
 
 def parse_header(text: str) -> tuple[str, bytes | None]:
     """NAME=VALUE, or NAME alone for a header that is null."""
     name, equals, value = text.partition("=")
     if not name:
-        raise CliError(f"'{text}' is no header", "-H NAME=VALUE", EXIT_USAGE)
+        raise CliError(f"'{text}' is not a header", "-H NAME=VALUE", EXIT_USAGE)
     return name, value.encode() if equals else None

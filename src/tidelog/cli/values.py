@@ -1,8 +1,9 @@
 """Bytes as people write and read them: text, JSON, hex, base64; records as JSON objects.
 
 A record as JSON has `topic`, `partition`, `offset`, `timestamp` (ms), `key`, `value` and `headers`
-(a list of name and value). Bytes that are no UTF-8 stand under `key_base64`, `value_base64`
-instead, so what `consume --format json` prints is what `produce --input json` takes.
+(a list of name and value). Bytes that are not UTF-8 stand under `key_base64`, `value_base64`
+instead, so what `consume --format json` prints is what `produce --input json` takes. `topic` and
+`offset` are read over then, because the broker and the command decide them.
 """
 
 from __future__ import annotations
@@ -20,6 +21,16 @@ from tidelog.model import TopicPartition
 from tidelog.protocol.batches import Record
 
 ENCODINGS = ("text", "json", "hex", "base64")
+_TIMESTAMP_MS_MAX = 2**63 - 1
+_RECORD_NAMES = frozenset(
+    {"topic", "partition", "offset", "timestamp", "headers"}
+    | {"key", "key_base64", "value", "value_base64"}
+)
+_HEADER_NAMES = frozenset({"name", "value", "value_base64"})
+_RECORD_HINT = (
+    'a line is {"key": "k", "value": "v", "headers": [{"name": "n", "value": "v"}]}; to send each'
+    " line as a value, add --whole"
+)
 Headers = list[tuple[str, bytes | None]]
 
 
@@ -42,7 +53,10 @@ def to_bytes(data: bytes, encoding: str) -> bytes:
         return _TO_BYTES[encoding](data)
     except (ValueError, Base64Error) as error:
         shown = data[:40].decode(errors="replace")
-        raise CliError(f"'{shown}' is no {encoding}: {error}", "another encoding may fit") from None
+        message = f"'{shown}' is not {encoding}: {error}"
+        raise CliError(message, "another encoding may fit") from None
+    except RecursionError:
+        raise CliError("the JSON is nested too deeply", "send it as text") from None
 
 
 def from_bytes(data: bytes | None, encoding: str) -> bytes:
@@ -102,20 +116,67 @@ def _put(entry: dict[str, Any], name: str, data: bytes | None) -> None:
 
 
 def record_from_json(line: bytes, topic: str) -> ProducerRecord:
-    """A record from a line of JSON; only `value` or `key` is needed."""
-    hint = 'a line is {"key": "k", "value": "v", "headers": [{"name": "n", "value": "v"}]}'
+    """A record from a line of JSON; it must say what its value is, and nothing that is not read."""
     try:
         entry = json.loads(line)
         if not isinstance(entry, dict):
-            raise ValueError("not an object")
+            raise ValueError("it is not an object")
+        _check_names(entry, _RECORD_NAMES, "a record")
+        if "value" not in entry and "value_base64" not in entry:
+            raise ValueError("it has no 'value'; null is a value too")
+        _check_headers(entry.get("headers"))
         return ProducerRecord(
             topic,
             field_bytes(entry, "value"),
             field_bytes(entry, "key"),
             field_integer(entry, "partition"),
             field_headers(entry),
-            field_integer(entry, "timestamp"),
+            check_timestamp(field_integer(entry, "timestamp")),
         )
     except (ValueError, TypeError, KeyError, Base64Error) as error:
-        shown = line[:60].decode(errors="replace").rstrip()
-        raise CliError(f"'{shown}' is no record: {error}", hint) from None
+        raise CliError(f"'{_shown(line)}' is not a record: {error}", _RECORD_HINT) from None
+    except RecursionError:
+        reason = "it is nested too deeply"
+        raise CliError(f"'{_shown(line)}' is not a record: {reason}", _RECORD_HINT) from None
+
+
+def check_json(line: bytes) -> bytes:
+    """A line that is JSON, as it is."""
+    try:
+        return _check_json(line)
+    except (ValueError, RecursionError) as error:
+        hint = "leave out -i json to send lines of any form"
+        raise CliError(f"'{_shown(line)}' is not JSON: {error}", hint) from None
+
+
+def check_timestamp(timestamp_ms: int | None) -> int | None:
+    """A timestamp that a record can have; -1 stands for none. ValueError for others."""
+    if timestamp_ms is not None and not -1 <= timestamp_ms <= _TIMESTAMP_MS_MAX:
+        raise ValueError(f"the timestamp {timestamp_ms} is out of range")
+    return timestamp_ms
+
+
+def _check_headers(headers: object) -> None:
+    if headers is None:
+        return
+    if not isinstance(headers, list) or not all(isinstance(each, dict) for each in headers):
+        raise ValueError("'headers' is not a list of objects")
+    for header in headers:
+        _check_names(header, _HEADER_NAMES, "a header")
+        if not isinstance(header.get("name"), str):
+            raise ValueError("a header has no 'name'")
+        if "value" not in header and "value_base64" not in header:
+            raise ValueError(f"the header '{header['name']}' has no 'value'")
+
+
+def _check_names(entry: dict[str, Any], names: frozenset[str], what: str) -> None:
+    """ValueError where a name would be read over, or two names say the same thing."""
+    for name in entry:
+        if name not in names:
+            raise ValueError(f"{what} has no '{name}'")
+        if f"{name}_base64" in entry:
+            raise ValueError(f"it has both '{name}' and '{name}_base64'")
+
+
+def _shown(line: bytes) -> str:
+    return line[:60].decode(errors="replace").rstrip()

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tidelog.errors import TidelogError
+from tidelog.errors import ErrorCode, KafkaError, TidelogError
 from tidelog.model import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
@@ -27,6 +27,10 @@ from tidelog.protocol.batches import (
 
 # What a record takes beside its key, value and headers: lengths, deltas and attributes as varints.
 _RECORD_OVERHEAD_BYTES = 21
+# Refusals of a broker that has the batch in its log all the same.
+_STORED_BUT_REFUSED = frozenset(
+    {ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND}
+)
 
 
 @dataclass(slots=True)
@@ -115,6 +119,13 @@ class Batch:
     @property
     def record_count(self) -> int:
         return len(self.records) if self.payload is None else self.payload.record_count
+
+    @property
+    def maybe_stored(self) -> bool:
+        """True where a batch that was not acknowledged may be in the log all the same."""
+        error = self.error
+        refused_late = isinstance(error, KafkaError) and error.code in _STORED_BUT_REFUSED
+        return self.unsure or refused_late
 
     def encode(self, codec: Codec, level: int | None = None) -> bytearray | memoryview:
         """The batch's bytes, made once per identity: a retry sends the very same."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from tidelog.client.blocking import Client, Done
 from tidelog.client.fetcher import Chunk, FetchCall, FetcherCore
@@ -27,6 +27,8 @@ class Consumer(Client):
         self.settings = settings or ConsumerSettings()
         super().__init__(servers, self.settings.client)
         self.core = FetcherCore(self.settings, self.cluster)
+        # Called with the offset that the log does not hold and the one that is read in its place.
+        self.on_jump: Callable[[TopicPartition, int, int], None] | None = None
 
     def assign(self, starts: dict[TopicPartition, Start]) -> dict[TopicPartition, int]:
         """Read these partitions from these places; the offsets that the places stand for."""
@@ -70,6 +72,9 @@ class Consumer(Client):
             end = EARLIEST if self.settings.out_of_range == "earliest" else LATEST
             found = self.run(list_offsets(self.cluster, dict.fromkeys(lost, end)))
             for partition, place in found.items():
+                if self.on_jump is not None:
+                    wanted = self.core.positions[partition].fetch_offset
+                    self.on_jump(partition, wanted, place.offset)
                 self.core.seek(partition, place.offset)
 
     def _finisher(self, fetch: FetchCall) -> Done:

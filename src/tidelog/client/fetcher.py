@@ -333,6 +333,10 @@ class FetcherCore:
             state.error = error
             state.chunks.clear()
             state.position = state.fetch_offset = max(error.first_offset, chunk.fetch_offset)
+        except BaseException:
+            # Interrupted: what was not handed out is not consumed.
+            self.seek(chunk.partition, chunk.fetch_offset)
+            raise
         return chunk.partition, records
 
     def _records(self, chunk: Chunk) -> Iterator[list[Record]]:

@@ -112,6 +112,17 @@ class ProducerCore:
             queue.waiting or queue.retries or queue.in_flight for queue in self._queues.values()
         )
 
+    @property
+    def unsent_records(self) -> int:
+        """How many of the records that wait are surely not stored by any broker."""
+        return sum(
+            batch.record_count
+            for queue in self._queues.values()
+            for batches in (queue.waiting, queue.retries)
+            for batch in batches
+            if not batch.maybe_stored
+        )
+
     def ready_for(self, topic: str) -> bool:
         """False where the topic must be looked up before `append`; an old look is renewed later."""
         if self.cluster.is_fresh(topic):

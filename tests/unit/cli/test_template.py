@@ -63,9 +63,9 @@ def test_a_line_is_read_as_the_template_says() -> None:
 def test_a_line_that_does_not_fit_is_shown() -> None:
     with pytest.raises(CliError, match="does not fit"):
         reader("%k:%v", "t")(b"no colon here")
-    with pytest.raises(CliError, match="no number"):
+    with pytest.raises(CliError, match="not a number"):
         reader("%p %v", "t")(b"x y")
-    with pytest.raises(CliError, match="no hex"):
+    with pytest.raises(CliError, match="not hex"):
         reader("%v{hex}", "t")(b"xyz")
     with pytest.raises(CliError, match="cannot be read"):
         reader("%o %v", "t")

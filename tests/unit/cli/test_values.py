@@ -33,7 +33,7 @@ def test_written_values(text: bytes, encoding: str, data: bytes) -> None:
     ("text", "encoding"), [(b"{", "json"), (b"0g", "hex"), (b"A", "base64"), (b"\xff", "hex")]
 )
 def test_what_is_not_so_encoded_is_refused(text: bytes, encoding: str) -> None:
-    with pytest.raises(CliError, match=f"is no {encoding}"):
+    with pytest.raises(CliError, match=f"is not {encoding}"):
         to_bytes(text, encoding)
 
 
@@ -86,9 +86,27 @@ def test_values_that_are_json_may_be_shown_as_what_they_say() -> None:
         b'{"value": 1, "partition": true}',
         b'{"headers": [{"value": "x"}]}',
         b'{"value_base64": "*"}',
+        b'{"user": "ada"}',
+        b'{"key": "k"}',
+        b'{"value": "v", "Key": "k"}',
+        b'{"value": "v", "value_base64": "dg=="}',
+        b'{"value": "v", "headers": {"a": "b"}}',
+        b'{"value": "v", "headers": [{"name": "a"}]}',
+        b'{"value": "v", "headers": [{"name": 1, "value": "x"}]}',
+        b'{"value": "v", "headers": [{"name": "a", "value": "x", "more": 1}]}',
+        b'{"value": "v", "timestamp": 9223372036854775808}',
+        b'{"value": "v", "timestamp": -2}',
+        b'{"value": ' + b"[" * 200_000,
+        b'{"value": "\\ud800"}',
     ],
+    ids=lambda line: line[:70].decode(),
 )
-def test_a_line_that_is_no_record_is_shown_with_a_hint(line: bytes) -> None:
-    with pytest.raises(CliError, match="is no record") as caught:
+def test_a_line_that_is_not_a_record_is_shown_with_a_hint(line: bytes) -> None:
+    with pytest.raises(CliError, match="is not a record") as caught:
         record_from_json(line, "t")
     assert "headers" in caught.value.hint
+
+
+def test_null_is_a_value_and_makes_a_tombstone() -> None:
+    assert record_from_json(b'{"key": "k", "value": null}', "t").value is None
+    assert record_from_json(b'{"key": "k", "value_base64": null}', "t").value is None
