@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import TracebackType
+from typing import TypeAlias
 
 from tidelog.config import load
+from tidelog.config.setting import format_value
+from tidelog.errors import ConfigError
 from tidelog.host.host import system_host
 from tidelog.server.broker import Broker as ServerBroker
 from tidelog.server.process import new_event_loop
+
+StrPath: TypeAlias = str | os.PathLike[str]
+SettingValue: TypeAlias = StrPath | bool | int | float | Sequence[StrPath]
 
 
 class Broker:
@@ -22,21 +29,24 @@ class Broker:
     ...     broker.bootstrap_servers
     '127.0.0.1:...'
 
-    Settings are Kafka's: `Broker(settings={"num.partitions": "3"})`. Several brokers may run in one
-    process. The directory given with `data_dir` is kept, so that a second broker can be started on
-    what the first one left.
+    Settings are Kafka's: `Broker(settings={"num.partitions": 3})`. Their values are text, numbers,
+    booleans, paths, or lists of text and paths; ConfigError names one that does not fit. Several
+    brokers may run in one process. The directory given with `data_dir` is kept, so that a second
+    broker can be started on what the first one left.
     """
 
     def __init__(
         self,
         *,
-        data_dir: str | None = None,
+        data_dir: StrPath | None = None,
         port: int = 0,
-        settings: Mapping[str, str] | None = None,
+        settings: Mapping[str, SettingValue] | None = None,
     ) -> None:
-        self._data_dir = data_dir
+        self._data_dir = None if data_dir is None else _path_text("data_dir", data_dir)
         self._port = port
-        self._settings = dict(settings or {})
+        self._settings = {
+            name: _setting_text(name, value) for name, value in (settings or {}).items()
+        }
         self._temporary: str | None = None
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -49,6 +59,14 @@ class Broker:
         directory = self._data_dir
         if directory is None:
             directory = self._temporary = tempfile.mkdtemp(prefix="tidelog-")
+        try:
+            self._start_in(directory)
+        except BaseException:
+            self._remove_temporary()
+            raise
+        return self
+
+    def _start_in(self, directory: str) -> None:
         overrides = {
             "listeners": f"PLAINTEXT://127.0.0.1:{self._port}",
             "log.dirs": directory,
@@ -89,12 +107,10 @@ class Broker:
         if started[0] is not None:
             self._thread.join()
             self._thread = None
-            self._remove_temporary()
             raise started[0]
         assert self._broker is not None
         self.bootstrap_servers = self._broker.bootstrap_servers
         self.metrics_port = self._broker.metrics_port
-        return self
 
     def stop(self) -> None:
         """Drain, stop, and remove the temporary directory."""
@@ -122,3 +138,24 @@ class Broker:
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)
             self._temporary = None
+
+
+def _setting_text(name: object, value: object) -> str:
+    """A setting's value as the text that the broker reads; the table says whether it fits."""
+    if not isinstance(name, str):
+        raise ConfigError(f"the name of a setting is text, not {name!r}")
+    if isinstance(value, list | tuple):
+        return ",".join(_path_text(name, each) for each in value)
+    if isinstance(value, bool | int | float):
+        return str(format_value(value))
+    return _path_text(name, value)
+
+
+def _path_text(name: str, value: object) -> str:
+    text = os.fspath(value) if isinstance(value, os.PathLike) else value
+    if not isinstance(text, str):
+        raise ConfigError(
+            f"{name}: {value!r} is a {type(value).__name__}; give text, a number, a boolean, a path"
+            " or a list of these, or leave it out for its default"
+        )
+    return text
