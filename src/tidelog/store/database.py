@@ -9,11 +9,12 @@ Format 1. `PRAGMA application_id` is 0x5449444C ("TIDL"), `PRAGMA user_version` 
     node(parent, name, value, version, created, modified, session, crc)   primary key (parent, name)
     state(revision, digest, crc)                                          one row
 `crc` is the CRC-32 of the row's other columns, `digest` the sum of all rows' `crc`, so that a row
-which vanished without a transaction is noticed too. All of it is looked at before a file that was
-opened is written to. `session` is 0 for lasting nodes. A new file is built under the name
-`<file>.new` and renamed when it is whole.
+which vanished without a transaction is noticed too. `session` is 0 for lasting nodes. A new file is
+built under the name `<file>.new` and renamed when it is whole.
 
-Left out: a bit that rots inside the write-ahead log ends the log there, as SQLite sees it.
+All of it is looked at through a connection that cannot write, before one that can is opened: a
+store that is refused stays as it was found, its write-ahead log included. A log that is missing, cut
+or rotten ends where SQLite sees its end; `revision_file` tells what should have been there.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ from __future__ import annotations
 import os
 import sqlite3
 import zlib
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from typing import Any, Final
+from urllib.parse import quote
 
 from tidelog.errors import StorageError
 from tidelog.host.disk import Disk
@@ -42,6 +44,7 @@ from tidelog.store.port import (
     StoreError,
     StoreFull,
 )
+from tidelog.store.revision_file import RevisionFile
 
 FORMAT_VERSION: Final = 1
 _APPLICATION_ID: Final = 0x5449444C
@@ -67,8 +70,10 @@ class Database:
         self._lock = self._take_lock()
         try:
             self._remove_unfinished()
+            self._revision_file = RevisionFile(path, disk)
             if not disk.exists(path):
                 self._build(create)
+            self._inspect()
             self._connection = self._open()
         except (sqlite3.Error, OSError) as error:
             disk.close(self._lock)
@@ -119,6 +124,7 @@ class Database:
             self._roll_back()
             raise
         self._commit()
+        self._revision_file.advance(revision)
         return revision
 
     def begin_session(self) -> int:
@@ -140,6 +146,7 @@ class Database:
     def close(self) -> None:
         """Fold the log into the file and let the next process in."""
         self._connection.close()
+        self._revision_file.close()
         self._disk.close(self._lock)
 
     def _rows(self, sql: str, parameters: Sequence[object] = ()) -> list[Any]:
@@ -160,13 +167,14 @@ class Database:
             raise StorageError(f"{self._path}.lock cannot be opened: {error}") from error
 
     def _remove_unfinished(self) -> None:
-        for leftover in (".new", ".new-journal"):
+        for leftover in (".new", ".new-journal", ".new-wal", ".new-shm"):
             if self._disk.exists(self._path + leftover):
                 self._disk.unlink(self._path + leftover)
 
     def _build(self, create: bool) -> None:
         """Make a whole new file, then give it its name: a crash leaves no half of one."""
-        if not create or self._disk.exists(self._path + "-wal"):
+        used_before = self._disk.exists(self._path + "-wal") or self._revision_file.acknowledged
+        if not create or used_before:
             raise StorageError(
                 f"{self._path} is missing although this broker has run before; restore it from a"
                 " copy, it holds the metadata of the cluster"
@@ -183,6 +191,8 @@ class Database:
                 connection.execute(statement)
             connection.execute("INSERT INTO state VALUES (0, 0, ?)", (_state_checksum(0, 0),))
             connection.execute("COMMIT")
+            # Now, while nothing can be lost: later it would take a journal of another kind.
+            connection.execute("PRAGMA journal_mode=WAL")
         descriptor = self._disk.open(unfinished)
         try:
             self._disk.fdatasync(descriptor)
@@ -191,17 +201,43 @@ class Database:
         self._disk.rename(unfinished, self._path)
         self._disk.sync_dir(os.path.dirname(self._path) or ".")
 
+    def _inspect(self) -> None:
+        """Refuse what cannot be used, through a connection that changes no file."""
+        # SQLite takes an empty file for a new database; ours are never empty.
+        if self._disk.file_size(self._path) == 0:
+            raise self._unreadable("the file is empty")
+        log, index = self._path + "-wal", self._path + "-shm"
+        has_log = self._disk.exists(log) and self._disk.file_size(log) > 0
+        had_index = self._disk.exists(index)
+        # Without a log the file is all there is, and `immutable` keeps SQLite from making one.
+        mode = "mode=ro" if has_log else "immutable=1"
+        uri = f"file:{quote(self._path)}?{mode}"
+        try:
+            with self._refusing(sqlite3.connect(uri, uri=True, isolation_level=None)) as connection:
+                self._check_format(connection)
+                revision = self._check_content(connection)
+                connection.close()
+        finally:
+            if not had_index and self._disk.exists(index):
+                self._disk.unlink(index)
+        self._check_revision(revision, self._disk.exists(log))
+
     def _open(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self._path, isolation_level=None, timeout=0)
-        try:
+        with self._refusing(connection):
             connection.execute("PRAGMA locking_mode=EXCLUSIVE")
-            self._check_format(connection)
             connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA synchronous=FULL")
             connection.execute("PRAGMA fullfsync=ON")
-            self._check_content(connection)
             self._connection = connection
             self._drop_ephemerals()
+        return connection
+
+    @contextmanager
+    def _refusing(self, connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+        """Turn what goes wrong into a refusal that names the file, and close the connection."""
+        try:
+            yield connection
         except sqlite3.Error as error:
             connection.close()
             if _primary_code(error) == _BUSY:
@@ -214,12 +250,24 @@ class Database:
         except BaseException:
             connection.close()
             raise
-        return connection
+
+    def _check_revision(self, revision: int, has_log: bool) -> None:
+        """Refuse a store that has lost changes which were acknowledged."""
+        acknowledged = self._revision_file.acknowledged
+        if revision >= acknowledged:
+            return
+        if has_log:
+            cause = f"{self._path} or {self._path}-wal was cut, or an older copy took its place"
+        else:
+            cause = f"{self._path}-wal is missing"
+        raise StorageError(
+            f"{cause}: the metadata ends at revision {revision}, but revision {acknowledged} was"
+            f" acknowledged. Nothing was changed. Restore both files from one copy, or remove"
+            f" {self._revision_file.path} to start without what is lost (topics, settings,"
+            " producer ids)"
+        )
 
     def _check_format(self, connection: sqlite3.Connection) -> None:
-        # SQLite takes an empty file for a new database; ours are never empty.
-        if os.path.getsize(self._path) == 0:
-            raise self._unreadable("the file is empty")
         application_id = connection.execute("PRAGMA application_id").fetchone()[0]
         if application_id != _APPLICATION_ID:
             raise StorageError(f"{self._path} is a database, but not one that Tidelog wrote")
@@ -230,7 +278,8 @@ class Database:
                 f" {FORMAT_VERSION}; start the version that wrote it"
             )
 
-    def _check_content(self, connection: sqlite3.Connection) -> None:
+    def _check_content(self, connection: sqlite3.Connection) -> int:
+        """Look at every row; the revision."""
         problem = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
         if problem != "ok":
             raise self._unreadable(problem)
@@ -246,6 +295,7 @@ class Database:
             digest += columns[5]
         if digest != expected:
             raise self._unreadable("its nodes do not add up to its digest")
+        return int(revision)
 
     def _drop_ephemerals(self) -> None:
         """No session outlives its process, so whatever is ephemeral is left over."""

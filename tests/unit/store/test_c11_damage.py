@@ -95,9 +95,10 @@ def test_c11_a_missing_file_is_made_only_for_a_new_broker(tmp_path: Path) -> Non
 
 def test_c11_a_crash_while_the_file_is_made_leaves_nothing_in_the_way(tmp_path: Path) -> None:
     (tmp_path / f"{FILE}.new").write_bytes(b"half")
-    (tmp_path / f"{FILE}.new-journal").write_bytes(b"half")
+    for leftover in ("-journal", "-wal", "-shm"):
+        (tmp_path / f"{FILE}.new{leftover}").write_bytes(b"half")
     before = make_store(tmp_path)
-    assert sorted(os.listdir(tmp_path)) == [FILE, f"{FILE}.lock"]
+    assert sorted(os.listdir(tmp_path)) == [FILE, f"{FILE}.lock", f"{FILE}.revision"]
     assert asyncio.run(read_everything(tmp_path)) == before
 
 
@@ -105,7 +106,7 @@ def test_c11_a_flipped_bit_is_refused_or_harmless(tmp_path: Path) -> None:
     """Whatever single bit of the file rots: the content is what it was, or the start is refused."""
     before = make_store(tmp_path)
     path = tmp_path / FILE
-    sound = path.read_bytes()
+    sound, noted = path.read_bytes(), (tmp_path / f"{FILE}.revision").read_bytes()
     source = random.Random(11)
     refused = harmless = 0
     for _ in range(150):
@@ -113,6 +114,7 @@ def test_c11_a_flipped_bit_is_refused_or_harmless(tmp_path: Path) -> None:
         rotten = bytearray(sound)
         rotten[position // 8] ^= 1 << (position % 8)
         path.write_bytes(rotten)
+        (tmp_path / f"{FILE}.revision").write_bytes(noted)
         try:
             assert asyncio.run(read_everything(tmp_path)) == before
             harmless += 1
@@ -127,7 +129,10 @@ def test_c11_a_flipped_bit_is_refused_or_harmless(tmp_path: Path) -> None:
 
 
 def test_c11_a_torn_log_keeps_whole_transactions_only(tmp_path: Path) -> None:
-    """A crash may cut the write-ahead log anywhere: every transaction is whole or absent."""
+    """A crash may cut the write-ahead log anywhere: every transaction is whole or absent.
+
+    The revision that was acknowledged is removed, as if none of the transactions had been.
+    """
 
     async def write() -> tuple[bytes, bytes]:
         store = await open_store(tmp_path)
@@ -145,6 +150,7 @@ def test_c11_a_torn_log_keeps_whole_transactions_only(tmp_path: Path) -> None:
     for length in lengths:
         (tmp_path / FILE).write_bytes(file)
         (tmp_path / f"{FILE}-wal").write_bytes(log[:length])
+        (tmp_path / f"{FILE}.revision").unlink(missing_ok=True)
         tree = asyncio.run(read_everything(tmp_path))
         names = [path.rsplit("/", 1)[1] for path in tree if path != "/a"]
         done = len(names) // 2
