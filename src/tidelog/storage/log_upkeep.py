@@ -10,20 +10,18 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
 from typing import NoReturn
 from uuid import UUID
 
 from tidelog.errors import ErrorCode, KafkaError, StorageError
 from tidelog.model import LogPosition
 from tidelog.protocol.batches import BatchHeader
-from tidelog.storage.checkpoint import write_plainly
 from tidelog.storage.faults import OUT_OF_DESCRIPTORS, PASSING
 from tidelog.storage.flush import FlushPlan, FlushState
 from tidelog.storage.log_config import LogConfig
 from tidelog.storage.log_read import LogReader
 from tidelog.storage.producers import ProducerStates
-from tidelog.storage.recovery import Opened, Opening, reload_producers, snapshot_offsets
+from tidelog.storage.recovery import Opened, Opening, reload_producers
 from tidelog.storage.retention import (
     FUTURE_MS,
     Moment,
@@ -40,9 +38,8 @@ from tidelog.storage.segment import (
     LogContext,
     Segment,
     create_segment,
-    unlink_quietly,
 )
-from tidelog.storage.snapshots import encode_snapshot, snapshot_path
+from tidelog.storage.snapshot_files import SnapshotFiles
 
 logger = logging.getLogger(__name__)
 
@@ -60,6 +57,7 @@ class LogUpkeep(LogReader):
         "_offline",
         "_pace",
         "_roll_ms",
+        "_snapshots",
         "closed",
         "config",
         "directory",
@@ -100,6 +98,7 @@ class LogUpkeep(LogReader):
         self._flush = FlushState(
             context.disk, opening.directory, opened.recovery_point, opened.epochs_written
         )
+        self._snapshots = SnapshotFiles(context, opening.directory, self._flush)
         if not opened.untouched:
             self._flush.directory_changed(opening.directory)
         self._roll_ms = self._draw_roll_ms()
@@ -174,11 +173,8 @@ class LogUpkeep(LogReader):
         self._roll_ms = self._draw_roll_ms()
 
     def _write_snapshot(self) -> None:
-        end_offset = self.log_end_offset
-        self.producers.end_offset = end_offset
-        path = snapshot_path(self.directory, end_offset)
-        write_plainly(self._context.disk, path, encode_snapshot(self.producers))
-        self._flush.wrote_once(self._context.files.file(path))
+        self.producers.end_offset = self.log_end_offset
+        self._snapshots.write(self.log_end_offset, self.producers)
 
     # Faults
 
@@ -308,13 +304,18 @@ class LogUpkeep(LogReader):
             reason,
             self.bases[count],
         )
+        try:
+            self._snapshots.keep(self.bases[count], self.producers)
+        except OSError as error:
+            self._refuse_or_fail(error)
         for _ in range(count):
             self.advance_log_start(self.bases[1])
             self._retire(self.segments[0])
             del self.segments[0]
             del self.bases[0]
+        delay_s = self.config.file_delete_delay_ms / 1000
         try:
-            self._drop_snapshots(lambda offset: offset < self.bases[0])
+            self._snapshots.drop_later(self._snapshots.below(self.bases), delay_s)
         except OSError as error:
             # Without a descriptor they cannot be listed; they go with the next segment.
             if error.errno not in OUT_OF_DESCRIPTORS:
@@ -327,13 +328,6 @@ class LogUpkeep(LogReader):
         except OSError as error:
             self._refuse_or_fail(error)
         self._flush.forget(segment)
-        self._flush.directory_changed(self.directory)
-
-    def _drop_snapshots(self, unwanted: Callable[[int], bool]) -> None:
-        disk = self._context.disk
-        for offset in snapshot_offsets(disk, self.directory):
-            if unwanted(offset):
-                unlink_quietly(disk, snapshot_path(self.directory, offset))
         self._flush.directory_changed(self.directory)
 
     # Truncation
@@ -398,7 +392,7 @@ class LogUpkeep(LogReader):
         self.first_dirty_offset = min(self.first_dirty_offset, end)
         self.epochs.truncate_from_end(end)
         try:
-            self._drop_snapshots(lambda offset: offset > end)
+            self._snapshots.drop_above(end)
             reload_producers(self._context.disk, self.directory, self.segments, self.producers)
             self.producers.date(self._context.clock.wall_ms())
         except OSError as error:
@@ -436,13 +430,8 @@ class LogUpkeep(LogReader):
         self._flush.directory_changed(self.directory)
         self.segments[place : place + len(old)] = [new]
         self.bases[place : place + len(old)] = [new.base_offset]
-        gone = [snapshot_path(self.directory, segment.base_offset) for segment in old[1:]]
-        self._context.run_later(delay_s, lambda: self._unlink_all(gone))
+        self._snapshots.drop_later([segment.base_offset for segment in old[1:]], delay_s)
         return True
-
-    def _unlink_all(self, paths: list[str]) -> None:
-        for path in paths:
-            unlink_quietly(self._context.disk, path)
 
     # The end
 

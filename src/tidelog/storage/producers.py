@@ -124,6 +124,17 @@ class ProducerStates:
         self._undecided: dict[int, tuple[int, LogPosition | None]] = {}
         self._refused: dict[int, tuple[int, int, ErrorCode]] = {}
 
+    def idle_since(self, offset: int) -> ProducerStates:
+        """The producers without a batch at or above `offset`, as they were there."""
+        found = ProducerStates()
+        found.end_offset = offset
+        found.states = {
+            state.producer_id: state
+            for state in self.states.values()
+            if all(batch.last_offset < offset for batch in state.batches)
+        }
+        return found
+
     # Checks, before the write
 
     def check(self, header: BatchHeader, *, from_client: bool = True) -> ProducerBatch | None:

@@ -418,6 +418,14 @@ def reload_producers(
         producers.restore(states, offset)
         _widen(segments, producers)
         break
+    else:
+        if producers.end_offset > 0:
+            logger.warning(
+                "no producer snapshot, retries of deleted records will be stored again"
+                " directory=%s log_start_offset=%d",
+                directory,
+                producers.end_offset,
+            )
     for segment in segments:
         if segment.next_offset > producers.end_offset:
             for position, header in segment.batches_from(segment.find(producers.end_offset)):
@@ -429,9 +437,19 @@ def reload_producers(
 def _stray_snapshots(opening: Opening, segments: list[Segment]) -> list[str]:
     """All but those that segments begin with, and the newest: each clean stop leaves one."""
     disk, directory = opening.context.disk, opening.directory
-    wanted = {segment.base_offset for segment in segments}
-    offsets = snapshot_offsets(disk, directory)[:-1]
-    return [snapshot_path(directory, offset) for offset in offsets if offset not in wanted]
+    bases = [segment.base_offset for segment in segments]
+    offsets = snapshot_offsets(disk, directory)
+    between = [each for each in offsets[:-1] if each > bases[0] and each not in bases]
+    gone = (*below_first_segment(offsets, bases), *between)
+    return [snapshot_path(directory, offset) for offset in gone]
+
+
+def below_first_segment(offsets: list[int], bases: list[int]) -> list[int]:
+    """The snapshots that nobody needs: all below the newest one at or below the first segment.
+
+    That one alone tells of producers whose batches retention has removed.
+    """
+    return [each for each in offsets if each <= bases[0]][:-1]
 
 
 def _widen(segments: list[Segment], producers: ProducerStates) -> None:

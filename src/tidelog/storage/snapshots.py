@@ -8,6 +8,8 @@ a producer ages; Kafka puts the time of the events there.
 
 A snapshot is named by the log end that it stands for and holds only the last batch of each
 producer. It is a shortcut: one that is damaged is passed over for an older one and a longer replay.
+Where retention has removed the batches, the newest one at or below the log's first segment is more
+than that: it alone tells of their producers (see `snapshot_files`).
 """
 
 from __future__ import annotations

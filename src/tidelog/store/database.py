@@ -13,8 +13,8 @@ which vanished without a transaction is noticed too. `session` is 0 for lasting 
 built under the name `<file>.new` and renamed when it is whole.
 
 All of it is looked at through a connection that cannot write, before one that can is opened: a
-store that is refused stays as it was found, its write-ahead log included. A log that is missing, cut
-or rotten ends where SQLite sees its end; `revision_file` tells what should have been there.
+store that is refused stays as it was found, its write-ahead log included. A log that is missing,
+cut or rotten ends where SQLite sees its end; `revision_file` tells what should have been there.
 """
 
 from __future__ import annotations
@@ -259,7 +259,7 @@ class Database:
         if has_log:
             cause = f"{self._path} or {self._path}-wal was cut, or an older copy took its place"
         else:
-            cause = f"{self._path}-wal is missing"
+            cause = f"{self._path}-wal is missing, or {self._path} is an older copy"
         raise StorageError(
             f"{cause}: the metadata ends at revision {revision}, but revision {acknowledged} was"
             f" acknowledged. Nothing was changed. Restore both files from one copy, or remove"

@@ -66,7 +66,7 @@ def spoil_log(directory: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (unlink(LOG), r"metadata\.db-wal is missing: .* revision 4 was acknowledged"),
+        (unlink(LOG), r"metadata\.db-wal is missing, .* revision 4 was acknowledged"),
         (cut(LOG, 0), r"metadata\.db or .*metadata\.db-wal was cut"),
         (cut(LOG, 0.9), r"metadata\.db or .*metadata\.db-wal was cut"),
         (spoil_log, r"metadata\.db or .*metadata\.db-wal was cut"),
@@ -97,7 +97,7 @@ def test_an_older_copy_of_the_file_is_refused_until_the_operator_accepts_it(tmp_
 
     asyncio.run(use())
     (tmp_path / "older").replace(tmp_path / FILE)
-    with pytest.raises(StorageError, match="older copy|-wal is missing") as raised:
+    with pytest.raises(StorageError, match="is an older copy") as raised:
         asyncio.run(open_store(tmp_path))
     assert f"remove {tmp_path / REVISION}" in str(raised.value)
     (tmp_path / REVISION).unlink()
