@@ -19,6 +19,7 @@ from bench.peers import bare_loop, kafka
 from bench.peers.peer import Peer
 from bench.peers.tidelog import TidelogBroker
 from bench.rows import ROWS, Row
+from scripts.guardian import guard
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results" / "latest.json"
@@ -208,6 +209,7 @@ def _profile_what_is_short(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = parse(arguments)
+    guard()
     # Ended from outside, the brokers must end too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     if options.page_only:

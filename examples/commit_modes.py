@@ -32,6 +32,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from examples.commit_mode_consumer import LINE_BYTES, MODES
+from scripts.guardian import guard
 
 PARTITIONS = 3
 HEADING = "mode          kills  processed  messages/s   lost  repeated"
@@ -174,6 +175,7 @@ def main() -> int:
         parser.error(f"there is no mode {', '.join(sorted(unknown))}")
     if arguments.kills < 1 or arguments.messages < 100 * arguments.kills:
         parser.error("a kill at least, and a hundred messages for each")
+    guard()
     # SIGTERM ends as Ctrl-C does: the consumer is killed, the topic deleted.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     schedule = Schedule.seeded(

@@ -61,7 +61,7 @@ class Program:
     ) -> None:
         self.name = name
         self.log = directory / f"{name}.log"
-        self._arguments = arguments
+        self.arguments = arguments
         self._environment = environment or {}
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -82,7 +82,7 @@ class Program:
         with self.log.open("ab") as log:
             # A group of its own: Ctrl-C reaches who started it, who then stops all in order.
             self._process = subprocess.Popen(
-                [*PYTHON, *self._arguments],
+                [*PYTHON, *self.arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

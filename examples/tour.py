@@ -22,7 +22,7 @@ import urllib.request
 from contextlib import suppress
 from pathlib import Path
 
-from examples.processes import free_ports, wait_until
+from examples.processes import Program, free_ports, wait_until
 from examples.terminal import (
     TIDELOG,
     heading,
@@ -33,6 +33,7 @@ from examples.terminal import (
     show_output,
     tidelog,
 )
+from scripts.guardian import guard
 
 TOPIC = "orders"
 LOAD_TOPIC = "readings"
@@ -40,66 +41,37 @@ LOAD_RECORDS = 60_000
 # The kill comes when this many of them are acknowledged, with the rest on its way.
 KILL_AFTER = 10_000
 WAIT_SECONDS_MAX = 30.0
+FOR_EVER = 1e9
 ORDERS = "alice:1 book\nbob:2 pens\nalice:3 maps\ncarol:1 lamp\n"
 METRICS = "^tidelog_(produced_records|fetched_bytes|connections_opened|log_end)"
 
 
-class TourBroker:
+class TourBroker(Program):
     """`tidelog up` as a process, on the same port and directory at every start."""
 
     def __init__(self, directory: Path) -> None:
         port, metrics_port = free_ports(2)
         self.address = f"127.0.0.1:{port}"
         self.metrics_address = f"127.0.0.1:{metrics_port}"
-        self._log = directory / "broker.log"
-        self._process: subprocess.Popen[bytes] | None = None
-        self._arguments = [
-            "up", "--listen", self.address, "--metrics", self.metrics_address,
+        arguments = [
+            "tidelog", "up", "--listen", self.address, "--metrics", self.metrics_address,
             "--data-dir", str(directory / "data"),
         ]  # fmt: skip
+        super().__init__("broker", arguments, directory)
 
     def start(self) -> None:
-        show_command(" ".join(["tidelog", *self._arguments, "&"]))
-        before = time.monotonic()
-        with self._log.open("wb") as log:
-            # A group of its own: Ctrl-C reaches the tour, which then stops the broker in order.
-            self._process = subprocess.Popen(
-                [*TIDELOG, *self._arguments], stdout=log, stderr=log, process_group=0
-            )
-        wait_until(self._is_up, "the broker")
-        words = [line for line in self._said().splitlines() if line.startswith("tidelog is up")]
+        show_command(" ".join([*self.arguments, "&"]))
+        before, said = time.monotonic(), len(self.said)
+        super().start()
+        self.wait_until(lambda: "tidelog is up" in self.said[said:], "the broker", WAIT_SECONDS_MAX)
+        words = [line for line in self.said[said:].splitlines() if line.startswith("tidelog is up")]
         show_output("\n".join(words))
         note(f"  (after {time.monotonic() - before:.2f} s)")
 
-    def _is_up(self) -> bool:
-        assert self._process is not None
-        if self._process.poll() is not None:
-            raise RuntimeError(f"the broker did not start:\n{self._said()}")
-        return "tidelog is up" in self._said()
-
-    def _said(self) -> str:
-        return self._log.read_text(errors="replace")
-
     def kill(self) -> None:
-        assert self._process is not None
-        show_command(f"kill -KILL {self._process.pid}")
-        self._process.kill()
-        self._process.wait()
-
-    def stop(self) -> None:
-        """SIGTERM, and SIGKILL where that is not heard; harmless where nothing runs."""
-        if self._process is None or self._process.poll() is not None:
-            return
-        self._process.terminate()
-        try:
-            self._process.wait(timeout=15)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-
-    def wait(self) -> None:
-        assert self._process is not None
-        self._process.wait()
+        if self.running:
+            show_command(f"kill -KILL {self.pid}")
+        super().kill()
 
 
 def show_topics() -> None:
@@ -220,13 +192,14 @@ def stay(broker: TourBroker) -> None:
         "tidelog topic --help",
     ):
         show_command(command)
-    broker.wait()
+    broker.wait(FOR_EVER)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m examples.tour", description=__doc__)
     parser.add_argument("--once", action="store_true", help="end by itself after the last step")
     once = parser.parse_args().once
+    guard()
     # These take the same way out as Ctrl-C, through every `finally`.
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)

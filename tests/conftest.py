@@ -32,6 +32,11 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 from hypothesis import HealthCheck, settings
 
+from scripts.guardian import guard
+
+# What tests start ends with this process, even if that is killed.
+guard()
+
 settings.register_profile("local", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile(
     "ci", parent=settings.get_profile("local"), derandomize=True, print_blob=True

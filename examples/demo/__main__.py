@@ -30,6 +30,7 @@ from examples.demo.counting import (
 )
 from examples.processes import Program, free_ports, wait_until
 from examples.terminal import heading, note, paint, show_command, show_output, tidelog
+from scripts.guardian import guard
 
 PIPELINE = Path(__file__).with_name("clicks.yaml")
 PARTITIONS = 4
@@ -217,6 +218,7 @@ def main() -> int:
     parser.add_argument("--once", action="store_true", help="end by itself after the last step")
     parser.add_argument("--rate", type=int, default=2_000, help="clicks per second")
     given = parser.parse_args()
+    guard()
     # These take the same way out as Ctrl-C, through every `finally`.
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)

@@ -17,6 +17,7 @@ from pathlib import Path
 from examples.pipelines.example import NAMES, load
 from examples.pipelines.trial import MODES, Trial
 from examples.processes import Broker, Failure
+from scripts.guardian import guard
 from tidelog.errors import TidelogError
 
 # So that one does not wait for what compaction leaves.
@@ -53,6 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
         def broker(name: str) -> str:
             return stack.enter_context(Broker(directory / name, CLEAN_SOON)).servers
 
+        guard()
         servers = given.bootstrap_servers or broker("broker")
         parts = example.generate(given.events, given.seed)
         chance = random.Random(given.seed)

@@ -6,10 +6,13 @@ import os
 import re
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
 import pytest
+
+from tests.waiting import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
 LINE = re.compile(
@@ -42,6 +45,41 @@ def test_the_demo_adds_up_and_leaves_nothing_behind(tmp_path: Path) -> None:
         if str(tmp_path) in " ".join(_quietly(process))
     ]
     assert left == []
+
+
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("killed", ["make", "the demo"])
+def test_everything_that_the_demo_started_ends_when_it_is_killed(
+    tmp_path: Path, killed: str
+) -> None:
+    """A broker, a site, applications, the driver of a pipeline and its JVM."""
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
+    (tmp_path / "Makefile").write_text(f"demo:\n\t@{sys.executable} -m examples.demo --once\n")
+    make = subprocess.Popen(
+        ["make", "-s", "-f", str(tmp_path / "Makefile"), "demo"],
+        cwd=ROOT, env=environment, stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        eventually(
+            lambda: any("java" in each for each in _below(make)), lambda: _below(make), 120.0
+        )
+        family = psutil.Process(make.pid).children(recursive=True)
+        assert len(family) >= 8
+    finally:
+        if killed == "make":
+            make.kill()
+        else:
+            psutil.Process(make.pid).children()[0].kill()
+        make.wait()
+    eventually(lambda: not psutil.wait_procs(family, 0)[1], lambda: family, 60.0)
+
+
+def _below(process: subprocess.Popen[bytes]) -> list[str]:
+    names = []
+    for each in psutil.Process(process.pid).children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            names.append(each.name())
+    return names
 
 
 def _quietly(process: psutil.Process) -> list[str]:

@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 
+from scripts.guardian import guard
 from tests.e2e.group_schedules.runner import Runner
 from tests.e2e.group_schedules.schedule import make_schedule
 from tests.e2e.group_schedules.summary import summary
@@ -17,6 +18,7 @@ def main() -> int:
     parser.add_argument("directory", type=Path)
     parser.add_argument("seeds", type=int, nargs="+")
     given = parser.parse_args()
+    guard()
     broken = 0
     for seed in given.seeds:
         schedule = make_schedule(seed)
