@@ -50,7 +50,7 @@ from tidelog.storage.partition_directory import (
     topic_id_in,
 )
 from tidelog.storage.reserve import DiskReserve
-from tidelog.storage.segment import unlink_quietly
+from tidelog.storage.unlinking import unlink_quietly
 
 logger = logging.getLogger(__name__)
 

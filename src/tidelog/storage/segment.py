@@ -12,9 +12,7 @@ others. Left out: preallocation.
 
 from __future__ import annotations
 
-import errno
 import logging
-import os.path
 from array import array
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -42,6 +40,7 @@ from tidelog.storage.scan import (
     walk,
 )
 from tidelog.storage.transaction_index import TransactionIndex
+from tidelog.storage.unlinking import empty_quietly, unlink_quietly
 
 logger = logging.getLogger(__name__)
 
@@ -496,30 +495,3 @@ def create_segment(
         segment.discard()
         raise
     return segment
-
-
-def empty_quietly(disk: Disk, path: str) -> None:
-    """Give back the space of a file that is no longer of use."""
-    try:
-        # Not before its new name is durable: under the old one it would be an emptied segment.
-        disk.sync_dir(os.path.dirname(path))
-        fd = disk.open(path)
-        try:
-            disk.truncate(fd, 0)
-        finally:
-            disk.close(fd)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        logger.warning("cannot empty file=%s error=%s", path, error)
-
-
-def unlink_quietly(disk: Disk, path: str) -> None:
-    """Unlink a file that is no longer of use; a failure is told and left for the next start."""
-    try:
-        disk.unlink(path)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        if error.errno != errno.ENOENT:
-            logger.warning("cannot unlink file=%s error=%s", path, error)

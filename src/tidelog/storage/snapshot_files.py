@@ -15,8 +15,9 @@ from tidelog.storage.checkpoint import read_bytes, replace_file, write_plainly
 from tidelog.storage.flush import FlushState
 from tidelog.storage.producers import ProducerStates
 from tidelog.storage.recovery import below_first_segment, snapshot_offsets
-from tidelog.storage.segment import LogContext, unlink_quietly
+from tidelog.storage.segment import LogContext
 from tidelog.storage.snapshots import decode_snapshot, encode_snapshot, snapshot_path
+from tidelog.storage.unlinking import unlink_quietly
 
 logger = logging.getLogger(__name__)
 
