@@ -75,6 +75,7 @@ class Loading:
         self._checkpoints = checkpoints
         self._loaded = Loaded()
         self._clean = False
+        self._topic_ids: dict[TopicPartition, UUID | None] = {}
         self._deleted: Collection[UUID] = ()
         self._accept_loss: Collection[TopicPartition] = ()
 
@@ -130,7 +131,7 @@ class Loading:
     ) -> bool:
         """True where a directory is the wanted partition's; else it is dealt with here."""
         new = wanted.get(partition)
-        topic_id = topic_id_in(self._disk, path)
+        topic_id = self._topic_ids[partition] = topic_id_in(self._disk, path)
         if new is not None:
             if topic_id == new.topic_id:
                 return True
@@ -187,7 +188,7 @@ class Loading:
     def _open(self, partition: TopicPartition, new: NewLog, listed: Listed | None) -> Log:
         directory = f"{self._path}/{partition}"
         expected = self._expectation(partition, listed, directory)
-        self._check_metadata(new, expected)
+        self._check_metadata(self._topic_ids[partition], new, expected)
         if listed is not None and partition in self._inventory.entries:
             self._compare_checkpoints(partition, listed)
         log = Log.open(
@@ -197,8 +198,7 @@ class Loading:
         log.first_dirty_offset = self._checkpoints.cleaned_offsets.get(partition, 0)
         return log
 
-    def _check_metadata(self, new: NewLog, expected: Expectation) -> None:
-        topic_id = topic_id_in(self._disk, expected.directory)
+    def _check_metadata(self, topic_id: UUID | None, new: NewLog, expected: Expectation) -> None:
         if topic_id == new.topic_id:
             return
         says = "does not name a topic" if topic_id is None else f"names another topic, {topic_id}"

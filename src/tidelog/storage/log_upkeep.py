@@ -20,8 +20,9 @@ from tidelog.storage.faults import OUT_OF_DESCRIPTORS, PASSING
 from tidelog.storage.flush import FlushPlan, FlushState
 from tidelog.storage.log_config import LogConfig
 from tidelog.storage.log_read import LogReader
+from tidelog.storage.producer_loading import Snapshots, reload_producers
 from tidelog.storage.producers import ProducerStates
-from tidelog.storage.recovery import Opened, Opening, reload_producers
+from tidelog.storage.recovery import Opened, Opening
 from tidelog.storage.retention import (
     FUTURE_MS,
     Moment,
@@ -393,7 +394,8 @@ class LogUpkeep(LogReader):
         self.epochs.truncate_from_end(end)
         try:
             self._snapshots.drop_above(end)
-            reload_producers(self._context.disk, self.directory, self.segments, self.producers)
+            snapshots = Snapshots(self._context.disk, self.directory)
+            reload_producers(snapshots, self.segments, self.producers)
             self.producers.date(self._context.clock.wall_ms())
         except OSError as error:
             self._fail(error)

@@ -1,0 +1,127 @@
+"""What a log knows of its producers when it is opened or cut: a snapshot, then a replay behind it.
+
+A snapshot is a shortcut to the state at one offset; what the log holds behind it is replayed. Only
+for producers whose batches retention has removed is a snapshot all that there is.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_left
+from typing import NamedTuple
+
+from tidelog.errors import StorageError
+from tidelog.host.disk import Disk
+from tidelog.protocol.batches import BatchHeader
+from tidelog.storage.checkpoint import read_bytes
+from tidelog.storage.producers import ProducerStates
+from tidelog.storage.replay import replay_batch
+from tidelog.storage.segment import Segment
+from tidelog.storage.snapshots import SUFFIX, decode_snapshot, snapshot_path
+
+logger = logging.getLogger(__name__)
+
+_WIDEN_ENTRIES = 32
+
+
+class Snapshots(NamedTuple):
+    """The snapshots of one log."""
+
+    disk: Disk
+    directory: str
+    # Where the caller has looked already.
+    known: list[int] | None = None
+
+    @property
+    def offsets(self) -> list[int]:
+        return snapshot_offsets(self.disk, self.directory) if self.known is None else self.known
+
+
+def reload_producers(
+    snapshots: Snapshots,
+    segments: list[Segment],
+    producers: ProducerStates,
+    end_offset: int | None = None,
+) -> None:
+    """Begin from the newest snapshot that is whole and not above the end, then replay the log."""
+    if end_offset is None:
+        end_offset = segments[-1].next_offset
+    producers.clear(segments[0].base_offset if segments else end_offset)
+    disk, directory = snapshots.disk, snapshots.directory
+    for offset in reversed(snapshots.offsets):
+        path = snapshot_path(directory, offset)
+        if offset > end_offset:
+            continue
+        try:
+            states = decode_snapshot(read_bytes(disk, path) or b"", path)
+        except StorageError as error:
+            logger.warning("passing over a producer snapshot error=%s", error)
+            disk.unlink(path)
+            continue
+        producers.restore(states, offset)
+        _widen(segments, producers)
+        break
+    else:
+        if producers.end_offset > 0:
+            logger.warning(
+                "no producer snapshot, retries of deleted records will be stored again"
+                " directory=%s log_start_offset=%d",
+                directory,
+                producers.end_offset,
+            )
+    for segment in segments:
+        if segment.next_offset > producers.end_offset:
+            for position, header in segment.batches_from(segment.find(producers.end_offset)):
+                if header.producer_id >= 0:
+                    replay_batch(segment, position, header, producers)
+    producers.end_offset = end_offset
+
+
+def stray_snapshots(directory: str, segments: list[Segment], offsets: list[int]) -> list[str]:
+    """All but those that segments begin with, and the newest: each clean stop leaves one."""
+    bases = [segment.base_offset for segment in segments]
+    between = [each for each in offsets[:-1] if each > bases[0] and each not in bases]
+    gone = (*below_first_segment(offsets, bases), *between)
+    return [snapshot_path(directory, offset) for offset in gone]
+
+
+def below_first_segment(offsets: list[int], bases: list[int]) -> list[int]:
+    """The snapshots that nobody needs: all below the newest one at or below the first segment.
+
+    That one alone tells of producers whose batches retention has removed.
+    """
+    return [each for each in offsets if each <= bases[0]][:-1]
+
+
+def _widen(segments: list[Segment], producers: ProducerStates) -> None:
+    """Find the batches before a producer's last one, which a snapshot does not hold.
+
+    Without them a retry of a batch in flight at a clean stop would be taken for a gap. Only
+    the last stretch before the snapshot is looked at, so that a start stays short.
+    """
+    place = bisect_left([segment.base_offset for segment in segments], producers.end_offset) - 1
+    if place < 0 or not producers.states:
+        return
+    segment = segments[place]
+    found: dict[int, list[BatchHeader]] = {}
+    for _, header in segment.batches_from(segment.near_end(_WIDEN_ENTRIES)):
+        if header.base_offset >= producers.end_offset:
+            break
+        if header.producer_id >= 0 and not header.is_control:
+            found.setdefault(header.producer_id, []).append(header)
+    for producer_id, headers in found.items():
+        producers.widen(producer_id, headers)
+
+
+def _is_snapshot(name: str) -> bool:
+    return len(name) == 20 + len(SUFFIX) and name.endswith(SUFFIX) and name[:20].isdigit()
+
+
+def snapshot_offsets(disk: Disk, directory: str) -> list[int]:
+    """The log ends that a directory has producer snapshots for, rising."""
+    return snapshots_in(disk.list_dir(directory))
+
+
+def snapshots_in(names: list[str]) -> list[int]:
+    """As `snapshot_offsets`, from the names in the directory."""
+    return sorted(int(name[:20]) for name in names if _is_snapshot(name))
