@@ -12,8 +12,16 @@ from tests.e2e.produce_requests import batch, create_topic, produce
 from tests.e2e.raw_client import RawClient
 from tests.waiting import eventually
 from tidelog.protocol.messages.delete_topics import DeleteTopicsRequest
+from tidelog.protocol.messages.find_coordinator import FindCoordinatorRequest
+from tidelog.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from tidelog.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 
 KAFKA_STORAGE_ERROR = 56
+COORDINATOR_LOAD_IN_PROGRESS = 14
 LONGEST = "t" * 249
 
 
@@ -109,3 +117,50 @@ def test_i29_a_deletion_that_a_kill_cut_short_is_finished_by_the_next_start(tmp_
             create_topic(client, "gone")
             assert sent(client, "gone") == (0, 0)
             assert sent(client, "kept") == (0, 1)
+
+
+def test_g7_a_damaged_commit_is_never_read_as_another_offset(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    settings = {"offsets.topic.num.partitions": "1"}
+    with BrokerProcess(data, settings) as broker:
+        with RawClient(broker.bootstrap_servers) as client:
+            create_topic(client, "t")
+            request = FindCoordinatorRequest(key="g")
+            eventually(lambda: client.call("FindCoordinator", 1, request).error_code == 0)
+            eventually(lambda: committed(client, "g", 7) == 0)
+            assert committed(client, "g", 50) == 0
+            assert fetched(client, "g") == (0, 50)
+        assert broker.terminate() == 0
+        flip_last_byte_of_value(data / "__consumer_offsets-0" / f"{0:020d}.log", 50)
+        broker.start()
+        eventually(lambda: "accept-loss __consumer_offsets-0" in broker.log_text())
+        with RawClient(broker.bootstrap_servers) as client:
+            assert fetched(client, "g")[0] == COORDINATOR_LOAD_IN_PROGRESS
+        assert broker.terminate() == 0
+        broker.start("--accept-loss", "__consumer_offsets-0")
+        with RawClient(broker.bootstrap_servers) as client:
+            eventually(lambda: fetched(client, "g") == (0, 7))
+
+
+def committed(client: RawClient, group: str, offset: int) -> int:
+    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
+    topic = OffsetCommitRequestTopic(name="t", partitions=[partition])
+    request = OffsetCommitRequest(group_id=group, topics=[topic])
+    code: int = client.call("OffsetCommit", 2, request).topics[0].partitions[0].error_code
+    return code
+
+
+def fetched(client: RawClient, group: str) -> tuple[int, int]:
+    """The error code of a fetch of a committed offset, and that offset."""
+    topic = OffsetFetchRequestTopic(name="t", partition_indexes=[0])
+    answer = client.call("OffsetFetch", 3, OffsetFetchRequest(group_id=group, topics=[topic]))
+    offset = answer.topics[0].partitions[0].committed_offset if answer.topics else -1
+    return answer.error_code, offset
+
+
+def flip_last_byte_of_value(log: Path, offset: int) -> None:
+    """Turn a committed offset into another one, in place."""
+    content = bytearray(log.read_bytes())
+    place = content.rindex(offset.to_bytes(8, "big"))
+    content[place + 7] ^= 0x20
+    log.write_bytes(content)

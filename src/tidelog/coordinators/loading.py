@@ -1,14 +1,26 @@
-"""Loading a shard: its partition's log, replayed from start to end."""
+"""Loading a shard: its partition's log, replayed from start to end.
+
+A batch that does not match its checksum is not replayed: a committed offset could come out as any
+number. Its groups then are not served, unless an operator accepts the loss.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from typing import Final
 
+from tidelog.audit import audit
 from tidelog.coordinators.group_records import decode_record
 from tidelog.coordinators.shard import GroupShard
+from tidelog.errors import StorageError
 from tidelog.host.offload import Offload
-from tidelog.protocol.batches import Record, decode_records, iterate_batches
+from tidelog.protocol.batches import (
+    BatchHeader,
+    Record,
+    check_crc,
+    decode_records,
+    iterate_batches,
+)
 from tidelog.replication.partition import Partition
 from tidelog.storage.slices import Slices
 
@@ -16,17 +28,24 @@ from tidelog.storage.slices import Slices
 _CHUNK_BYTES: Final = 64 * 1024
 
 
-async def load(shard: GroupShard, partition: Partition, offload: Offload) -> int:
-    """Replay all that the log holds now; the offset of its last record, -1 for none."""
+async def load(
+    shard: GroupShard, partition: Partition, offload: Offload, *, accept_loss: bool = False
+) -> int:
+    """Replay all that the log holds now; the offset of its last record, -1 for none.
+
+    StorageError where a batch is damaged; with `accept_loss` it is left out.
+    """
     log = partition.log
     end = log.end_position
     offset = log.log_start_offset
     while offset < end.offset:
         slices = log.read(offset, _CHUNK_BYTES, end)
         try:
-            following, records = await offload.run(read_records, slices)
+            following, records, damaged = await offload.run(read_records, slices)
         finally:
             slices.release()
+        if damaged:
+            _judge(damaged, partition, accept_loss)
         replay(shard, records)
         if following <= offset:
             break
@@ -35,19 +54,35 @@ async def load(shard: GroupShard, partition: Partition, offload: Offload) -> int
     return end.offset - 1
 
 
-def read_records(slices: Slices) -> tuple[int, list[Record]]:
-    """Read and inflate whole batches: the offset that follows them, and their records. Blocks.
+def _judge(damaged: list[BatchHeader], partition: Partition, accept_loss: bool) -> None:
+    name = partition.topic_partition
+    first, last = damaged[0].base_offset, damaged[-1].last_offset
+    if not accept_loss:
+        raise StorageError(
+            f"{name} is damaged at offsets {first} to {last}, its groups are not served. Put its"
+            " files back and restart, or go on without these records:"
+            f" tidelog broker --accept-loss {name}"
+        )
+    audit("group records left out", partition=name, first_offset=first, last_offset=last)
+
+
+def read_records(slices: Slices) -> tuple[int, list[Record], list[BatchHeader]]:
+    """Read and inflate whole batches: the offset that follows them, their records, and the
+    headers of those that do not match their checksums. Blocks.
 
     The offset is -1 where there is no batch. Kafka may have compressed what it wrote here.
     """
     data = slices.read_all()
     following = -1
     records: list[Record] = []
+    damaged: list[BatchHeader] = []
     for position, header in iterate_batches(data):
         following = header.last_offset + 1
-        if not header.is_control:
+        if not check_crc(data, position, header.size_bytes):
+            damaged.append(header)
+        elif not header.is_control:
             records += decode_records(data, position)
-    return following, records
+    return following, records, damaged
 
 
 def replay(shard: GroupShard, records: list[Record]) -> None:

@@ -409,15 +409,21 @@ class GroupCoordinator:
 
     async def _load(self, slot: _Slot) -> None:
         started = self._host.clock.monotonic()
+        accept_loss = slot.partition.topic_partition in self._replicas.accept_loss
+        said = ""
         while True:
             try:
-                slot.last_offset = await load(slot.shard, slot.partition, self._host.offload)
+                slot.last_offset = await load(
+                    slot.shard, slot.partition, self._host.offload, accept_loss=accept_loss
+                )
                 break
             except (TidelogError, OSError) as error:
-                _log.error(
-                    "shard not loaded, will be tried again partition=%s error=%s",
-                    slot.partition.topic_partition, error,
-                )  # fmt: skip
+                if said != str(error):
+                    said = str(error)
+                    _log.error(
+                        "shard not loaded, will be tried again partition=%s error=%s",
+                        slot.partition.topic_partition, said,
+                    )  # fmt: skip
             await asyncio.sleep(_LOAD_RETRY_SECONDS)
             slot.shard = self._new_shard()
         slot.loading = slot.error = None

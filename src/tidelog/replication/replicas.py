@@ -73,6 +73,8 @@ class Replicas:
         self._worker: asyncio.Task[None] | None = None
         self._deletions = Deletions(data_dir, host, _confirm_nothing)
         self._retired_at_start: list[str] = []
+        # Partitions to be served with what is left of them.
+        self.accept_loss: Collection[TopicPartition] = ()
         # Told of a topic whose partitions have followed the image.
         self.on_caught_up: Callable[[str], None] = lambda name: None
         # Set while the disk is below its low-water mark: what producers are told.
@@ -120,6 +122,7 @@ class Replicas:
         Returns when all that was ever acknowledged can be read again.
         """
         self._image = image
+        self.accept_loss = accept_loss
         self._take_broker_configs(image)
         wanted: dict[TopicPartition, NewLog] = {}
         for topic in image.topics.values():
