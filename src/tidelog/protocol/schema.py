@@ -21,7 +21,9 @@ Promises:
 - bytes behind the message are accepted, fields that a version lacks take their default;
 - a value that differs from its default is not dropped silently: encoding it into a version that
   lacks its field raises `ProtocolError`, unless the field is declared `ignorable`;
-- `records` are never copied: views of the given buffer in, parts of a list out.
+- `records` are never copied: views of the given buffer in, parts of a list out;
+- `decode_in_pieces` and `encode_in_pieces` do the same work as generators that pause after every
+  element of an array, so that a large message need not be the only thing that happens.
 
 Conventions: a structure in a tagged field is None while it is not sent. Versions are written as
 Kafka writes them, "3+", "0-12" or "4".
@@ -30,7 +32,7 @@ Kafka writes them, "3+", "0-12" or "4".
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, fields
 from typing import (
     Any,
@@ -40,6 +42,7 @@ from typing import (
     TypedDict,
     TypeVar,
     Unpack,
+    cast,
     dataclass_transform,
     overload,
 )
@@ -51,7 +54,7 @@ from tidelog.protocol.primitives import Buffer, Part
 T = TypeVar("T")
 
 Decoder: TypeAlias = Callable[[Buffer, int, int], tuple[Any, int]]
-Encoder: TypeAlias = Callable[[Any], tuple[list[Part], int]]
+Encoder: TypeAlias = Callable[[Any], Any]
 
 # An element is as small as two bytes on the wire and takes some hundred bytes and some hundred
 # nanoseconds here: without a limit one large frame of empty elements would stop the broker.
@@ -111,6 +114,8 @@ class Schema:
 _schemas: dict[type[Any], Schema] = {}
 _decoders: dict[tuple[type[Any], int], Decoder] = {}
 _encoders: dict[tuple[type[Any], int], Encoder] = {}
+_piecewise_decoders: dict[tuple[type[Any], int], Callable[..., Any]] = {}
+_piecewise_encoders: dict[tuple[type[Any], int], Callable[..., Any]] = {}
 
 
 def schema_of(cls: type[Any]) -> Schema:
@@ -281,6 +286,39 @@ def decode(
         raise ProtocolError(f"{cls.__name__} version {version}: {error}") from error
 
 
+def decode_in_pieces(
+    cls: type[T], version: int, buffer: Buffer, offset: int = 0
+) -> Generator[int, None, tuple[T, int]]:
+    """As `decode`, with a pause after every element of an array; yields the position so far."""
+    decoder = _piecewise_decoders.get((cls, version))
+    if decoder is None:
+        from tidelog.protocol.schema_decode import compile_decoder
+
+        decoder = compile_decoder(_checked(cls, version), version, in_pieces=True)
+        _piecewise_decoders[cls, version] = decoder
+    try:
+        decoded = yield from decoder(buffer, offset, ELEMENTS_MAX)
+        return cast("tuple[T, int]", decoded)
+    except (IndexError, struct.error, UnicodeDecodeError) as error:
+        raise ProtocolError(f"{cls.__name__} version {version}: {error}") from error
+
+
+def encode_in_pieces(message: object, version: int) -> Generator[int, None, tuple[list[Part], int]]:
+    """As `encode_sized`, with a pause after every element of an array; yields the bytes so far."""
+    cls = type(message)
+    encoder = _piecewise_encoders.get((cls, version))
+    if encoder is None:
+        from tidelog.protocol.schema_encode import compile_encoder
+
+        encoder = compile_encoder(_checked(cls, version), version, in_pieces=True)
+        _piecewise_encoders[cls, version] = encoder
+    try:
+        encoded = yield from encoder(message)
+        return cast("tuple[list[Part], int]", encoded)
+    except (struct.error, UnicodeEncodeError) as error:
+        raise ProtocolError(f"{cls.__name__} version {version}: {error}") from error
+
+
 def encode_parts(message: object, version: int) -> list[Part]:
     """Write a message body; records stand in the list as they are, between the other bytes."""
     return encode_sized(message, version)[0]
@@ -294,7 +332,8 @@ def encode_sized(message: object, version: int) -> tuple[list[Part], int]:
     except KeyError:
         encoder = _compile_encoder(cls, version)
     try:
-        return encoder(message)
+        encoded: tuple[list[Part], int] = encoder(message)
+        return encoded
     except (struct.error, UnicodeEncodeError) as error:
         raise ProtocolError(f"{cls.__name__} version {version}: {error}") from error
 

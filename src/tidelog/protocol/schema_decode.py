@@ -18,6 +18,8 @@ too long; the position then lies behind the buffer, every later read fails, and 
 the very end refuses a message that ended there. A count is held against the bytes left and the
 elements left before its loop. Reads behind the end raise IndexError or struct.error, which
 `schema.decode` translates.
+
+In pieces, the function is a generator that pauses after every element of an array.
 """
 
 from __future__ import annotations
@@ -32,9 +34,9 @@ from tidelog.protocol.schema import Decoder, FieldSpec, Schema, schema_of
 from tidelog.protocol.schema_source import SourceWriter
 
 
-def compile_decoder(schema: Schema, version: int) -> Decoder:
+def compile_decoder(schema: Schema, version: int, in_pieces: bool = False) -> Decoder:
     """Generate and compile the decoder of one message version."""
-    writer = _DecoderWriter(version, version >= schema.flexible, dict(_NAMES))
+    writer = _DecoderWriter(version, version >= schema.flexible, dict(_NAMES), in_pieces)
     writer.function(schema)
     return writer.compile("decode(buffer, p, left)", f"decode {schema.name} version {version}")
 
@@ -77,8 +79,10 @@ _NAMES: Final[dict[str, Any]] = {
 class _DecoderWriter(SourceWriter):
     """Writes the source of a decoder; `after_run` are lines that need what the run reads."""
 
-    def __init__(self, version: int, flexible: bool, names: dict[str, Any]) -> None:
-        super().__init__(version, flexible, names)
+    def __init__(
+        self, version: int, flexible: bool, names: dict[str, Any], in_pieces: bool
+    ) -> None:
+        super().__init__(version, flexible, names, in_pieces)
         self.after_run: list[str] = []
 
     def function(self, schema: Schema) -> None:
@@ -89,6 +93,9 @@ class _DecoderWriter(SourceWriter):
         self.line("if p > size:")
         self.line(f"    raise ProtocolError('{schema.name} is cut off')")
         self.line(f"return {target}, p")
+        if self.in_pieces:
+            # A decoder without arrays never pauses, and is a generator all the same.
+            self.line("yield p")
         if not any("view[" in line for line in self.lines):
             self.lines.remove("    view = memoryview(buffer)")
 
@@ -256,6 +263,8 @@ class _DecoderWriter(SourceWriter):
             element = FieldSpec("", spec.wire_type, (self.version, self.version), None)
             self.value(element, f"{elements}.append({{}})", label)
             self.flush()
+        if self.in_pieces:
+            self.line("yield p")
         self.indent -= 1
 
     def tags(self, tagged: list[FieldSpec], target: str, owner: str) -> None:

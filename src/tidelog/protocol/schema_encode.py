@@ -11,6 +11,10 @@ count that follows them; compact lengths below 128 are one byte and take that wa
     w(s6)
 
 Fields that the version lacks are compared with their defaults first, so that no value is lost.
+
+In pieces, the function is a generator that pauses after every element of an array and yields the
+bytes so far. It joins what it has collected every few kilobytes, because thousands of small pieces
+take ten times the memory of their bytes.
 """
 
 from __future__ import annotations
@@ -22,10 +26,15 @@ from tidelog.protocol.primitives import FIXED_WIDTH, SMALL_ARRAY_MAX
 from tidelog.protocol.schema import Encoder, FieldSpec, Schema, schema_of
 from tidelog.protocol.schema_source import SourceWriter
 
+# How many small pieces an encoder that works in pieces collects before it joins them.
+_PIECES_TO_JOIN: Final = 2048
+# Members of a group may have a mebibyte of their own bytes each.
+_BYTES_TO_COPY: Final = 4096
 
-def compile_encoder(schema: Schema, version: int) -> Encoder:
+
+def compile_encoder(schema: Schema, version: int, in_pieces: bool = False) -> Encoder:
     """Generate and compile the encoder of one message version."""
-    writer = _EncoderWriter(version, version >= schema.flexible, dict(_NAMES))
+    writer = _EncoderWriter(version, version >= schema.flexible, dict(_NAMES), in_pieces)
     writer.function(schema)
     return writer.compile("encode(m)", f"encode {schema.name} version {version}")
 
@@ -58,6 +67,19 @@ class _EncoderWriter(SourceWriter):
         self.line("    parts.append(joined)")
         self.line("    size += len(joined)")
         self.line("return parts, size")
+        if self.in_pieces:
+            # An encoder without arrays never pauses, and is a generator all the same.
+            self.line("yield size")
+
+    def pause(self) -> None:
+        """Let the caller do something else; called behind every element of an array."""
+        if self.write == "w":
+            self.line(f"if len(out) > {_PIECES_TO_JOIN}:")
+            self.line("    joined = join(out)")
+            self.line("    parts.append(joined)")
+            self.line("    size += len(joined)")
+            self.line("    out.clear()")
+        self.line("yield size")
 
     def packed(self, run: list[tuple[str, str]]) -> str:
         """The expression that packs a run; "x" is a zero byte without a value."""
@@ -178,7 +200,24 @@ class _EncoderWriter(SourceWriter):
         self.flush_prefix(count, "h" if spec.wire_type == "string" else "i")
         if nullable:
             self.line(f"if {content}:")
-        self.line(f"{'    ' if nullable else ''}{self.write}({content})")
+            self.indent += 1
+        if self.in_pieces and spec.wire_type == "bytes" and self.write == "w":
+            self.shared(content)
+        else:
+            self.line(f"{self.write}({content})")
+        if nullable:
+            self.indent -= 1
+
+    def shared(self, content: str) -> None:
+        """Write bytes; large ones become a part of their own and are not copied."""
+        self.line(f"if len({content}) > {_BYTES_TO_COPY}:")
+        self.line("    joined = join(out)")
+        self.line("    parts.append(joined)")
+        self.line(f"    parts.append({content})")
+        self.line(f"    size += len(joined) + len({content})")
+        self.line("    out.clear()")
+        self.line("else:")
+        self.line(f"    w({content})")
 
     def records(self, spec: FieldSpec, value: str, label: str) -> None:
         assert self.write == "w", "records cannot lie in a tagged field"
@@ -241,6 +280,8 @@ class _EncoderWriter(SourceWriter):
             plain = FieldSpec("", spec.wire_type, (self.version, self.version), None)
             self.field(plain, element, label)
         self.flush()
+        if self.in_pieces:
+            self.pause()
         self.indent -= 1
 
     def tags(self, schema: Schema, source: str) -> None:

@@ -7,12 +7,18 @@ from typing import Any
 
 
 class SourceWriter:
-    """Collects the body of one function. `run` holds fixed-width fields not yet handled."""
+    """Collects the body of one function. `run` holds fixed-width fields not yet handled.
 
-    def __init__(self, version: int, flexible: bool, names: dict[str, Any]) -> None:
+    With `in_pieces` the function is a generator that pauses after every element of an array.
+    """
+
+    def __init__(
+        self, version: int, flexible: bool, names: dict[str, Any], in_pieces: bool
+    ) -> None:
         self.version = version
         self.flexible = flexible
         self.names = names
+        self.in_pieces = in_pieces
         self.lines: list[str] = []
         self.indent = 1
         self.run: list[tuple[str, str]] = []
