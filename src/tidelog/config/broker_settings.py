@@ -240,6 +240,25 @@ _CONNECTIONS: Final = (
         minimum=0,
     ),
     Setting(
+        "fetch.session.partitions.max",
+        Kind.INT,
+        50_000,
+        "The most partitions of one incremental fetch session. A client that fetches more gets no "
+        "session and names all its partitions in every fetch.",
+        minimum=0,
+        kafka=False,
+    ),
+    Setting(
+        "fetch.sessions.max.bytes",
+        Kind.LONG,
+        128 * MIB,
+        "The memory of all incremental fetch sessions together, at 500 bytes for each partition. "
+        "When it is used up, a new session replaces one that was not used for two minutes or is "
+        "smaller; otherwise the client gets no session.",
+        minimum=0,
+        kafka=False,
+    ),
+    Setting(
         "fetch.max.bytes",
         Kind.INT,
         55 * MIB,

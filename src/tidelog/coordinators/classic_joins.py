@@ -16,6 +16,8 @@ from tidelog.protocol.messages.join_group import JoinGroupRequest, JoinGroupResp
 
 _VERSION_WITH_PROMISED_IDS: Final = 4
 _VERSION_WITH_SKIPPED_ASSIGNMENT: Final = 9
+# A client offers two or three. Each is kept for as long as the member is there.
+_PROTOCOLS_MAX: Final = 1_000
 
 
 @dataclass(slots=True)
@@ -93,6 +95,12 @@ class Joins:
                 ErrorCode.INVALID_SESSION_TIMEOUT,
                 f"session time-out {request.session_timeout_ms} ms is outside"
                 f" {shortest}..{longest}",
+            )
+        if len(join.protocols) > _PROTOCOLS_MAX:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"the member offers {len(join.protocols)} protocols; at most {_PROTOCOLS_MAX} are"
+                " taken",
             )
         size = sum(len(name) + len(metadata) for name, metadata in join.protocols)
         if size > settings.member_metadata_bytes_max:

@@ -51,6 +51,8 @@ from tidelog.protocol.messages.consumer_group_heartbeat import (
 _log = logging.getLogger(__name__)
 
 _VERSION_WITH_OWN_IDS = 1
+# All of them are looked up, hashed and written at a stretch, while everything else waits.
+_TOPIC_NAMES_MAX = 10_000
 
 
 @dataclass(slots=True)
@@ -135,6 +137,10 @@ class ConsumerHeartbeats:
                 f" assignors: {', '.join(assignors)}.",
             )
         names = request.subscribed_topic_names or ()
+        _require(
+            len(names) <= _TOPIC_NAMES_MAX,
+            f"SubscribedTopicNames has {len(names)} names; at most {_TOPIC_NAMES_MAX} are taken.",
+        )
         limit = self._settings.member_metadata_bytes_max
         _require(
             sum(map(len, names)) <= limit, f"SubscribedTopicNames are longer than {limit} bytes."

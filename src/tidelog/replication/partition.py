@@ -85,6 +85,8 @@ class Partition:
         if state.leader_epoch != self.leader_epoch:
             self.leader_epoch = state.leader_epoch
             self.log.assign_epoch_start(state.leader_epoch)
+            # Whoever reads in the epoch before is to hear of this one.
+            self.watchers.notify()
         self.is_leader = True
         if self.config.durability_fsync and self.log.unflushed_messages:
             # What a crash left may be in the page cache only; until it is on the disk it cannot

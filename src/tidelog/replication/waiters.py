@@ -1,7 +1,7 @@
 """Waiting as a value: for an offset to be committed, or for a partition to have news.
 
 A produce waits in `CommitWaiters` for the high watermark to pass its last offset; a fetch watches
-a partition through `Watchers` and is told of every move of what it may read. Both are plain
+a partition through `Watchers` and hears of the next move of what it may read. Both are plain
 collections owned by one partition: no lock, no thread, no timer of their own.
 """
 
@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Callable
 from itertools import count
+from typing import Protocol
 
 from tidelog.errors import KafkaError
 
@@ -48,27 +48,35 @@ class CommitWaiters:
                 future.set_exception(error)
 
 
+class Watcher(Protocol):
+    """One who waits for news of a partition."""
+
+    def news(self) -> None:
+        """What can be read of the partition may have changed; you are not watching any more."""
+        ...
+
+
 class Watchers:
-    """Callbacks of those who want to hear that a partition's readable end has moved."""
+    """Those who want to hear of the next change of what can be read of a partition.
+
+    Each is told once and has to come again to be told again: one who no longer asks costs an
+    append nothing, however many there are.
+    """
 
     def __init__(self) -> None:
-        self._callbacks: dict[int, Callable[[], None]] = {}
-        self._keys = count()
+        self._watchers: dict[Watcher, None] = {}
 
     def __len__(self) -> int:
-        return len(self._callbacks)
+        return len(self._watchers)
 
-    def add(self, callback: Callable[[], None]) -> int:
-        """Register; the key that is returned removes the callback again."""
-        key = next(self._keys)
-        self._callbacks[key] = callback
-        return key
+    def add(self, watcher: Watcher) -> None:
+        self._watchers[watcher] = None
 
-    def remove(self, key: int) -> None:
-        self._callbacks.pop(key, None)
+    def discard(self, watcher: Watcher) -> None:
+        self._watchers.pop(watcher, None)
 
     def notify(self) -> None:
-        # A callback may remove itself or others: walk over a copy, and only where there is any.
-        if self._callbacks:
-            for callback in tuple(self._callbacks.values()):
-                callback()
+        if self._watchers:
+            told, self._watchers = self._watchers, {}
+            for watcher in told:
+                watcher.news()

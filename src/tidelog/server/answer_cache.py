@@ -8,8 +8,11 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from tidelog.cluster.image import MetadataImage
+from tidelog.protocol.primitives import Part
 
 _BYTES_MAX = 32 * 1024 * 1024
+# A large answer leaves in pieces of this size, as fast as its reader reads.
+_PIECE_BYTES = 64 * 1024
 
 
 class EncodedAnswer:
@@ -19,6 +22,15 @@ class EncodedAnswer:
 
     def __init__(self, body: bytes) -> None:
         self.body = body
+
+    def parts(self) -> list[Part]:
+        """The body as parts of an answer; the first is always bytes."""
+        body = self.body
+        if len(body) <= _PIECE_BYTES:
+            return [body]
+        view = memoryview(body)
+        rest = range(_PIECE_BYTES, len(body), _PIECE_BYTES)
+        return [body[:_PIECE_BYTES], *(view[start : start + _PIECE_BYTES] for start in rest)]
 
 
 class AnswerCache:

@@ -30,16 +30,18 @@ from tidelog.replication.replicas import Replicas
 from tidelog.security.authorizer import OpenAuthorizer
 from tidelog.server.acceptor import ConnectionCounts
 from tidelog.server.answer_cache import AnswerCache
+from tidelog.server.answer_memory import AnswerMemory
 from tidelog.server.context import Limits, Services
 from tidelog.server.descriptors import DescriptorShares, descriptor_limit, share_out
 from tidelog.server.dispatch import Dispatcher
-from tidelog.server.fetch_sessions import FetchSessions
+from tidelog.server.fetch_sessions import FetchSessions, SessionLimits
 from tidelog.server.housekeeping import Housekeeping
 from tidelog.server.http import HttpServer
 from tidelog.server.listener import Listener, ListenerAddress
 from tidelog.server.metrics import BrokerMetrics
 from tidelog.server.outbox import ScratchBuffer
 from tidelog.server.pages import StatusPages
+from tidelog.server.pieces import Turns
 from tidelog.server.request_memory import RequestMemory
 from tidelog.storage.data_dir import DataDir
 from tidelog.storage.file_cache import FileCache
@@ -302,10 +304,18 @@ def _services(
         controller=controller,
         replicas=replicas,
         fetch_sessions=FetchSessions(
-            config.get_int("max.incremental.fetch.session.cache.slots"), host.clock, host.random
+            SessionLimits(
+                config.get_int("max.incremental.fetch.session.cache.slots"),
+                config.get_int("fetch.session.partitions.max"),
+                config.get_int("fetch.sessions.max.bytes"),
+            ),
+            host.clock,
+            host.random,
         ),
         producer_ids=ProducerIds(allocate_block),
         answers=AnswerCache(),
+        turns=Turns(),
+        answer_memory=AnswerMemory(),
     )
     services.groups = GroupCoordinator(
         config.node_id, replicas, host, lambda: metadata.image, services.submit

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
 
 from tidelog.cluster.image import MetadataImage, TopicImage
@@ -17,6 +17,7 @@ from tidelog.security.authorizer import (
     ResourceType,
     allowed_operations,
 )
+from tidelog.server.pieces import Pace, Turns, Work
 
 if TYPE_CHECKING:
     from tidelog.cluster.commands import Answer, Command
@@ -31,12 +32,15 @@ if TYPE_CHECKING:
     from tidelog.protocol.framing import RequestHeader
     from tidelog.replication.replicas import Replicas
     from tidelog.server.answer_cache import AnswerCache
+    from tidelog.server.answer_memory import AnswerMemory
     from tidelog.server.connection import Connection
     from tidelog.server.dispatch import Dispatcher
     from tidelog.server.fetch_sessions import FetchSessions
     from tidelog.server.metrics import ApiMetrics, BrokerMetrics
     from tidelog.server.outbox import ScratchBuffer
     from tidelog.server.request_memory import RequestMemory
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -78,6 +82,8 @@ class Services:
     fetch_sessions: FetchSessions
     producer_ids: ProducerIds
     answers: AnswerCache
+    turns: Turns
+    answer_memory: AnswerMemory
     groups: GroupCoordinator = field(init=False)
     dispatcher: Dispatcher = field(init=False)
     # The partitions that were offline at the last look, with the reason; see `Housekeeping`.
@@ -111,7 +117,16 @@ class Services:
 class RequestContext:
     """One request: where it came from, in which version, and the broker that serves it."""
 
-    __slots__ = ("api", "connection", "header", "metrics", "prepared", "services", "started_at")
+    __slots__ = (
+        "api",
+        "connection",
+        "header",
+        "in_pieces",
+        "metrics",
+        "prepared",
+        "services",
+        "started_at",
+    )
 
     def __init__(
         self,
@@ -127,7 +142,18 @@ class RequestContext:
         self.api = api
         self.metrics = metrics
         self.prepared: object = None
+        # Whether the answer may have so many elements that it is encoded in pieces.
+        self.in_pieces = True
         self.started_at = services.clock.monotonic()
+
+    def pace(self) -> Pace:
+        """What a coroutine steps through where it has much to do."""
+        return Pace(self.services.turns)
+
+    async def complete(self, steps: Generator[int, None, T]) -> T:
+        """Do all of some work, in pieces where it is long."""
+        work = Work(steps)
+        return work.result if work.run_piece() else await self.services.turns.finish(work)
 
     @property
     def version(self) -> int:

@@ -3,7 +3,8 @@
 A request has three stages. `prepare` decodes and does whatever may be slow; it is pure and may run
 on a thread. `apply` is synchronous and happens in arrival order. `answer` may be a wait, which does
 not keep the frame alive. A stage comes to a `Result`: the parts of an answer, None where nothing is
-answered (acks=0), or a `Pending` that names the wait and how to go on after it.
+answered (acks=0), or a `Pending` that names the wait and how to go on after it. A request or an
+answer with thousands of elements is decoded, handled and encoded in pieces, in a task of its own.
 
 Unknown APIs and unsupported versions close the connection, as in Kafka; ApiVersions alone answers
 an unknown version, in its version 0 with error 35, so that a newer client can step down.
@@ -13,19 +14,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from types import CoroutineType
-from typing import TYPE_CHECKING, Any
+from types import CoroutineType, GeneratorType
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 
 from tidelog.errors import ProtocolError, TidelogError
 from tidelog.protocol.apis import API_BY_KEY, Api
 from tidelog.protocol.framing import decode_request_header, encode_response, frame_response
 from tidelog.protocol.primitives import Part, part_size
-from tidelog.protocol.schema import decode
+from tidelog.protocol.schema import decode, decode_in_pieces, encode_in_pieces, encode_sized
 from tidelog.server.answer_cache import EncodedAnswer
+from tidelog.server.answer_memory import ANSWER_BYTES_MAX, LARGE_ANSWER_BYTES, held_bytes
 from tidelog.server.context import RequestContext
+from tidelog.server.pieces import Work, first_piece
 
 if TYPE_CHECKING:
     from tidelog.server.connection import Connection
@@ -33,6 +36,11 @@ if TYPE_CHECKING:
     from tidelog.server.metrics import ApiMetrics
 
 _log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+# A frame of this size holds some thousand elements at most and is decoded at a stretch.
+_BRIEF_FRAME_BYTES = 16 * 1024
 
 API_VERSIONS_KEY = 18
 
@@ -83,35 +91,55 @@ class Pending:
     overlaps: bool = False
 
 
-Result = list[Part] | None | Pending
+Parts = list[Part] | None
+Result = Parts | Pending
+Encoded = Parts | Coroutine[Any, Any, Parts]
 Answer = Any
 Handler = Callable[[Any, RequestContext], Answer | Awaitable[Answer]]
+SplitAndJoin = tuple[Callable[[Any], Iterable[Any]], Callable[[Sequence[Any]], Any]]
 Prepare = Callable[[Any, RequestContext], object | asyncio.Future[object]]
+
+
+class RouteOptions(TypedDict, total=False):
+    """What a handler may say about itself.
+
+    With `prepare`, its result (or the result of the future it returns) is in `context.prepared`
+    when the handler runs. `overlaps` lets the next request start while this one's answer waits.
+    A large request that `waits`, for records or for other members, gives its turn to others
+    meanwhile. An answer that `is_brief`, as a rule, is encoded in one go. A large request is served
+    in `parts` where there is a way to split it, and to join the answers.
+    """
+
+    prepare: Prepare
+    overlaps: bool
+    waits: bool
+    is_brief: bool
+    parts: SplitAndJoin
 
 
 @dataclass(slots=True)
 class Route:
-    """How one API is served."""
+    """How one API is served; see `RouteOptions`."""
 
     handler: Handler
     prepare: Prepare | None = None
     overlaps: bool = False
+    waits: bool = False
+    is_brief: bool = False
+    parts: SplitAndJoin | None = None
 
 
 _ROUTES: dict[int, Route] = {}
 
 
-def handles(
-    api_key: int, *, prepare: Prepare | None = None, overlaps: bool = False
-) -> Callable[[Handler], Handler]:
+def handles(api_key: int, **options: Unpack[RouteOptions]) -> Callable[[Handler], Handler]:
     """Register a handler: `handler(request, context)` returns an answer or a wait for one.
 
-    With `prepare`, its result (or the result of the future it returns) is in `context.prepared`
-    when the handler runs. `overlaps` lets the next request start while this one's answer waits.
+    A handler with much to do is a generator that yields after every unit of work (see `pieces`).
     """
 
     def register(handler: Handler) -> Handler:
-        _ROUTES[api_key] = Route(handler, prepare, overlaps)
+        _ROUTES[api_key] = Route(handler, **options)
         return handler
 
     return register
@@ -157,10 +185,22 @@ class Dispatcher:
                 f"{api.name} version {version} is not served"
                 f" (served: {api.served[0]} to {api.served[1]})"
             )
-        request, _ = decode(api.request, version, frame, position)
+        context = RequestContext(self._services, connection, header, api, metrics)
+        context.in_pieces = not route_.is_brief
         metrics.requests += 1
         metrics.request_bytes += len(frame) + 4
-        context = RequestContext(self._services, connection, header, api, metrics)
+        if len(frame) <= _BRIEF_FRAME_BYTES:
+            request, _ = decode(api.request, version, frame, position)
+            if route_.prepare is None:
+                return self._apply(route_, request, context)
+            return self._begin(route_, request, context)
+        decoding = Work(decode_in_pieces(api.request, version, frame, position))
+        if decoding.run_piece():
+            return self._begin(route_, decoding.result[0], context)
+        context.in_pieces = True
+        return self._pending(self._serve_large(route_, decoding, context), context)
+
+    def _begin(self, route_: Route, request: object, context: RequestContext) -> Result:
         if route_.prepare is None:
             return self._apply(route_, request, context)
         prepared = route_.prepare(request, context)
@@ -186,46 +226,150 @@ class Dispatcher:
     def _apply(self, route_: Route, request: object, context: RequestContext) -> Result:
         try:
             answer = route_.handler(request, context)
+            if type(answer) is GeneratorType:
+                is_done, answer = first_piece(answer)
+                if not is_done:
+                    return self._pending(self._answer(route_, answer, context), context)
         except (ProtocolError, CloseConnection):
             raise
         except Exception as error:
             raise self._fault(context, error) from error
         if type(answer) is CoroutineType:
-            task = asyncio.get_running_loop().create_task(answer)
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-            answer = task
+            return self._pending(self._answer(route_, answer, context), context)
         if not isinstance(answer, asyncio.Future):
-            return self._encode(context, answer)
+            encoded = self._encode(context, answer)
+            return encoded if type(encoded) is list else self._parts(encoded, context)
         waited = answer
 
         def encode_answer() -> Result:
-            try:
-                message = waited.result()
-            except (ProtocolError, CloseConnection):
-                raise
-            except asyncio.CancelledError:
-                raise CloseConnection("the request was cancelled") from None
-            except Exception as error:
-                raise self._fault(context, error) from error
-            return self._encode(context, message)
+            answered = self._outcome(waited, context)
+            return self._parts(self._encode(context, answered), context)
 
         return Pending(waited, encode_answer, route_.overlaps)
 
-    def _encode(self, context: RequestContext, message: object) -> Result:
+    def _parts(self, encoded: Encoded, context: RequestContext) -> Result:
+        if encoded is None or isinstance(encoded, list):
+            return encoded
+        return self._pending(encoded, context)
+
+    def _pending(self, work: Coroutine[Any, Any, Parts], context: RequestContext) -> Pending:
+        """A request that goes on in a task of its own, up to the parts of its answer."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return Pending(task, lambda: self._outcome(task, context))
+
+    def _outcome(self, waited: asyncio.Future[T], context: RequestContext) -> T:
+        """What a wait came to; every error as one that closes the connection."""
+        try:
+            return waited.result()
+        except (ProtocolError, CloseConnection):
+            raise
+        except asyncio.CancelledError:
+            raise CloseConnection("the request was cancelled") from None
+        except Exception as error:
+            raise self._fault(context, error) from error
+
+    # -- large requests and answers ---------------------------------------------------------------
+
+    async def _serve_large(
+        self, route_: Route, decoding: Work[tuple[Any, int]], context: RequestContext
+    ) -> Parts:
+        """All stages of a request that is too large to be decoded at a stretch."""
+        turns = self._services.turns
+        request, _ = await turns.finish(decoding)
+        if route_.parts is None:
+            answer = await self._prepared(route_, request, context)
+        else:
+            split, join = route_.parts
+            answers = []
+            for part in split(request):
+                answers.append(await self._prepared(route_, part, context))
+                await turns.pause()
+            answer = self._joined(answers, join)
+        # Whoever waits for long must not keep what was decoded.
+        del request, decoding
+        return await self._answer(route_, answer, context)
+
+    async def _prepared(self, route_: Route, request: object, context: RequestContext) -> Answer:
+        """The first two stages of a request, in a task."""
+        if route_.prepare is not None:
+            prepared = route_.prepare(request, context)
+            if isinstance(prepared, asyncio.Future):
+                prepared = await prepared
+            context.prepared = prepared
+        return route_.handler(request, context)
+
+    async def _joined(self, answers: list[Answer], join: Callable[[Sequence[Any]], Any]) -> Answer:
+        """One answer of several; each may still be awaited, or there may be none."""
+        settled = [
+            await answer if isinstance(answer, asyncio.Future) else answer for answer in answers
+        ]
+        answered = [answer for answer in settled if answer is not None]
+        return join(answered) if answered else None
+
+    async def _answer(self, route_: Route, answer: Answer, context: RequestContext) -> Parts:
+        """Bring a handler's answer to its end, whatever it is, and encode it."""
+        turns = self._services.turns
+        if type(answer) is GeneratorType:
+            answer = await turns.finish(Work(answer))
+        if isinstance(answer, (asyncio.Future, CoroutineType)):
+            if route_.waits:
+                turns.leave()
+            answer = await answer
+        encoded = self._encode(context, answer)
+        return encoded if encoded is None or isinstance(encoded, list) else await encoded
+
+    def _encode(self, context: RequestContext, message: object) -> Encoded:
+        """The parts of an answer, or a coroutine that comes to them where it is large."""
         metrics = context.metrics
         metrics.latency.observe(self._services.clock.monotonic() - context.started_at)
         if message is None:
             return None
-        header = context.header
-        version, correlation_id = header.api_version, header.correlation_id
+        version = context.header.api_version
         if isinstance(message, EncodedAnswer):
-            body = message.body
-            parts = frame_response(context.api, version, correlation_id, [body], len(body))
-        else:
-            parts = encode_response(context.api, version, correlation_id, message)
-        for part in parts:
-            metrics.response_bytes += part_size(part)
+            return self._frame(context, message.parts(), len(message.body))
+        if not context.in_pieces:
+            body, size = encode_sized(message, version)
+            if size <= LARGE_ANSWER_BYTES:
+                correlation_id = context.header.correlation_id
+                parts = frame_response(context.api, version, correlation_id, body, size)
+                for part in parts:
+                    metrics.response_bytes += part_size(part)
+                return parts
+            return self._frame(context, body, size)
+        encoding = Work(encode_in_pieces(message, version))
+        if encoding.run_piece():
+            return self._frame(context, *encoding.result)
+        return self._encode_rest(encoding, context)
+
+    async def _encode_rest(
+        self, encoding: Work[tuple[list[Part], int]], context: RequestContext
+    ) -> Parts:
+        """Encode a large answer piece by piece, unless it gets too large."""
+        turns = self._services.turns
+        await turns.take()
+        while not encoding.run_piece():
+            _check_size(encoding.progress, context)
+            await turns.pause()
+        framed = self._frame(context, *encoding.result)
+        return framed if framed is None or isinstance(framed, list) else await framed
+
+    def _frame(self, context: RequestContext, body: list[Part], size: int) -> Encoded:
+        """Put the header in front; where the answer is large, have it charged first."""
+        header = context.header
+        parts = frame_response(context.api, header.api_version, header.correlation_id, body, size)
+        context.metrics.response_bytes += sum(map(part_size, parts))
+        if size <= LARGE_ANSWER_BYTES:
+            return parts
+        _check_size(held_bytes(parts), context)
+        if self._services.answer_memory.charge(parts):
+            return parts
+        return self._await_memory(parts)
+
+    async def _await_memory(self, parts: list[Part]) -> Parts:
+        await self._services.turns.take()
+        await self._services.answer_memory.wait_and_charge(parts)
         return parts
 
     def _step_down(self, api: Api, correlation_id: int) -> Result:
@@ -244,3 +388,12 @@ class Dispatcher:
             context.api.name, header.api_version, header.client_id, context.connection.peer,
         )  # fmt: skip
         return CloseConnection(f"{context.api.name} failed: {error!r}")
+
+
+def _check_size(size: int, context: RequestContext) -> None:
+    """Give up an answer that is too large: its protocol has no place for such an error."""
+    if size > ANSWER_BYTES_MAX:
+        raise CloseConnection(
+            f"the answer to {context.api.name} is larger than {ANSWER_BYTES_MAX} bytes;"
+            " ask for fewer things at a time"
+        )

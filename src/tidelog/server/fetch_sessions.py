@@ -1,9 +1,16 @@
 """Incremental fetch sessions (KIP-227): a consumer names its partitions once.
 
-A session remembers, for one client, the partitions it fetches, in which order they come next, and
-what the client was last told of each, so that a fetch and its answer carry only what changed. The
-cache has a fixed number of slots; when it is full a session unused for two minutes gives way, else
-the client simply gets none and goes on with full fetches.
+A session remembers, for one client, the partitions it fetches and what the client was last told of
+each, so that a fetch and its answer carry only what changed. It also knows which of them may have
+something to tell: those are `ready`, in the order in which they are served next. All others are
+watched, and become ready by the next change of what can be read of them. So a fetch costs by the
+partitions that have news, not by those in the session.
+
+Bounds: the number of sessions, the partitions of one, and the memory of all together, in which a
+fetch without a session counts while it waits. Where there is no room a client gets no session and
+goes on with full fetches. Room is made as in Kafka: a session that was not used for two minutes
+goes first; a larger one replaces a smaller one that is older than that, and one of a follower
+replaces one of a consumer.
 
 Session ids are drawn at random and belong to nobody: they are not secrets, and a wrong one gets an
 error that makes the client start over.
@@ -12,42 +19,56 @@ error that makes the client start over.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 from uuid import UUID
 
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.host.clock import Clock
 from tidelog.host.random import Random
+from tidelog.model import LogPosition
 from tidelog.protocol.messages.fetch import FetchPartition, FetchRequest
+from tidelog.replication.partition import Partition
 
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 NO_SESSION = 0
 _EPOCH_MAX = 2**31 - 1
 _EVICTION_SECONDS = 120.0
+# What a partition takes: itself, its key, its places in three dictionaries. Measured, and rounded.
+_TARGET_BYTES = 500
 
 Key = tuple[str, UUID, int]
 
 
-@dataclass(slots=True)
 class FetchTarget:
     """One partition of a fetch, and what its reader was told last."""
 
-    topic: str
-    topic_id: UUID
-    partition: int
-    fetch_offset: int = 0
-    max_bytes: int = 0
-    known_epoch: int = -1
-    last_fetched_epoch: int = -1
-    told_high_watermark: int = -2
-    told_log_start: int = -2
-    told_error: bool = False
+    __slots__ = (
+        "fetch_offset",
+        "key",
+        "known_epoch",
+        "last_fetched_epoch",
+        "max_bytes",
+        "partition",
+        "position",
+        "session",
+        "told_error",
+        "told_high_watermark",
+        "told_last_stable",
+        "told_log_start",
+        "watched",
+    )
 
-    @property
-    def key(self) -> Key:
-        return (self.topic, self.topic_id, self.partition)
+    def __init__(self, key: Key, session: FetchSession) -> None:
+        self.key = key
+        self.session = session
+        self.told_high_watermark = self.told_last_stable = self.told_log_start = -2
+        self.told_error = False
+        # The partition that was looked at last, and where in it `fetch_offset` lies.
+        self.partition: Partition | None = None
+        self.position: LogPosition | None = None
+        self.watched: Partition | None = None
 
     def update(self, part: FetchPartition) -> None:
         self.fetch_offset = part.fetch_offset
@@ -55,99 +76,256 @@ class FetchTarget:
         self.known_epoch = part.current_leader_epoch
         self.last_fetched_epoch = part.last_fetched_epoch
 
+    def news(self) -> None:
+        self.watched = None
+        self.session.has_news(self)
+
+    def unwatch(self) -> None:
+        if self.watched is not None:
+            self.watched.watchers.discard(self)
+            self.watched = None
+
 
 class FetchSession:
-    """The partitions of one reader, in the order in which they are served next."""
+    """The partitions of one reader; one that is not kept lives as long as its fetch."""
 
-    __slots__ = ("epoch", "last_used", "session_id", "targets", "uses_topic_ids")
+    __slots__ = (
+        "charged_bytes",
+        "created_at",
+        "epoch",
+        "is_closed",
+        "is_privileged",
+        "isolation",
+        "last_used",
+        "ready",
+        "session_id",
+        "size_bytes",
+        "targets",
+        "uses_topic_ids",
+        "waiting",
+    )
 
-    def __init__(self, session_id: int, uses_topic_ids: bool) -> None:
-        self.session_id = session_id
+    def __init__(self, uses_topic_ids: bool, isolation: int, is_privileged: bool) -> None:
+        self.session_id = NO_SESSION
         self.epoch = INITIAL_EPOCH
         self.uses_topic_ids = uses_topic_ids
-        self.targets: OrderedDict[Key, FetchTarget] = OrderedDict()
-        self.last_used = 0.0
+        self.isolation = isolation
+        self.is_privileged = is_privileged
+        self.is_closed = False
+        self.targets: dict[Key, FetchTarget] = {}
+        # Those that may have something to tell, the next to be served first.
+        self.ready: dict[FetchTarget, None] = {}
+        self.size_bytes = self.charged_bytes = 0
+        self.created_at = self.last_used = 0.0
+        # The fetch that waits for news.
+        self.waiting: FetchWaiter | None = None
+
+    @property
+    def is_kept(self) -> bool:
+        return self.session_id != NO_SESSION
 
     def add(self, topic: str, topic_id: UUID, part: FetchPartition) -> None:
         key = (topic, topic_id, part.partition)
         target = self.targets.get(key)
         if target is None:
-            target = self.targets[key] = FetchTarget(topic, topic_id, part.partition)
+            target = self.targets[key] = FetchTarget(key, self)
+            self.size_bytes += _size(key)
         target.update(part)
+        self.ready[target] = None
+
+    def forget(self, key: Key) -> None:
+        target = self.targets.pop(key, None)
+        if target is not None:
+            self.size_bytes -= _size(key)
+            self.ready.pop(target, None)
+            target.unwatch()
+
+    def watch(self, target: FetchTarget, partition: Partition) -> None:
+        """Hear of the next change of what can be read of the partition."""
+        if target.watched is not partition and not self.is_closed:
+            target.unwatch()
+            target.watched = partition
+            partition.watchers.add(target)
+
+    def has_news(self, target: FetchTarget) -> None:
+        if self.targets.get(target.key) is target:
+            self.ready[target] = None
+            if self.waiting is not None:
+                self.waiting.news(target)
+
+    def rest(self, target: FetchTarget) -> None:
+        """Leave a target alone that has nothing to tell, unless it had news meanwhile."""
+        if target.watched is not None:
+            self.ready.pop(target, None)
 
     def served(self, target: FetchTarget) -> None:
         """It got data: let the others go first next time."""
-        if target.key in self.targets:
-            self.targets.move_to_end(target.key)
+        if self.ready.pop(target, self) is None:
+            self.ready[target] = None
+
+    def all_ready(self) -> None:
+        self.ready = dict.fromkeys(self.targets.values())
+
+    def close(self) -> None:
+        """Watch nothing any more, and let go of the targets, which hold the session in turn."""
+        self.is_closed = True
+        for target in self.targets.values():
+            if target.watched is not None:
+                target.unwatch()
+        if self.waiting is not None:
+            self.waiting.finish()
+        self.targets.clear()
+        self.ready.clear()
+
+
+class FetchWaiter(Protocol):
+    """A fetch that waits, as its session sees it."""
+
+    def news(self, target: FetchTarget) -> None:
+        """A target of the session has news."""
+        ...
+
+    def finish(self) -> None:
+        """Answer now."""
+        ...
 
 
 @dataclass(slots=True)
 class FetchPlan:
-    """What one fetch is to look at, and in whose session."""
+    """What one fetch is to look at."""
 
-    targets: list[FetchTarget]
-    session: FetchSession | None
+    session: FetchSession
     is_incremental: bool
 
-    @property
-    def session_id(self) -> int:
-        return NO_SESSION if self.session is None else self.session.session_id
+
+@dataclass(slots=True, frozen=True)
+class SessionLimits:
+    """The bounds of all sessions."""
+
+    slots: int
+    partitions: int
+    size_bytes: int
 
 
 class FetchSessions:
     """The bounded cache of sessions of one broker."""
 
-    def __init__(self, slots_max: int, clock: Clock, random: Random) -> None:
-        self._slots_max = slots_max
+    def __init__(self, limits: SessionLimits, clock: Clock, random: Random) -> None:
+        self._limits = limits
         self._clock = clock
         self._random = random
         # Least recently used first.
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
+        # Of sessions and of fetches without one that wait.
+        self.size_bytes = 0
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def plan(self, request: FetchRequest, version: int) -> FetchPlan:
-        """The partitions to look at; KafkaError where the session is unknown or out of step."""
+    def begin(self, request: FetchRequest, version: int, is_privileged: bool) -> FetchPlan:
+        """The session of a fetch, yet without what it changes; KafkaError for a wrong one."""
         uses_topic_ids = version >= 13
+        isolation = request.isolation_level
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            self._sessions.pop(request.session_id, None)
-            session = FetchSession(NO_SESSION, uses_topic_ids)
-            for topic, topic_id, part in _parts(request):
-                session.add(topic, topic_id, part)
-            targets = list(session.targets.values())
-            if request.session_epoch == FINAL_EPOCH or not targets:
-                return FetchPlan(targets, None, False)
-            return FetchPlan(targets, self._keep(session), False)
-        return self._continue(request, uses_topic_ids)
-
-    def _continue(self, request: FetchRequest, uses_topic_ids: bool) -> FetchPlan:
-        session = self._sessions.get(request.session_id)
-        if session is None:
+            if request.session_id != NO_SESSION:
+                self._drop(request.session_id)
+            session = FetchSession(uses_topic_ids, isolation, is_privileged)
+            return FetchPlan(session, is_incremental=False)
+        found = self._sessions.get(request.session_id)
+        if found is None:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-        if session.epoch != request.session_epoch:
+        if found.epoch != request.session_epoch:
             raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
-        if session.uses_topic_ids != uses_topic_ids:
+        if found.uses_topic_ids != uses_topic_ids:
             raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
-        for topic, topic_id, part in _parts(request):
-            session.add(topic, topic_id, part)
-        for forgotten in request.forgotten_topics_data:
-            for partition in forgotten.partitions:
-                session.targets.pop((forgotten.topic, forgotten.topic_id, partition), None)
-        self._touch(session)
-        return FetchPlan(list(session.targets.values()), session, True)
+        self._touch(found)
+        if found.isolation != isolation:
+            found.isolation = isolation
+            found.all_ready()
+        return FetchPlan(found, is_incremental=True)
 
-    def _keep(self, session: FetchSession) -> FetchSession | None:
-        """Give the session a slot and an id, or None where there is no room."""
-        if len(self._sessions) >= self._slots_max:
-            oldest = next(iter(self._sessions.values()), None)
-            if oldest is None or self._clock.monotonic() - oldest.last_used < _EVICTION_SECONDS:
-                return None
-            del self._sessions[oldest.session_id]
+    def settle(self, plan: FetchPlan) -> None:
+        """The session now has the partitions of the request: keep it, or drop one that outgrew."""
+        session = plan.session
+        if not plan.is_incremental:
+            if session.targets:
+                self._keep(session)
+            return
+        if session.is_kept:
+            self._charge(session, session.size_bytes)
+        too_many = len(session.targets) > self._limits.partitions
+        if too_many or self.size_bytes > self._limits.size_bytes:
+            # The client starts over with a full fetch, and gets a session where there is room.
+            self._drop(session.session_id)
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+
+    # -- memory -----------------------------------------------------------------------------------
+
+    def hold(self, session: FetchSession) -> bool:
+        """Count a fetch without a session while it waits; False where there is no room."""
+        if self.size_bytes + session.size_bytes > self._limits.size_bytes:
+            return False
+        self._charge(session, session.size_bytes)
+        return True
+
+    def let_go(self, session: FetchSession) -> None:
+        """The fetch without a session has its answer, or its connection is gone."""
+        self._charge(session, 0)
+
+    def _charge(self, session: FetchSession, size_bytes: int) -> None:
+        self.size_bytes += size_bytes - session.charged_bytes
+        session.charged_bytes = size_bytes
+
+    def _keep(self, session: FetchSession) -> None:
+        """Give the session a slot and an id, where there is room or it can be made."""
+        if len(session.targets) > self._limits.partitions or not self._make_room(session):
+            return
         session.session_id = self._fresh_id()
         self._sessions[session.session_id] = session
+        self._charge(session, session.size_bytes)
+        session.created_at = self._clock.monotonic()
         self._touch(session)
-        return session
+
+    def _make_room(self, session: FetchSession) -> bool:
+        """Evict others until there is a slot and memory for the session, or nobody at all."""
+        limits, evicted = self._limits, []
+        slots = limits.slots - len(self._sessions)
+        size_bytes = limits.size_bytes - self.size_bytes
+        if slots < 1 or size_bytes < session.size_bytes:
+            for each in self._evictable_by(session):
+                evicted.append(each)
+                slots += 1
+                size_bytes += each.charged_bytes
+                if slots >= 1 and size_bytes >= session.size_bytes:
+                    break
+        if slots < 1 or size_bytes < session.size_bytes:
+            return False
+        for each in evicted:
+            self._drop(each.session_id)
+        return True
+
+    def _evictable_by(self, session: FetchSession) -> list[FetchSession]:
+        now = self._clock.monotonic()
+        stale, others = [], []
+        for each in self._sessions.values():
+            outranked = session.is_privileged and not each.is_privileged
+            if now - each.last_used > _EVICTION_SECONDS:
+                stale.append(each)
+            elif outranked or (
+                now - each.created_at > _EVICTION_SECONDS
+                and each.is_privileged <= session.is_privileged
+                and len(each.targets) < len(session.targets)
+            ):
+                others.append(each)
+        others.sort(key=lambda each: (each.is_privileged, len(each.targets)))
+        return stale + others
+
+    def _drop(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self._charge(session, 0)
+            session.session_id = NO_SESSION
+            session.close()
 
     def _fresh_id(self) -> int:
         while True:
@@ -161,7 +339,5 @@ class FetchSessions:
         self._sessions.move_to_end(session.session_id)
 
 
-def _parts(request: FetchRequest) -> Iterator[tuple[str, UUID, FetchPartition]]:
-    for topic in request.topics:
-        for part in topic.partitions:
-            yield topic.topic, topic.topic_id, part
+def _size(key: Key) -> int:
+    return _TARGET_BYTES + len(key[0])

@@ -37,18 +37,26 @@ def test_a_waiter_that_gave_up_disturbs_nobody() -> None:
     asyncio.run(scenario())
 
 
-def test_a_watcher_may_remove_itself_and_others_while_it_is_told() -> None:
+class Listening:
+    """Counts its news, and watches again for as long as it wants to."""
+
+    def __init__(self, watchers: Watchers, times: int = 1) -> None:
+        self.heard = 0
+        self._watchers = watchers
+        self._times = times
+        watchers.add(self)
+
+    def news(self) -> None:
+        self.heard += 1
+        if self.heard < self._times:
+            self._watchers.add(self)
+
+
+def test_a_watcher_is_told_once_unless_it_comes_again() -> None:
     watchers = Watchers()
-    told: list[str] = []
-
-    def first() -> None:
-        told.append("first")
-        watchers.remove(first_key)
-        watchers.remove(second_key)
-
-    first_key = watchers.add(first)
-    second_key = watchers.add(lambda: told.append("second"))
-    watchers.notify()
-    watchers.notify()
-    assert told == ["first", "second"]
+    once, twice, gone = Listening(watchers), Listening(watchers, 2), Listening(watchers)
+    watchers.discard(gone)
+    for _ in range(3):
+        watchers.notify()
+    assert (once.heard, twice.heard, gone.heard) == (1, 2, 0)
     assert len(watchers) == 0

@@ -10,7 +10,8 @@ Gaps: other resource types are refused with INVALID_REQUEST.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from tidelog.cluster.commands import (
     AlterBrokerConfigs,
@@ -33,9 +34,15 @@ from tidelog.protocol.messages.describe_configs import (
 from tidelog.security.authorizer import CLUSTER, Operation
 from tidelog.server.context import RequestContext
 from tidelog.server.dispatch import handles
+from tidelog.server.handlers.asked import distinct_by
+from tidelog.server.pieces import LazyList
+
+T = TypeVar("T")
 
 TOPIC = 2
 BROKER = 4
+# There are fewer settings than that.
+_SETTINGS_MAX = 1_000
 
 
 def describe_topic_settings(
@@ -48,26 +55,33 @@ def describe_topic_settings(
 @handles(32)
 def describe_configs(
     request: DescribeConfigsRequest, context: RequestContext
-) -> DescribeConfigsResponse:
-    response = DescribeConfigsResponse()
-    for resource in request.resources:
-        result = DescribeConfigsResult(
-            error_message=None,
-            resource_type=resource.resource_type,
-            resource_name=resource.resource_name,
-        )
-        try:
-            settings = _settings(resource, context)
-            wanted = resource.configuration_keys
-            result.configs = [
-                _described(setting, request)
-                for setting in settings
-                if wanted is None or setting.name in wanted
-            ]
-        except KafkaError as error:
-            result.error_code, result.error_message = error.code, error.message
-        response.results.append(result)
-    return response
+) -> Generator[int, None, DescribeConfigsResponse]:
+    resources, _ = yield from distinct_by(request.resources, "resource_type", "resource_name")
+    results = (_describe(resource, request, context) for resource in resources)
+    return DescribeConfigsResponse(results=LazyList(len(resources), results))
+
+
+def _describe(
+    resource: DescribeConfigsResource, request: DescribeConfigsRequest, context: RequestContext
+) -> DescribeConfigsResult:
+    result = DescribeConfigsResult(
+        error_message=None,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )
+    try:
+        settings = _settings(resource, context)
+    except KafkaError as error:
+        result.error_code, result.error_message = error.code, error.message
+        return result
+    keys = resource.configuration_keys
+    wanted = None if keys is None else frozenset(keys)
+    result.configs = [
+        _described(setting, request)
+        for setting in settings
+        if wanted is None or setting.name in wanted
+    ]
+    return result
 
 
 def _settings(
@@ -117,13 +131,17 @@ async def alter_configs(
     request: full.AlterConfigsRequest, context: RequestContext
 ) -> full.AlterConfigsResponse:
     response = full.AlterConfigsResponse()
-    for resource in request.resources:
+    pace = context.pace()
+    resources, repeated = await context.complete(_resources(request.resources))
+    for resource in resources:
+        await pace.step()
         result = full.AlterConfigsResourceResponse(
             error_message=None,
             resource_type=resource.resource_type,
             resource_name=resource.resource_name,
         )
         try:
+            _refuse_excess(resource, repeated)
             changes = [_set(config.name, config.value) for config in resource.configs]
             await _alter(resource, changes, context, replace=True, dry=request.validate_only)
         except KafkaError as error:
@@ -137,19 +155,42 @@ async def incremental_alter_configs(
     request: incremental.IncrementalAlterConfigsRequest, context: RequestContext
 ) -> incremental.IncrementalAlterConfigsResponse:
     response = incremental.IncrementalAlterConfigsResponse()
-    for resource in request.resources:
+    pace = context.pace()
+    resources, repeated = await context.complete(_resources(request.resources))
+    for resource in resources:
+        await pace.step()
         result = incremental.AlterConfigsResourceResponse(
             error_message=None,
             resource_type=resource.resource_type,
             resource_name=resource.resource_name,
         )
         try:
+            _refuse_excess(resource, repeated)
             changes = [_change(config) for config in resource.configs]
             await _alter(resource, changes, context, replace=False, dry=request.validate_only)
         except KafkaError as error:
             result.error_code, result.error_message = error.code, error.message
         response.responses.append(result)
     return response
+
+
+def _resources(
+    resources: Iterable[T],
+) -> Generator[int, None, tuple[list[T], set[Any]]]:
+    return distinct_by(resources, "resource_type", "resource_name")
+
+
+def _refuse_excess(
+    resource: full.AlterConfigsResource | incremental.AlterConfigsResource, repeated: set[Any]
+) -> None:
+    """Refuse a resource that is named twice, as Kafka does, or with more settings than exist."""
+    if (resource.resource_type, resource.resource_name) in repeated:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+    if len(resource.configs) > _SETTINGS_MAX:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"{len(resource.configs)} settings in one request; at most {_SETTINGS_MAX} are taken",
+        )
 
 
 def _set(name: str, value: str | None) -> ConfigChange:

@@ -12,7 +12,7 @@ has members from one protocol to the other, settings of single groups, racks.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Iterator
+from collections.abc import Awaitable, Generator, Iterable, Iterator
 
 from tidelog.coordinators.outcome import Outcome
 from tidelog.coordinators.settings import Now
@@ -30,33 +30,55 @@ from tidelog.protocol.messages.consumer_group_heartbeat import (
 from tidelog.security.authorizer import Operation
 from tidelog.server.context import RequestContext
 from tidelog.server.dispatch import handles
+from tidelog.server.handlers.asked import distinct
 from tidelog.server.handlers.group_admin import add_operations
 from tidelog.server.handlers.groups import ask, ask_for_member, caller_of
+
+_Beat = ConsumerGroupHeartbeatResponse | Awaitable[ConsumerGroupHeartbeatResponse]
 
 
 @handles(68)
 def consumer_group_heartbeat(
     request: ConsumerGroupHeartbeatRequest, context: RequestContext
-) -> ConsumerGroupHeartbeatResponse | Awaitable[ConsumerGroupHeartbeatResponse]:
+) -> _Beat | Generator[int, None, _Beat]:
+    names = request.subscribed_topic_names
+    return _beat(request, context) if not names else _beat_with_names(request, context, names)
+
+
+def _beat_with_names(
+    request: ConsumerGroupHeartbeatRequest, context: RequestContext, names: list[str]
+) -> Generator[int, None, _Beat]:
+    """A heartbeat that changes what the member consumes."""
+    try:
+        context.require_group(Operation.READ, request.group_id)
+        yield from _require_topics((yield from distinct(names)), context)
+    except KafkaError as error:
+        return _refused(error)
+    return _beat(request, context)
+
+
+def _beat(request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> _Beat:
     caller = caller_of(context)
 
     def beat(shard: GroupShard, now: Now) -> Outcome:
-        _require_topics(request.subscribed_topic_names or (), context)
         return shard.consumer_heartbeat(request, context.version, caller, now)
 
-    def refused(error: KafkaError) -> ConsumerGroupHeartbeatResponse:
-        return ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
-
-    answer: ConsumerGroupHeartbeatResponse | Awaitable[ConsumerGroupHeartbeatResponse]
-    answer = ask_for_member(context, request.group_id, beat, refused)
+    answer: _Beat = ask_for_member(context, request.group_id, beat, _refused)
     return answer
+
+
+def _refused(error: KafkaError) -> ConsumerGroupHeartbeatResponse:
+    return ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
 
 
 @handles(69)
 async def consumer_group_describe(
     request: ConsumerGroupDescribeRequest, context: RequestContext
 ) -> ConsumerGroupDescribeResponse:
-    found = [await _describe(group_id, context) for group_id in request.group_ids]
+    found, pace = [], context.pace()
+    for group_id in await context.complete(distinct(request.group_ids)):
+        found.append(await _describe(group_id, context))
+        await pace.step()
     if request.include_authorized_operations:
         add_operations(found, context)
     return ConsumerGroupDescribeResponse(groups=found)
@@ -70,7 +92,8 @@ async def _describe(group_id: str, context: RequestContext) -> DescribedGroup:
             group_id,
             lambda shard, _: Outcome(shard.describe_consumer(group_id)),
         )
-        _require_topics(_topics_of(described), context)
+        topics = await context.complete(distinct(_topics_of(described)))
+        await context.complete(_require_topics(topics, context))
         return described
     except KafkaError as error:
         return DescribedGroup(error.code, error.message, group_id)
@@ -84,9 +107,11 @@ def _topics_of(described: DescribedGroup) -> Iterator[str]:
                 yield each.topic_name
 
 
-def _require_topics(names: Iterable[str], context: RequestContext) -> None:
-    if not all(context.authorize_topic(Operation.DESCRIBE, name) for name in set(names)):
-        raise KafkaError(
-            ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-            "The group uses topics that the client is not authorized to describe.",
-        )
+def _require_topics(names: Iterable[str], context: RequestContext) -> Generator[int, None, None]:
+    for name in names:
+        if not context.authorize_topic(Operation.DESCRIBE, name):
+            raise KafkaError(
+                ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+                "The group uses topics that the client is not authorized to describe.",
+            )
+        yield 1

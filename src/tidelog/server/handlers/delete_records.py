@@ -18,6 +18,7 @@ from tidelog.protocol.messages.delete_records import (
 from tidelog.security.authorizer import Operation
 from tidelog.server.context import RequestContext
 from tidelog.server.dispatch import handles
+from tidelog.server.handlers.asked import by_topic
 
 
 @handles(21)
@@ -25,9 +26,12 @@ async def delete_records(
     request: DeleteRecordsRequest, context: RequestContext
 ) -> DeleteRecordsResponse:
     response = DeleteRecordsResponse()
-    for topic in request.topics:
+    pace = context.pace()
+    topics = await context.complete(by_topic(request.topics, ("name",), "partition_index"))
+    for topic, partitions in topics:
         results = []
-        for asked in topic.partitions:
+        for asked in partitions.values():
+            await pace.step()
             result = DeleteRecordsPartitionResult(asked.partition_index, low_watermark=-1)
             try:
                 result.low_watermark = _delete(

@@ -4,7 +4,8 @@ Behaviour: whole batches from the one that holds the offset asked for, up to the
 to the last stable offset for `read_committed`. The first partition that has data gives at least one
 batch however small the limits are, so that a reader never stands still; after it `max_bytes` and
 `partition_max_bytes` hold to the batch. With less than `min_bytes` at hand and no error the answer
-waits, up to `max_wait_ms`, while only positions are summed: nothing is read from disk for it.
+waits, up to `max_wait_ms`, while only positions are summed: nothing is read from disk for it. A
+partition of a session is looked at when it may have something to tell, and not otherwise.
 Versions: 7 sessions, 9 and 12 leader epochs and divergence, 10 zstd, 13 topic ids.
 Gaps: no followers are served yet; a replica id is refused except on the inter-broker listener.
 """
@@ -12,10 +13,12 @@ Gaps: no followers are served yet; a replica id is refused except on the inter-b
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Generator, Iterator
+from itertools import takewhile
 from uuid import UUID
 
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.model import Codec, LogPosition
+from tidelog.model import Codec
 from tidelog.protocol.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
@@ -28,85 +31,132 @@ from tidelog.replication.partition import Partition, PartitionRead
 from tidelog.security.authorizer import CLUSTER, Operation
 from tidelog.server.context import RequestContext
 from tidelog.server.dispatch import handles
-from tidelog.server.fetch_sessions import FetchPlan, FetchTarget
+from tidelog.server.fetch_sessions import FINAL_EPOCH, FetchPlan, FetchTarget, FetchWaiter
+from tidelog.server.pieces import PIECE_UNITS, Work
 
 _VERSION_WITH_ZSTD = 10
 
 
-@handles(1)
+@handles(1, waits=True, is_brief=True)
 def fetch(
     request: FetchRequest, context: RequestContext
-) -> FetchResponse | asyncio.Future[FetchResponse]:
+) -> Generator[int, None, FetchResponse | asyncio.Future[FetchResponse]]:
     try:
         follower = request.replica_state
-        if request.replica_id >= 0 or (follower is not None and follower.replica_id >= 0):
+        is_follower = request.replica_id >= 0 or (follower is not None and follower.replica_id >= 0)
+        if is_follower:
             context.require(Operation.CLUSTER_ACTION, CLUSTER)
-        plan = context.services.fetch_sessions.plan(request, context.version)
+        sessions = context.services.fetch_sessions
+        plan = sessions.begin(request, context.version, is_follower)
+        for topic in request.topics:
+            for part in topic.partitions:
+                plan.session.add(topic.topic, topic.topic_id, part)
+                yield 1
+        for forgotten in request.forgotten_topics_data:
+            for index in forgotten.partitions:
+                plan.session.forget((forgotten.topic, forgotten.topic_id, index))
+                yield 1
+        if request.session_epoch != FINAL_EPOCH:
+            sessions.settle(plan)
     except KafkaError as error:
         return FetchResponse(error_code=error.code)
     attempt = FetchAttempt(request, context, plan)
-    attempt.read()
-    if attempt.is_enough() or request.max_wait_ms <= 0:
-        return attempt.response()
-    return attempt.wait()
+    for target in attempt.to_look_at():
+        attempt.look_at(target)
+        yield 1
+    if not attempt.is_enough() and attempt.can_wait():
+        return attempt.wait()
+    for target, read in attempt.reads.items():
+        attempt.tell(target, read)
+        yield 1
+    return attempt.response()
 
 
 class FetchAttempt:
     """One fetch from its first look at the partitions to its answer."""
 
     def __init__(self, request: FetchRequest, context: RequestContext, plan: FetchPlan) -> None:
-        self._request = request
         self._context = context
-        self._plan = plan
+        self._is_incremental = plan.is_incremental
+        self.session = plan.session
+        self.isolation = request.isolation_level
+        self.turns = context.services.turns
+        self._max_wait_ms = request.max_wait_ms
         self._max_bytes = min(request.max_bytes, context.services.config.get_int("fetch.max.bytes"))
-        self._reads: list[PartitionRead | KafkaError] = []
+        # Nobody waits for more than one answer may hold.
+        self.min_bytes = min(request.min_bytes, self._max_bytes)
+        self.reads: dict[FetchTarget, PartitionRead | KafkaError] = {}
+        self._topics: dict[tuple[str, UUID], FetchableTopicResponse] = {}
         self._bytes_read = 0
         self._has_errors = False
 
     # -- one pass over the partitions ----------------------------------------------------------
 
-    def read(self) -> None:
-        """Read every partition within the limits; errors are kept in the partition's place."""
-        self._reads = []
+    def to_look_at(self) -> Iterator[FetchTarget]:
+        """The partitions that may have something to tell, within the limits.
+
+        A full answer names every partition. One of a session leaves those that do not fit for the
+        next time, when they come first.
+        """
         self._bytes_read = 0
-        for target in self._plan.targets:
-            try:
-                result = self._read_one(target)
-            except KafkaError as error:
-                self._reads.append(error)
-                self._has_errors = True
-                continue
-            if result.slices is not None:
-                self._bytes_read += result.slices.size_bytes
-            self._reads.append(result)
+        self._has_errors = False
+        ready = tuple(self.session.ready)
+        return takewhile(self._has_room, ready) if self._is_incremental else iter(ready)
+
+    def _has_room(self, _: FetchTarget) -> bool:
+        return self._bytes_read == 0 or self._bytes_read < self._max_bytes
+
+    def look_at(self, target: FetchTarget) -> None:
+        """Read a partition; an error is kept in its place."""
+        session = self.session
+        try:
+            partition = self.partition(target)
+            read = self._read(partition, target)
+        except KafkaError as error:
+            self.reads[target] = error
+            self._has_errors = True
+            return
+        target.partition = partition
+        if read.slices is not None:
+            self._bytes_read += read.slices.size_bytes
+            self.reads[target] = read
+            target.position = None
+            return
+        if self._max_wait_ms > 0 or session.is_kept:
+            target.position = partition.readable_end(self.isolation)
+            session.watch(target, partition)
+        if self._is_incremental and not _has_changed(target, read):
+            session.rest(target)
+            self.reads.pop(target, None)
+        else:
+            self.reads[target] = read
 
     def is_enough(self) -> bool:
-        targets = self._plan.targets
-        return self._has_errors or not targets or self._bytes_read >= self._request.min_bytes
+        return self._has_errors or not self.session.targets or self._bytes_read >= self.min_bytes
 
-    def _read_one(self, target: FetchTarget) -> PartitionRead:
-        partition = self._partition(target)
+    def _read(self, partition: Partition, target: FetchTarget) -> PartitionRead:
         partition.check_leader(target.known_epoch)
         self._check_divergence(partition, target)
         left = self._max_bytes - self._bytes_read
         return partition.read(
             target.fetch_offset,
             max(0, min(target.max_bytes, left)),
-            self._request.isolation_level,
+            self.isolation,
             at_least_one=self._bytes_read == 0,
         )
 
-    def _partition(self, target: FetchTarget) -> Partition:
+    def partition(self, target: FetchTarget) -> Partition:
+        """The partition that a target names now; KafkaError where there is none to be read."""
         context = self._context
-        name = target.topic
+        name, topic_id, index = target.key
         if context.version >= 13:
-            topic = context.topic_by_id(target.topic_id)
+            topic = context.topic_by_id(topic_id)
             if topic is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
             name = topic.name
         if not context.authorize_topic(Operation.READ, name):
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        partition = context.services.replicas.find(name, target.partition)
+        partition = context.services.replicas.find(name, index)
         if context.version < _VERSION_WITH_ZSTD and partition.config.target_codec is Codec.ZSTD:
             raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
         return partition
@@ -129,145 +179,154 @@ class FetchAttempt:
 
     # -- waiting -------------------------------------------------------------------------------
 
+    def can_wait(self) -> bool:
+        """Whether the client has the time, and the broker the memory."""
+        if self._max_wait_ms <= 0:
+            return False
+        return self.session.is_kept or self._context.services.fetch_sessions.hold(self.session)
+
     def wait(self) -> asyncio.Future[FetchResponse]:
         """An answer once there is enough, something went wrong, or the time is up."""
-        self._release()
         loop = asyncio.get_running_loop()
         future: asyncio.Future[FetchResponse] = loop.create_future()
-        watch = FetchWatch(self, future)
-        timer = loop.call_later(self._request.max_wait_ms / 1000, watch.finish)
+        wait = FetchWait(self, future)
+        timer = loop.call_later(self._max_wait_ms / 1000, wait.finish)
 
         def clean_up(_: object) -> None:
             timer.cancel()
-            watch.stop()
+            wait.stop()
+            self._leave()
 
         future.add_done_callback(clean_up)
-        watch.start()
+        wait.start(self._release())
         return future
 
-    @property
-    def min_bytes(self) -> int:
-        return self._request.min_bytes
-
-    def watched(self) -> list[tuple[FetchTarget, Partition, int]]:
-        """The partitions to watch while waiting, with the isolation to watch them at."""
-        isolation = self._request.isolation_level
-        return [(target, self._partition(target), isolation) for target in self._plan.targets]
-
-    def _release(self) -> None:
-        for read in self._reads:
+    def _release(self) -> list[FetchTarget]:
+        """Let go of what was read, which is read again after the wait; those that had data."""
+        had_data = []
+        for target, read in self.reads.items():
             if isinstance(read, PartitionRead) and read.slices is not None:
                 read.slices.release()
+                had_data.append(target)
+        for target in had_data:
+            del self.reads[target]
+        return had_data
+
+    def _leave(self) -> None:
+        """The end of a fetch without a session; one whose session is gone has left already."""
+        session = self.session
+        if not session.is_kept and not session.is_closed:
+            if session.charged_bytes:
+                self._context.services.fetch_sessions.let_go(session)
+            session.close()
 
     # -- the answer ----------------------------------------------------------------------------
 
-    def response(self) -> FetchResponse:
-        plan = self._plan
-        topics: dict[tuple[str, UUID], FetchableTopicResponse] = {}
-        for target, read in zip(plan.targets, self._reads, strict=True):
-            data = self._partition_data(target, read)
-            if plan.is_incremental and not _is_news(target, data):
-                continue
+    def answer_again(self) -> Generator[int, None, FetchResponse]:
+        """The answer after a wait."""
+        for target in self.to_look_at():
+            self.look_at(target)
+            yield 1
+        for target, read in self.reads.items():
+            self.tell(target, read)
+            yield 1
+        return self.response()
+
+    def tell(self, target: FetchTarget, read: PartitionRead | KafkaError) -> None:
+        """Put what was read of one partition into the answer."""
+        session = self.session
+        data = _partition_data(target, read)
+        if session.is_kept:
             _remember(target, data)
-            if plan.session is not None and data.records:
-                plan.session.served(target)
-            topic = topics.get((target.topic, target.topic_id))
-            if topic is None:
-                topic = FetchableTopicResponse(topic=target.topic, topic_id=target.topic_id)
-                topics[target.topic, target.topic_id] = topic
-            topic.partitions.append(data)
+            if data.records:
+                session.served(target)
+            elif not isinstance(read, KafkaError):
+                session.rest(target)
+        name, topic_id, _ = target.key
+        topic = self._topics.get((name, topic_id))
+        if topic is None:
+            topic = FetchableTopicResponse(topic=name, topic_id=topic_id)
+            self._topics[name, topic_id] = topic
+        topic.partitions.append(data)
+
+    def response(self) -> FetchResponse:
+        """The answer, once everything is told."""
+        if len(self.reads) > PIECE_UNITS:
+            self._context.in_pieces = True
         self._context.services.metrics.fetched_bytes += self._bytes_read
-        return FetchResponse(session_id=plan.session_id, responses=list(topics.values()))
-
-    def _partition_data(
-        self, target: FetchTarget, read: PartitionRead | KafkaError
-    ) -> PartitionData:
-        data = PartitionData(partition_index=target.partition, records=b"")
-        if isinstance(read, DivergingEpochError):
-            data.diverging_epoch = EpochEndOffset(read.leader_epoch, read.end_offset)
-            return data
-        if isinstance(read, KafkaError):
-            data.error_code = read.code
-            data.high_watermark = data.last_stable_offset = data.log_start_offset = -1
-            return data
-        data.high_watermark = read.high_watermark
-        data.last_stable_offset = read.last_stable_offset
-        data.log_start_offset = read.log_start_offset
-        if read.aborted is None:
-            data.aborted_transactions = None
-        else:
-            data.aborted_transactions = [
-                AbortedTransaction(producer_id, first) for producer_id, first in read.aborted
-            ]
-        if read.slices is not None:
-            data.records = read.slices
-        return data
+        topics = list(self._topics.values())
+        answer = FetchResponse(session_id=self.session.session_id, responses=topics)
+        self._leave()
+        return answer
 
 
-class FetchWatch:
+class FetchWait(FetchWaiter):
     """Sums what has become readable while a fetch waits."""
 
     def __init__(self, attempt: FetchAttempt, future: asyncio.Future[FetchResponse]) -> None:
         self._attempt = attempt
         self._future = future
-        self._available: list[int] = []
+        self._available: dict[FetchTarget, int] = {}
         self._total = 0
-        self._removals: list[tuple[Partition, int]] = []
+        self._is_finishing = False
 
-    def start(self) -> None:
-        try:
-            watched = self._attempt.watched()
-        except KafkaError:
-            self.finish()
-            return
-        for index, (target, partition, isolation) in enumerate(watched):
-            position = _position(partition, target.fetch_offset, isolation)
-            self._available.append(0)
-
-            def changed(
-                index: int = index,
-                target: FetchTarget = target,
-                partition: Partition = partition,
-                isolation: int = isolation,
-                position: LogPosition = position,
-            ) -> None:
-                self._update(index, target, partition, isolation, position)
-
-            self._removals.append((partition, partition.watchers.add(changed)))
-            changed()
-            if self._future.done():
-                return
+    def start(self, had_data: list[FetchTarget]) -> None:
+        session = self._attempt.session
+        if session.waiting is not None:
+            # The client has given up on its last fetch, or it would not have sent another.
+            session.waiting.finish()
+        session.waiting = self
+        for target in had_data:
+            self.news(target)
 
     def stop(self) -> None:
-        for partition, key in self._removals:
-            partition.watchers.remove(key)
-        self._removals.clear()
+        if self._attempt.session.waiting is self:
+            self._attempt.session.waiting = None
 
     def finish(self) -> None:
-        """Read again and answer with whatever there is now."""
-        if not self._future.done():
-            self._attempt.read()
-            self._future.set_result(self._attempt.response())
+        """Look again and answer with whatever there is now."""
+        if self._is_finishing or self._future.done():
+            return
+        self._is_finishing = True
+        work = Work(self._attempt.answer_again())
+        if work.run_piece():
+            self._future.set_result(work.result)
+        else:
+            task = asyncio.ensure_future(self._finish_in_pieces(work))
+            self._future.add_done_callback(lambda _: task.cancel())
 
-    def _update(
-        self,
-        index: int,
-        target: FetchTarget,
-        partition: Partition,
-        isolation: int,
-        position: LogPosition,
-    ) -> None:
+    async def _finish_in_pieces(self, work: Work[FetchResponse]) -> None:
         try:
+            answer = await self._attempt.turns.finish(work)
+        except Exception as error:
+            self._future.set_exception(error)
+        else:
+            self._future.set_result(answer)
+
+    def news(self, target: FetchTarget) -> None:
+        if self._is_finishing:
+            return
+        attempt = self._attempt
+        try:
+            partition = attempt.partition(target)
             partition.check_leader(target.known_epoch)
             partition.check_offset(target.fetch_offset)
         except KafkaError:
             self.finish()
             return
-        available = min(target.max_bytes, partition.readable_bytes(position, isolation))
-        self._total += available - self._available[index]
-        self._available[index] = available
-        if self._total >= self._attempt.min_bytes:
+        if partition is not target.partition:
             self.finish()
+            return
+        if target.position is None:
+            target.position = partition.log.locate(target.fetch_offset)
+        readable = partition.readable_bytes(target.position, attempt.isolation)
+        available = min(target.max_bytes, readable)
+        self._total += available - self._available.get(target, 0)
+        self._available[target] = available
+        if self._total >= attempt.min_bytes:
+            self.finish()
+        else:
+            attempt.session.watch(target, partition)
 
 
 class DivergingEpochError(KafkaError):
@@ -279,22 +338,41 @@ class DivergingEpochError(KafkaError):
         self.end_offset = end_offset
 
 
-def _position(partition: Partition, offset: int, isolation: int) -> LogPosition:
-    end = partition.readable_end(isolation)
-    # At the tail, where nearly every waiting reader stands, there is nothing to look up.
-    return end if offset >= end.offset else partition.log.locate(offset)
+def _partition_data(target: FetchTarget, read: PartitionRead | KafkaError) -> PartitionData:
+    data = PartitionData(partition_index=target.key[2], records=b"")
+    if isinstance(read, DivergingEpochError):
+        data.diverging_epoch = EpochEndOffset(read.leader_epoch, read.end_offset)
+        return data
+    if isinstance(read, KafkaError):
+        data.error_code = read.code
+        data.high_watermark = data.last_stable_offset = data.log_start_offset = -1
+        return data
+    data.high_watermark = read.high_watermark
+    data.last_stable_offset = read.last_stable_offset
+    data.log_start_offset = read.log_start_offset
+    if read.aborted is None:
+        data.aborted_transactions = None
+    else:
+        data.aborted_transactions = [
+            AbortedTransaction(producer_id, first) for producer_id, first in read.aborted
+        ]
+    if read.slices is not None:
+        data.records = read.slices
+    return data
 
 
-def _is_news(target: FetchTarget, data: PartitionData) -> bool:
-    if data.records or data.error_code or data.diverging_epoch or target.told_error:
-        return True
+def _has_changed(target: FetchTarget, read: PartitionRead) -> bool:
+    """Whether a partition without records has something to tell all the same."""
     return (
-        target.told_high_watermark != data.high_watermark
-        or target.told_log_start != data.log_start_offset
+        target.told_error
+        or target.told_high_watermark != read.high_watermark
+        or target.told_last_stable != read.last_stable_offset
+        or target.told_log_start != read.log_start_offset
     )
 
 
 def _remember(target: FetchTarget, data: PartitionData) -> None:
     target.told_high_watermark = data.high_watermark
+    target.told_last_stable = data.last_stable_offset
     target.told_log_start = data.log_start_offset
     target.told_error = data.error_code != 0

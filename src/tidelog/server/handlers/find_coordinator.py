@@ -18,6 +18,7 @@ from tidelog.protocol.messages.find_coordinator import (
 from tidelog.security.authorizer import Operation
 from tidelog.server.context import RequestContext
 from tidelog.server.dispatch import handles
+from tidelog.server.handlers.asked import distinct
 from tidelog.server.handlers.metadata import address
 
 _GROUP = 0
@@ -29,7 +30,10 @@ async def find_coordinator(
     request: FindCoordinatorRequest, context: RequestContext
 ) -> FindCoordinatorResponse:
     keys = request.coordinator_keys if context.version >= 4 else [request.key]
-    found = [await _find(key, request.key_type, context) for key in keys]
+    found, pace = [], context.pace()
+    for key in await context.complete(distinct(keys)):
+        found.append(await _find(key, request.key_type, context))
+        await pace.step()
     if context.version >= 4:
         return FindCoordinatorResponse(coordinators=found)
     only = found[0]

@@ -33,6 +33,7 @@ from tidelog.protocol.messages.list_groups import (
 from tidelog.security.authorizer import CLUSTER, Operation, Resource, ResourceType
 from tidelog.server.context import RequestContext
 from tidelog.server.dispatch import handles
+from tidelog.server.handlers.asked import distinct
 from tidelog.server.handlers.groups import ask
 
 _VERSION_WITH_ERRORS = 6
@@ -42,7 +43,10 @@ _VERSION_WITH_ERRORS = 6
 async def describe_groups(
     request: DescribeGroupsRequest, context: RequestContext
 ) -> DescribeGroupsResponse:
-    found = [await _describe(group_id, context) for group_id in request.groups]
+    found, pace = [], context.pace()
+    for group_id in await context.complete(distinct(request.groups)):
+        found.append(await _describe(group_id, context))
+        await pace.step()
     if request.include_authorized_operations:
         add_operations(found, context)
     return DescribeGroupsResponse(groups=found)
@@ -81,19 +85,21 @@ async def list_groups(request: ListGroupsRequest, context: RequestContext) -> Li
     states = {each.lower() for each in request.states_filter}
     types = {each.lower() for each in request.types_filter}
     response = ListGroupsResponse()
+    pace = context.pace()
     try:
         answers = list(
             context.services.groups.call_each(lambda shard, _: Outcome(list(shard.list_groups())))
         )
         for answer in answers:
             listed = await answer if isinstance(answer, asyncio.Future) else answer
-            response.groups += [
-                each
-                for each in listed
-                if (not states or each.group_state.lower() in states)
-                and (not types or each.group_type.lower() in types)
-                and _may_see(each, context)
-            ]
+            for each in listed:
+                if (
+                    (not states or each.group_state.lower() in states)
+                    and (not types or each.group_type.lower() in types)
+                    and _may_see(each, context)
+                ):
+                    response.groups.append(each)
+                await pace.step()
     except KafkaError as error:
         return ListGroupsResponse(error_code=error.code)
     return response
@@ -109,9 +115,11 @@ def _may_see(group: ListedGroup, context: RequestContext) -> bool:
 async def delete_groups(
     request: DeleteGroupsRequest, context: RequestContext
 ) -> DeleteGroupsResponse:
-    return DeleteGroupsResponse(
-        results=[await _delete(group_id, context) for group_id in request.groups_names]
-    )
+    response, pace = DeleteGroupsResponse(), context.pace()
+    for group_id in await context.complete(distinct(request.groups_names)):
+        response.results.append(await _delete(group_id, context))
+        await pace.step()
+    return response
 
 
 async def _delete(group_id: str, context: RequestContext) -> DeletableGroupResult:

@@ -29,8 +29,11 @@ from tidelog.security.authorizer import Operation
 from tidelog.server.context import RequestContext
 from tidelog.server.dispatch import handles
 
+# How many members leave at a stretch, while everything else waits.
+_LEAVING_AT_ONCE = 500
 
-@handles(11)
+
+@handles(11, waits=True)
 async def join_group(request: JoinGroupRequest, context: RequestContext) -> JoinGroupResponse:
     caller = caller_of(context)
 
@@ -44,7 +47,7 @@ async def join_group(request: JoinGroupRequest, context: RequestContext) -> Join
     return answer
 
 
-@handles(14)
+@handles(14, waits=True)
 async def sync_group(request: SyncGroupRequest, context: RequestContext) -> SyncGroupResponse:
     def sync(shard: GroupShard, now: Now) -> Outcome:
         return shard.sync(request, now)
@@ -56,7 +59,7 @@ async def sync_group(request: SyncGroupRequest, context: RequestContext) -> Sync
     return answer
 
 
-@handles(12)
+@handles(12, is_brief=True)
 def heartbeat(
     request: HeartbeatRequest, context: RequestContext
 ) -> HeartbeatResponse | Awaitable[HeartbeatResponse]:
@@ -74,12 +77,19 @@ def heartbeat(
 @handles(13)
 async def leave_group(request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupResponse:
     def leave(shard: GroupShard, now: Now) -> Outcome:
-        return shard.leave(request, context.version, now)
+        return shard.leave(some, context.version, now)
 
-    try:
-        answer: LeaveGroupResponse = await ask(context, Operation.READ, request.group_id, leave)
-    except KafkaError as error:
-        answer = LeaveGroupResponse(error_code=error.code)
+    answer = LeaveGroupResponse()
+    for start in range(0, max(1, len(request.members)), _LEAVING_AT_ONCE):
+        members = request.members[start : start + _LEAVING_AT_ONCE]
+        some = LeaveGroupRequest(request.group_id, request.member_id, members)
+        try:
+            left: LeaveGroupResponse = await ask(context, Operation.READ, request.group_id, leave)
+        except KafkaError as error:
+            return LeaveGroupResponse(error_code=error.code)
+        answer.error_code = left.error_code
+        answer.members += left.members
+        await context.services.turns.pause()
     return answer
 
 

@@ -4,13 +4,16 @@ Behaviour: latest (-1) is the high watermark, or the last stable offset for `rea
 earliest (-2) and earliest local (-4) are the log start; max timestamp (-3) is the offset of the
 record with the greatest one; latest tiered (-5) is -1, nothing is tiered; any other timestamp gives
 the first record at or after it, exact also inside compressed batches. Those two read and inflate:
-a thread looks them up before the answer is made.
+a thread looks them up before the answer is made. A partition that is named twice is refused, as in
+Kafka.
 Versions: 4 leader epochs, 7 max timestamp, 8 and 9 the tiered specials, 10 a timeout (not needed).
 """
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Coroutine, Generator
+from dataclasses import dataclass
+from typing import Any
 
 from tidelog.errors import ErrorCode, KafkaError, StorageError
 from tidelog.host.offload import Offload
@@ -20,12 +23,14 @@ from tidelog.protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
+    ListOffsetsTopic,
     ListOffsetsTopicResponse,
 )
 from tidelog.replication.partition import Partition
 from tidelog.security.authorizer import Operation
 from tidelog.server.context import RequestContext
 from tidelog.server.dispatch import handles
+from tidelog.server.handlers.asked import by_topic
 from tidelog.storage.timestamp_search import FoundRecord
 
 LATEST = -1
@@ -38,27 +43,19 @@ LATEST_TIERED = -5
 # What was found by topic, partition and timestamp; what went wrong is kept, not raised.
 Key = tuple[str, int, int]
 Found = dict[Key, FoundRecord | KafkaError | None]
+Searched = dict[Key, Partition]
 
 
-def prepare(request: ListOffsetsRequest, context: RequestContext) -> Found | asyncio.Future[Found]:
-    """Look up the timestamps that were asked for, each once, off the loop."""
-    searched: dict[Key, Partition] = {}
-    for topic in request.topics:
-        for asked in topic.partitions:
-            if asked.timestamp != MAX_TIMESTAMP and asked.timestamp < 0:
-                continue
-            try:
-                partition = _find(topic.name, asked, context)
-            except KafkaError:
-                continue  # The answer says so.
-            searched[topic.name, asked.partition_index, asked.timestamp] = partition
-    if not searched:
-        return {}
-    looking_up = _look_up_all(searched, context.services.offload)
-    return asyncio.get_running_loop().create_task(looking_up)
+@dataclass(slots=True)
+class Asked:
+    """The partitions of a request, each once."""
+
+    topics: list[tuple[ListOffsetsTopic, dict[int, ListOffsetsPartition]]]
+    repeated: set[tuple[str, int]]
+    isolation: int
 
 
-async def _look_up_all(searched: dict[Key, Partition], offload: Offload) -> Found:
+async def _look_up_all(searched: Searched, offload: Offload) -> Found:
     found: Found = {}
     for key, partition in searched.items():
         try:
@@ -88,36 +85,67 @@ async def _search(partition: Partition, timestamp: int, offload: Offload) -> Fou
     return None
 
 
-@handles(2, prepare=prepare)
-def list_offsets(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
+@handles(2)
+def list_offsets(
+    request: ListOffsetsRequest, context: RequestContext
+) -> Generator[int, None, ListOffsetsResponse | Coroutine[Any, Any, ListOffsetsResponse]]:
+    repeated: set[tuple[str, int]] = set()
+    topics = yield from by_topic(request.topics, ("name",), "partition_index", repeated)
+    asked = Asked(topics, repeated, request.isolation_level)
+    searched = yield from _to_search(asked, context)
+    if searched:
+        return _search_and_answer(asked, searched, context)
+    return (yield from _answers(asked, {}, context))
+
+
+def _to_search(asked: Asked, context: RequestContext) -> Generator[int, None, Searched]:
+    """The timestamps that take a search, each once."""
+    searched: Searched = {}
+    for topic, partitions in asked.topics:
+        for index, part in partitions.items():
+            yield 1
+            is_search = part.timestamp >= 0 or part.timestamp == MAX_TIMESTAMP
+            if not is_search or (topic.name, index) in asked.repeated:
+                continue
+            try:
+                searched[topic.name, index, part.timestamp] = _find(topic.name, part, context)
+            except KafkaError:
+                continue  # The answer says so.
+    return searched
+
+
+async def _search_and_answer(
+    asked: Asked, searched: Searched, context: RequestContext
+) -> ListOffsetsResponse:
+    found = await _look_up_all(searched, context.services.offload)
+    return await context.complete(_answers(asked, found, context))
+
+
+def _answers(
+    asked: Asked, found: Found, context: RequestContext
+) -> Generator[int, None, ListOffsetsResponse]:
     response = ListOffsetsResponse()
-    for topic in request.topics:
-        answers = [
-            _answer(topic.name, asked, request.isolation_level, context)
-            for asked in topic.partitions
-        ]
+    for topic, partitions in asked.topics:
+        answers = []
+        for index, part in partitions.items():
+            answer = ListOffsetsPartitionResponse(
+                partition_index=index, timestamp=NO_TIMESTAMP, offset=NO_OFFSET, leader_epoch=-1
+            )
+            answers.append(answer)
+            try:
+                if (topic.name, index) in asked.repeated:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, "the partition is named twice")
+                partition = _find(topic.name, part, context)
+                answer.offset, answer.timestamp, epoch = _look_up(
+                    partition, part, asked.isolation, found
+                )
+                if context.version >= 4:
+                    answer.leader_epoch = epoch
+            except KafkaError as error:
+                answer.error_code = error.code
+            yield 1
         response.topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
     return response
-
-
-def _answer(
-    topic: str, asked: ListOffsetsPartition, isolation: int, context: RequestContext
-) -> ListOffsetsPartitionResponse:
-    answer = ListOffsetsPartitionResponse(
-        partition_index=asked.partition_index,
-        timestamp=NO_TIMESTAMP,
-        offset=NO_OFFSET,
-        leader_epoch=-1,
-    )
-    try:
-        partition = _find(topic, asked, context)
-        found: Found = context.prepared  # type: ignore[assignment]
-        answer.offset, answer.timestamp, epoch = _look_up(partition, asked, isolation, found)
-        if context.version >= 4:
-            answer.leader_epoch = epoch
-    except KafkaError as error:
-        answer.error_code = error.code
-    return answer
 
 
 def _find(topic: str, asked: ListOffsetsPartition, context: RequestContext) -> Partition:

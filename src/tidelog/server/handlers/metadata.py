@@ -11,9 +11,10 @@ Versions: 10 topic ids, 12 topics by id alone, 13 a top-level error (never set).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable
+from collections.abc import Generator, Hashable, Iterable
 
 from tidelog.cluster.commands import CreateTopic
+from tidelog.cluster.controller import PARTITIONS_PER_REQUEST_MAX
 from tidelog.cluster.image import BrokerRegistration, TopicImage
 from tidelog.cluster.names import INTERNAL_TOPICS
 from tidelog.errors import ErrorCode, KafkaError
@@ -26,33 +27,61 @@ from tidelog.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from tidelog.protocol.schema import encode
+from tidelog.protocol.schema import encode_in_pieces
 from tidelog.security.authorizer import CLUSTER, Operation, Resource, ResourceType
 from tidelog.server.answer_cache import EncodedAnswer
 from tidelog.server.context import RequestContext
 from tidelog.server.dispatch import handles
+from tidelog.server.handlers.asked import distinct_by
+from tidelog.server.pieces import LazyList
+
+_Answer = EncodedAnswer | MetadataResponse | asyncio.Future[MetadataResponse]
+
+# The names are part of what is kept; a consumer of more asks for all topics or rarely.
+_CACHED_NAMES_MAX = 1_000
 
 
 @handles(3)
 def metadata(
     request: MetadataRequest, context: RequestContext
-) -> EncodedAnswer | asyncio.Future[MetadataResponse]:
-    image, cache = context.image, context.services.answers
+) -> EncodedAnswer | Generator[int, None, _Answer]:
     key = _cache_key(request, context)
-    found = cache.find(image, key)
-    if found is not None:
-        return found
-    answer = _answer(request, context)
-    if isinstance(answer, asyncio.Future):
-        return answer
-    return cache.keep(image, key, encode(answer, context.version))
+    found = None if key is None else context.services.answers.find(context.image, key)
+    return found or _build(request, context, key)
+
+
+def _build(
+    request: MetadataRequest, context: RequestContext, key: Hashable
+) -> Generator[int, None, _Answer]:
+    image = context.image
+    if request.topics is None or (context.version == 0 and not request.topics):
+        topics = []
+        for topic in image.topics.values():
+            if context.authorize_topic(Operation.DESCRIBE, topic.name):
+                topics.append(topic)
+            yield 1
+        described = _Description(request, context)
+        response = described.response(len(topics), map(described.topic, topics))
+    else:
+        asked, _ = yield from distinct_by(request.topics, "name", "topic_id")
+        missing = _to_create(asked, request, context)
+        if missing:
+            return asyncio.ensure_future(_create_then_answer(missing, asked, request, context))
+        response = _Description(request, context).of(asked, {})
+    if key is None:
+        return response
+    parts, _ = yield from encode_in_pieces(response, context.version)
+    body = b"".join(part for part in parts if isinstance(part, bytes))
+    return context.services.answers.keep(image, key, body)
 
 
 def _cache_key(request: MetadataRequest, context: RequestContext) -> Hashable:
-    """Whatever the answer depends on beside the image."""
+    """Whatever the answer depends on beside the image; None for what is not worth keeping."""
     connection = context.connection
     names = None
     if request.topics is not None:
+        if len(request.topics) > _CACHED_NAMES_MAX:
+            return None
         names = tuple((topic.name, topic.topic_id) for topic in request.topics)
     return (
         context.version,
@@ -67,24 +96,11 @@ def _cache_key(request: MetadataRequest, context: RequestContext) -> Hashable:
     )
 
 
-def _answer(
-    request: MetadataRequest, context: RequestContext
-) -> MetadataResponse | asyncio.Future[MetadataResponse]:
-    if request.topics is None or (context.version == 0 and not request.topics):
-        topics = [
-            _describe(topic, request, context)
-            for topic in context.image.topics.values()
-            if context.authorize_topic(Operation.DESCRIBE, topic.name)
-        ]
-        return _response(topics, request, context)
-    missing = _to_create(request, context)
-    if not missing:
-        return _response(_named(request, context, {}), request, context)
-    return asyncio.ensure_future(_create_then_answer(missing, request, context))
-
-
 async def _create_then_answer(
-    missing: list[str], request: MetadataRequest, context: RequestContext
+    missing: list[str],
+    asked: list[MetadataRequestTopic],
+    request: MetadataRequest,
+    context: RequestContext,
 ) -> MetadataResponse:
     answers = await context.services.submit_all([CreateTopic(name) for name in missing])
     # One that another client was quicker to create is found in the image all the same.
@@ -93,52 +109,27 @@ async def _create_then_answer(
         for name, answer in zip(missing, answers, strict=True)
         if isinstance(answer, KafkaError)
     }
-    return _response(_named(request, context, errors), request, context)
+    return _Description(request, context).of(asked, errors)
 
 
-def _to_create(request: MetadataRequest, context: RequestContext) -> list[str]:
+def _to_create(
+    asked: list[MetadataRequestTopic], request: MetadataRequest, context: RequestContext
+) -> list[str]:
     config = context.services.config
     if not request.allow_auto_topic_creation or not config.get_bool("auto.create.topics.enable"):
         return []
-    return [
+    missing = [
         topic.name
-        for topic in request.topics or ()
+        for topic in asked
         if topic.name is not None
         and topic.topic_id == NO_TOPIC_ID
         and topic.name not in context.image.topics
         and topic.name not in INTERNAL_TOPICS
         and context.authorize_topic(Operation.CREATE, topic.name)
     ]
-
-
-def _named(
-    request: MetadataRequest, context: RequestContext, errors: dict[str, KafkaError]
-) -> list[MetadataResponseTopic]:
-    return [_one(asked, request, context, errors) for asked in request.topics or ()]
-
-
-def _one(
-    asked: MetadataRequestTopic,
-    request: MetadataRequest,
-    context: RequestContext,
-    errors: dict[str, KafkaError],
-) -> MetadataResponseTopic:
-    if asked.name is None or asked.topic_id != NO_TOPIC_ID:
-        topic = context.topic_by_id(asked.topic_id)
-        if topic is None or not context.authorize_topic(Operation.DESCRIBE, topic.name):
-            code = ErrorCode.UNKNOWN_TOPIC_ID
-            name = None if context.version >= 12 else ""
-            return MetadataResponseTopic(error_code=code, name=name, topic_id=asked.topic_id)
-        return _describe(topic, request, context)
-    if not context.authorize_topic(Operation.DESCRIBE, asked.name):
-        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        return MetadataResponseTopic(error_code=code, name=asked.name)
-    topic = context.image.topics.get(asked.name)
-    if topic is None:
-        error = errors.get(asked.name)
-        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if error is None else _creation_code(error)
-        return MetadataResponseTopic(error_code=code, name=asked.name)
-    return _describe(topic, request, context)
+    # One who asks for thousands that do not exist looks around, and does not mean to create them.
+    partitions = len(missing) * config.get_int("num.partitions")
+    return missing if partitions <= PARTITIONS_PER_REQUEST_MAX else []
 
 
 def _creation_code(error: KafkaError) -> ErrorCode:
@@ -152,21 +143,70 @@ def _creation_code(error: KafkaError) -> ErrorCode:
     )
 
 
-def _describe(
-    topic: TopicImage, request: MetadataRequest, context: RequestContext
-) -> MetadataResponseTopic:
-    live = context.image.brokers
-    services = context.services
-    failed = {index for name, index in services.offline if name == topic.name}
+class _Description:
+    """Describes topics as they are in one image, while the answer is encoded."""
 
-    def is_offline(broker: int, partition: int) -> bool:
-        return broker not in live or (broker == services.broker_id and partition in failed)
+    def __init__(self, request: MetadataRequest, context: RequestContext) -> None:
+        self._request = request
+        self._context = context
+        self._image = context.image
+        # Of this broker's own replicas, by topic.
+        self._failed: dict[str, set[int]] = {}
+        for topic, partition in context.services.offline:
+            self._failed.setdefault(topic, set()).add(partition)
 
-    answer = MetadataResponseTopic(
-        name=topic.name,
-        topic_id=topic.topic_id,
-        is_internal=topic.name in INTERNAL_TOPICS,
-        partitions=[
+    def of(
+        self, asked: list[MetadataRequestTopic], errors: dict[str, KafkaError]
+    ) -> MetadataResponse:
+        return self.response(len(asked), (self._asked(each, errors) for each in asked))
+
+    def response(self, count: int, topics: Iterable[MetadataResponseTopic]) -> MetadataResponse:
+        image, context = self._image, self._context
+        response = MetadataResponse(
+            brokers=[
+                MetadataResponseBroker(broker.id, *address(broker, context), broker.rack)
+                for broker in image.brokers.values()
+            ],
+            cluster_id=image.cluster_id,
+            controller_id=image.controller_id,
+            topics=LazyList(count, topics),
+        )
+        if self._request.include_cluster_authorized_operations:
+            response.cluster_authorized_operations = context.allowed_operations(CLUSTER)
+        return response
+
+    def _asked(
+        self, asked: MetadataRequestTopic, errors: dict[str, KafkaError]
+    ) -> MetadataResponseTopic:
+        context, image = self._context, self._image
+        if asked.name is None or asked.topic_id != NO_TOPIC_ID:
+            name = image.topic_names.get(asked.topic_id)
+            topic = None if name is None else image.topics.get(name)
+            if topic is None or not context.authorize_topic(Operation.DESCRIBE, topic.name):
+                return MetadataResponseTopic(
+                    error_code=ErrorCode.UNKNOWN_TOPIC_ID,
+                    name=None if context.version >= 12 else "",
+                    topic_id=asked.topic_id,
+                )
+            return self.topic(topic)
+        if not context.authorize_topic(Operation.DESCRIBE, asked.name):
+            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            return MetadataResponseTopic(error_code=code, name=asked.name)
+        topic = image.topics.get(asked.name)
+        if topic is None:
+            error = errors.get(asked.name)
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if error is None else _creation_code(error)
+            return MetadataResponseTopic(error_code=code, name=asked.name)
+        return self.topic(topic)
+
+    def topic(self, topic: TopicImage) -> MetadataResponseTopic:
+        live, own_id = self._image.brokers, self._context.services.broker_id
+        failed = self._failed.get(topic.name, ())
+
+        def is_offline(broker: int, partition: int) -> bool:
+            return broker not in live or (broker == own_id and partition in failed)
+
+        partitions = (
             MetadataResponsePartition(
                 error_code=0 if state.leader in live else ErrorCode.LEADER_NOT_AVAILABLE,
                 partition_index=state.partition,
@@ -179,30 +219,17 @@ def _describe(
                 ],
             )
             for state in topic.partitions
-        ],
-    )
-    if request.include_topic_authorized_operations:
-        resource = Resource(ResourceType.TOPIC, topic.name)
-        answer.topic_authorized_operations = context.allowed_operations(resource)
-    return answer
-
-
-def _response(
-    topics: list[MetadataResponseTopic], request: MetadataRequest, context: RequestContext
-) -> MetadataResponse:
-    image = context.image
-    response = MetadataResponse(
-        brokers=[
-            MetadataResponseBroker(broker.id, *address(broker, context), broker.rack)
-            for broker in image.brokers.values()
-        ],
-        cluster_id=image.cluster_id,
-        controller_id=image.controller_id,
-        topics=topics,
-    )
-    if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = context.allowed_operations(CLUSTER)
-    return response
+        )
+        answer = MetadataResponseTopic(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            is_internal=topic.name in INTERNAL_TOPICS,
+            partitions=LazyList(len(topic.partitions), partitions),
+        )
+        if self._request.include_topic_authorized_operations:
+            resource = Resource(ResourceType.TOPIC, topic.name)
+            answer.topic_authorized_operations = self._context.allowed_operations(resource)
+        return answer
 
 
 def address(broker: BrokerRegistration, context: RequestContext) -> tuple[str, int]:

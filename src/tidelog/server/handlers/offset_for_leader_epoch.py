@@ -6,6 +6,8 @@ was cut off (KIP-320). An epoch that is not known answers -1, -1.
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -17,20 +19,21 @@ from tidelog.protocol.messages.offset_for_leader_epoch import (
 from tidelog.security.authorizer import Operation
 from tidelog.server.context import RequestContext
 from tidelog.server.dispatch import handles
+from tidelog.server.handlers.asked import by_topic
 
 
 @handles(23)
 def offset_for_leader_epoch(
     request: OffsetForLeaderEpochRequest, context: RequestContext
-) -> OffsetForLeaderEpochResponse:
-    return OffsetForLeaderEpochResponse(
-        topics=[
-            OffsetForLeaderTopicResult(
-                topic.topic, [_answer(topic.topic, asked, context) for asked in topic.partitions]
-            )
-            for topic in request.topics
-        ]
-    )
+) -> Generator[int, None, OffsetForLeaderEpochResponse]:
+    response = OffsetForLeaderEpochResponse()
+    for topic, partitions in (yield from by_topic(request.topics, ("topic",), "partition")):
+        answers = []
+        for asked in partitions.values():
+            answers.append(_answer(topic.topic, asked, context))
+            yield 1
+        response.topics.append(OffsetForLeaderTopicResult(topic.topic, answers))
+    return response
 
 
 def _answer(topic: str, asked: OffsetForLeaderPartition, context: RequestContext) -> EpochEndOffset:

@@ -13,9 +13,10 @@ without transactions.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import islice
 from uuid import UUID
 
-from tidelog.coordinators.group_offsets import is_of_another_topic
 from tidelog.coordinators.group_records import OffsetCommitValue
 from tidelog.coordinators.offset_commits import Commit, Committer
 from tidelog.coordinators.outcome import Outcome
@@ -50,10 +51,14 @@ from tidelog.protocol.messages.offset_fetch import (
 from tidelog.security.authorizer import Operation
 from tidelog.server.context import RequestContext
 from tidelog.server.dispatch import handles
+from tidelog.server.handlers.asked import by_topic, distinct_by
 from tidelog.server.handlers.groups import ask
 
 _VERSION_WITH_TOPIC_IDS = 10
 _VERSION_WITH_GROUPS = 8
+_INDEX = "partition_index"
+# How many offsets a shard deals with at a stretch, while everything else waits.
+_OFFSETS_AT_ONCE = 500
 
 
 # OffsetCommit
@@ -66,13 +71,16 @@ async def offset_commit(
     response = OffsetCommitResponse()
     commits: list[Commit] = []
     answers: list[OffsetCommitResponsePartition] = []
-    for topic in request.topics:
+    pace = context.pace()
+    asked = await context.complete(by_topic(request.topics, ("name", "topic_id"), _INDEX))
+    for topic, parts in asked:
         name, topic_id, code = _commit_topic(topic, context)
         answer = OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id)
         response.topics.append(answer)
-        for part in topic.partitions:
-            result = OffsetCommitResponsePartition(part.partition_index, code)
+        for index, part in parts.items():
+            result = OffsetCommitResponsePartition(index, code)
             answer.partitions.append(result)
+            await pace.step()
             if code:
                 continue
             answers.append(result)
@@ -80,12 +88,23 @@ async def offset_commit(
                 Commit(
                     name,
                     topic_id,
-                    part.partition_index,
+                    index,
                     part.committed_offset,
                     part.committed_leader_epoch,
                     part.committed_metadata or "",
                 )
             )
+    for start in range(0, max(1, len(commits)), _OFFSETS_AT_ONCE):
+        end = start + _OFFSETS_AT_ONCE
+        codes = await _commit(request, commits[start:end], context)
+        for result, code in zip(answers[start:end], codes, strict=True):
+            result.error_code = code
+    return response
+
+
+async def _commit(
+    request: OffsetCommitRequest, commits: list[Commit], context: RequestContext
+) -> list[ErrorCode]:
     committer = Committer(
         request.member_id,
         request.group_instance_id,
@@ -97,12 +116,10 @@ async def offset_commit(
         return shard.commit(request.group_id, committer, commits, now, request.retention_time_ms)
 
     try:
-        codes = await ask(context, Operation.READ, request.group_id, commit)
+        codes: list[ErrorCode] = await ask(context, Operation.READ, request.group_id, commit)
     except KafkaError as error:
-        codes = [error.code] * len(answers)
-    for result, code in zip(answers, codes, strict=True):
-        result.error_code = code
-    return response
+        codes = [error.code] * len(commits)
+    return codes
 
 
 def _commit_topic(
@@ -128,7 +145,12 @@ def _commit_topic(
 @handles(9)
 async def offset_fetch(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
     if context.version >= _VERSION_WITH_GROUPS:
-        groups = [await _fetch(group, context) for group in request.groups]
+        asked, _ = await context.complete(distinct_by(request.groups, "group_id"))
+        pace = context.pace()
+        groups = []
+        for each in asked:
+            groups.append(await _fetch(each, context))
+            await pace.step()
         return OffsetFetchResponse(groups=groups)
     topics = None
     if request.topics is not None:
@@ -162,38 +184,100 @@ async def offset_fetch(request: OffsetFetchRequest, context: RequestContext) -> 
 async def _fetch(
     asked: OffsetFetchRequestGroup, context: RequestContext
 ) -> OffsetFetchResponseGroup:
-    def look(shard: GroupShard, _: Now) -> Outcome:
-        shard.offsets.check_fetch(asked.group_id, asked.member_id, asked.member_epoch)
-        return Outcome(
-            _all_offsets(shard, asked.group_id, context)
-            if asked.topics is None
-            else [_topic_offsets(shard, asked.group_id, each, context) for each in asked.topics]
-        )
-
+    topics: list[tuple[OffsetFetchRequestTopics, Iterable[int]]] = []
     try:
-        topics = await ask(context, Operation.DESCRIBE, asked.group_id, look)
-        return OffsetFetchResponseGroup(asked.group_id, topics)
+        if asked.topics is None:
+            topics = await _committed_topics(asked, context)
+        else:
+            named = by_topic(asked.topics, ("name", "topic_id"), None)
+            topics = [*await context.complete(named)]
+        answers = await _offsets(asked, topics, context)
+        return OffsetFetchResponseGroup(asked.group_id, answers)
     except KafkaError as error:
         return OffsetFetchResponseGroup(
             asked.group_id,
             [
                 OffsetFetchResponseTopics(
-                    each.name,
-                    each.topic_id,
-                    [_no_offset(index, error.code) for index in each.partition_indexes],
+                    topic.name,
+                    topic.topic_id,
+                    [_no_offset(index, error.code) for index in indexes],
                 )
-                for each in asked.topics or ()
+                for topic, indexes in topics
                 if context.version < _VERSION_WITH_GROUPS
             ],
             error.code,
         )
 
 
-def _topic_offsets(
-    shard: GroupShard, group_id: str, asked: OffsetFetchRequestTopics, context: RequestContext
-) -> OffsetFetchResponseTopics:
+async def _committed_topics(
+    asked: OffsetFetchRequestGroup, context: RequestContext
+) -> list[tuple[OffsetFetchRequestTopics, Iterable[int]]]:
+    """Everything that the group has committed and the client may see."""
+
+    def look(shard: GroupShard, _: Now) -> Outcome:
+        shard.offsets.check_fetch(asked.group_id, asked.member_id, asked.member_epoch)
+        found = []
+        for name, partitions in shard.offsets.of_group(asked.group_id).items():
+            topic = context.image.topics.get(name)
+            if topic is None and context.version >= _VERSION_WITH_TOPIC_IDS:
+                continue
+            if context.authorize_topic(Operation.DESCRIBE, name):
+                topic_id = NO_TOPIC_ID if topic is None else topic.topic_id
+                found.append((OffsetFetchRequestTopics(name, topic_id), list(partitions)))
+        return Outcome(found)
+
+    found: list[tuple[OffsetFetchRequestTopics, Iterable[int]]]
+    found = await ask(context, Operation.DESCRIBE, asked.group_id, look)
+    return found
+
+
+async def _offsets(
+    asked: OffsetFetchRequestGroup,
+    topics: list[tuple[OffsetFetchRequestTopics, Iterable[int]]],
+    context: RequestContext,
+) -> list[OffsetFetchResponseTopics]:
+    """The offsets of these partitions, looked up so many at a time.
+
+    Each time the answer waits until what it shows is durable.
+    """
+    pace = context.pace()
+    answers, named = [], []
+    for topic, _ in topics:
+        answers.append(OffsetFetchResponseTopics(topic.name, topic.topic_id, []))
+        named.append(_named_topic(topic, context))
+        await pace.step()
+    wanted = ((place, index) for place, (_, indexes) in enumerate(topics) for index in indexes)
+    finds_all = asked.topics is None
+
+    def look(shard: GroupShard, _: Now) -> Outcome:
+        shard.offsets.check_fetch(asked.group_id, asked.member_id, asked.member_epoch)
+        found: list[tuple[int, OffsetFetchResponsePartitions | None]] = []
+        for place, index in islice(wanted, _OFFSETS_AT_ONCE):
+            name, topic_id, code = named[place]
+            value = None if code else shard.offsets.find(asked.group_id, name, topic_id, index)
+            if value is not None:
+                found.append((place, _committed(index, value)))
+            elif not finds_all:
+                found.append((place, _no_offset(index, code)))
+            else:
+                found.append((place, None))
+        return Outcome(found)
+
+    while True:
+        found = await ask(context, Operation.DESCRIBE, asked.group_id, look)
+        for place, answer in found:
+            if answer is not None:
+                answers[place].partitions.append(answer)
+            await pace.step()
+        if len(found) < _OFFSETS_AT_ONCE:
+            return [each for each in answers if each.partitions or not finds_all]
+
+
+def _named_topic(
+    asked: OffsetFetchRequestTopics, context: RequestContext
+) -> tuple[str, UUID, ErrorCode]:
     name, topic_id, code = asked.name, NO_TOPIC_ID, ErrorCode.NONE
-    if context.version >= _VERSION_WITH_TOPIC_IDS:
+    if asked.name == "" and context.version >= _VERSION_WITH_TOPIC_IDS:
         found = context.topic_by_id(asked.topic_id)
         if found is None:
             code = ErrorCode.UNKNOWN_TOPIC_ID
@@ -203,32 +287,7 @@ def _topic_offsets(
         name, topic_id = found.name, found.topic_id
     if not code and not context.authorize_topic(Operation.DESCRIBE, name):
         code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    parts = []
-    for index in asked.partition_indexes:
-        value = None if code else shard.offsets.find(group_id, name, topic_id, index)
-        parts.append(_no_offset(index, code) if value is None else _committed(index, value))
-    return OffsetFetchResponseTopics(asked.name, asked.topic_id, parts)
-
-
-def _all_offsets(
-    shard: GroupShard, group_id: str, context: RequestContext
-) -> list[OffsetFetchResponseTopics]:
-    answers = []
-    for name, partitions in shard.offsets.of_group(group_id).items():
-        topic = context.image.topics.get(name)
-        topic_id = NO_TOPIC_ID if topic is None else topic.topic_id
-        if topic is None and context.version >= _VERSION_WITH_TOPIC_IDS:
-            continue
-        if not context.authorize_topic(Operation.DESCRIBE, name):
-            continue
-        parts = [
-            _committed(index, value)
-            for index, value in partitions.items()
-            if not is_of_another_topic(value, topic_id)
-        ]
-        if parts:
-            answers.append(OffsetFetchResponseTopics(name, topic_id, parts))
-    return answers
+    return name, topic_id, code
 
 
 def _committed(index: int, value: OffsetCommitValue) -> OffsetFetchResponsePartitions:
@@ -251,28 +310,38 @@ async def offset_delete(
     response = OffsetDeleteResponse()
     answers: list[OffsetDeleteResponsePartition] = []
     partitions: list[tuple[str, int]] = []
-    for topic in request.topics:
+    pace = context.pace()
+    for topic, parts in await context.complete(by_topic(request.topics, ("name",), _INDEX)):
         answer = OffsetDeleteResponseTopic(topic.name)
         response.topics.append(answer)
-        for part in topic.partitions:
-            result = OffsetDeleteResponsePartition(part.partition_index)
+        code = ErrorCode.NONE
+        if not context.authorize_topic(Operation.READ, topic.name):
+            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        elif topic.name not in context.image.topics:
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        for index in parts:
+            result = OffsetDeleteResponsePartition(index, code)
             answer.partitions.append(result)
-            if not context.authorize_topic(Operation.READ, topic.name):
-                result.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            elif topic.name not in context.image.topics:
-                result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            else:
+            if not code:
                 answers.append(result)
-                partitions.append((topic.name, part.partition_index))
-    try:
-        codes = await ask(
-            context,
-            Operation.DELETE,
-            request.group_id,
-            lambda shard, _: shard.delete_offsets(request.group_id, partitions),
-        )
-    except KafkaError as error:
-        return OffsetDeleteResponse(error_code=error.code)
-    for result, code in zip(answers, codes, strict=True):
-        result.error_code = code
+                partitions.append((topic.name, index))
+            await pace.step()
+    for start in range(0, max(1, len(partitions)), _OFFSETS_AT_ONCE):
+        end = start + _OFFSETS_AT_ONCE
+        try:
+            codes = await _delete(request.group_id, partitions[start:end], context)
+        except KafkaError as error:
+            return OffsetDeleteResponse(error_code=error.code)
+        for result, code in zip(answers[start:end], codes, strict=True):
+            result.error_code = code
     return response
+
+
+async def _delete(
+    group_id: str, partitions: list[tuple[str, int]], context: RequestContext
+) -> list[ErrorCode]:
+    def delete(shard: GroupShard, _: Now) -> Outcome:
+        return shard.delete_offsets(group_id, partitions)
+
+    codes: list[ErrorCode] = await ask(context, Operation.DELETE, group_id, delete)
+    return codes

@@ -7,6 +7,8 @@ call themselves `tidelog` in ApiVersions. The Spark source bounds its micro-batc
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.offsets_within_bytes import (
     OffsetsWithinBytesPartition,
@@ -18,22 +20,21 @@ from tidelog.protocol.messages.offsets_within_bytes import (
 from tidelog.security.authorizer import Operation
 from tidelog.server.context import RequestContext
 from tidelog.server.dispatch import handles
+from tidelog.server.handlers.asked import by_topic
 
 
 @handles(20000)
 def offsets_within_bytes(
     request: OffsetsWithinBytesRequest, context: RequestContext
-) -> OffsetsWithinBytesResponse:
-    isolation = request.isolation_level
-    return OffsetsWithinBytesResponse(
-        topics=[
-            OffsetsWithinBytesTopicResult(
-                topic.topic,
-                [_answer(topic.topic, asked, isolation, context) for asked in topic.partitions],
-            )
-            for topic in request.topics
-        ]
-    )
+) -> Generator[int, None, OffsetsWithinBytesResponse]:
+    response = OffsetsWithinBytesResponse()
+    for topic, partitions in (yield from by_topic(request.topics, ("topic",), "partition")):
+        answers = []
+        for asked in partitions.values():
+            answers.append(_answer(topic.topic, asked, request.isolation_level, context))
+            yield 1
+        response.topics.append(OffsetsWithinBytesTopicResult(topic.topic, answers))
+    return response
 
 
 def _answer(

@@ -2,14 +2,13 @@
 
 Behaviour: each topic of a request is done wholly or not at all, with its own error; the answer
 comes when the change is durable and this broker serves it. `validate_only` checks and changes
-nothing. A topic named twice in one request is refused in both places, as in Kafka.
+nothing. A topic named twice in one request is refused, as in Kafka.
 Versions: CreateTopics 5 returns the effective settings, 7 the topic id; DeleteTopics 6 takes ids.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from tidelog.cluster.commands import (
     AddPartitions,
@@ -46,17 +45,24 @@ from tidelog.protocol.messages.delete_topics import (
 from tidelog.security.authorizer import CLUSTER, Operation
 from tidelog.server.context import RequestContext
 from tidelog.server.dispatch import handles
+from tidelog.server.handlers.asked import distinct_by
 from tidelog.server.handlers.configs import describe_topic_settings
+from tidelog.server.pieces import LazyList
+
+# How many topics the controller deals with at a stretch, while everything else waits.
+_COMMANDS_AT_ONCE = 200
 
 
 @handles(19)
 async def create_topics(
     request: CreateTopicsRequest, context: RequestContext
 ) -> CreateTopicsResponse:
-    repeated = _repeated(topic.name for topic in request.topics)
-    partitions = sum(len(each.assignments) or each.num_partitions for each in request.topics)
+    topics, repeated = await context.complete(distinct_by(request.topics, "name"))
+    partitions = sum(_partitions_of(each, context) for each in topics)
     commands: list[CreateTopic | KafkaError] = []
-    for topic in request.topics:
+    pace = context.pace()
+    for topic in topics:
+        await pace.step()
         try:
             if topic.name in repeated:
                 raise _named_twice(topic.name)
@@ -70,12 +76,17 @@ async def create_topics(
         except KafkaError as error:
             commands.append(error)
     answers = await _submit(commands, context)
-    return CreateTopicsResponse(
-        topics=[
-            _created(topic.name, answer, request.validate_only, context)
-            for topic, answer in zip(request.topics, answers, strict=True)
-        ]
+    results = (
+        _created(topic.name, answer, request.validate_only, context)
+        for topic, answer in zip(topics, answers, strict=True)
     )
+    return CreateTopicsResponse(topics=LazyList(len(topics), results))
+
+
+def _partitions_of(topic: CreatableTopic, context: RequestContext) -> int:
+    """How many partitions a topic asks for; -1 stands for the broker's default."""
+    asked = len(topic.assignments) or topic.num_partitions
+    return asked if asked >= 0 else context.services.config.get_int("num.partitions")
 
 
 async def _submit(
@@ -83,12 +94,12 @@ async def _submit(
 ) -> list[Answer | KafkaError]:
     """Submit what was not refused yet; the answers and refusals, each in its place."""
     accepted = [each for each in commands if not isinstance(each, KafkaError)]
-    answers = iter(await context.services.submit_all(accepted))
+    done: list[Answer | KafkaError] = []
+    for start in range(0, len(accepted), _COMMANDS_AT_ONCE):
+        some = accepted[start : start + _COMMANDS_AT_ONCE]
+        done += await context.services.submit_all(some)
+    answers = iter(done)
     return [each if isinstance(each, KafkaError) else next(answers) for each in commands]
-
-
-def _repeated(names: Iterable[str]) -> frozenset[str]:
-    return frozenset(name for name, count in Counter(names).items() if count > 1)
 
 
 def _named_twice(name: str) -> KafkaError:
@@ -157,11 +168,17 @@ async def delete_topics(
     asked = request.topics
     if context.version < 6:
         asked = [DeleteTopicState(name=name) for name in request.topic_names]
+    asked, repeated = await context.complete(distinct_by(asked, "name", "topic_id"))
     results = [DeletableTopicResult(name=each.name, topic_id=each.topic_id) for each in asked]
     commands: list[DeleteTopic | KafkaError] = []
+    pace = context.pace()
+    is_enabled = context.services.config.get_bool("delete.topic.enable")
     for topic, result in zip(asked, results, strict=True):
+        await pace.step()
         try:
-            if not context.services.config.get_bool("delete.topic.enable"):
+            if (topic.name, topic.topic_id) in repeated:
+                raise _named_twice(topic.name or str(topic.topic_id))
+            if not is_enabled:
                 raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED)
             found = _topic_to_delete(topic, context)
             result.name, result.topic_id = found.name, found.topic_id
@@ -203,9 +220,11 @@ def _refuse_internal(name: str) -> None:
 async def create_partitions(
     request: CreatePartitionsRequest, context: RequestContext
 ) -> CreatePartitionsResponse:
-    repeated = _repeated(topic.name for topic in request.topics)
+    topics, repeated = await context.complete(distinct_by(request.topics, "name"))
     commands: list[AddPartitions | KafkaError] = []
-    for topic in request.topics:
+    pace = context.pace()
+    for topic in topics:
+        await pace.step()
         if topic.name in repeated:
             commands.append(_named_twice(topic.name))
         elif not context.authorize_topic(Operation.ALTER, topic.name):
@@ -215,13 +234,18 @@ async def create_partitions(
             commands.append(KafkaError(code, f"the partitions of {topic.name} are fixed"))
         else:
             commands.append(_add_partitions(topic, request.validate_only))
-    response = CreatePartitionsResponse()
-    for topic, answer in zip(request.topics, await _submit(commands, context), strict=True):
-        result = CreatePartitionsTopicResult(name=topic.name)
-        if isinstance(answer, KafkaError):
-            result.error_code, result.error_message = answer.code, answer.message
-        response.results.append(result)
-    return response
+    answers = await _submit(commands, context)
+    results = map(_extended, topics, answers)
+    return CreatePartitionsResponse(results=LazyList(len(topics), results))
+
+
+def _extended(
+    topic: CreatePartitionsTopic, answer: Answer | KafkaError
+) -> CreatePartitionsTopicResult:
+    result = CreatePartitionsTopicResult(name=topic.name)
+    if isinstance(answer, KafkaError):
+        result.error_code, result.error_message = answer.code, answer.message
+    return result
 
 
 def _add_partitions(topic: CreatePartitionsTopic, validate_only: bool) -> AddPartitions:

@@ -1,0 +1,154 @@
+"""The worst legal requests of an API, generated from the declaration of its message.
+
+For every array in a request, however deep, there are two: one in which the array names one thing
+thousands of times, and one in which it names thousands of things.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from tidelog.protocol.apis import API_BY_KEY
+from tidelog.protocol.schema import FieldSpec, schema_of
+
+Path = tuple[str, ...]
+
+KNOWN_TOPIC = "known"
+KNOWN_GROUP = "group"
+
+
+@dataclass(slots=True)
+class Worst:
+    """What makes the requests of one API legal, and what they may cost."""
+
+    # Values of fields, by name, wherever they stand in the request.
+    values: dict[str, Any] = field(default_factory=dict)
+    # What topics and groups are called: `known` and `group` exist.
+    topic: str = KNOWN_TOPIC
+    group: str = KNOWN_GROUP
+    # How many bytes the answer may have for each element of the request.
+    answer_bytes_per_element: int = 100
+    # Calls between two turns of the loop, some ten milliseconds on a slow machine. What works in
+    # pieces stays far below; what does the whole request at a stretch lies above.
+    calls: int = 60_000
+    # What the answer may have beside that: one large thing that was asked for.
+    answer_bytes: int = 64 * 1024
+
+
+# Every API that is served has an entry: a new one is not complete without.
+WORST: dict[int, Worst] = {
+    0: Worst({"acks": 1, "records": None}),
+    1: Worst({"max_wait_ms": 0, "session_epoch": 0, "partition_max_bytes": 1 << 20}),
+    2: Worst({"timestamp": 0, "replica_id": -1, "current_leader_epoch": -1}),
+    3: Worst({"allow_auto_topic_creation": False, "topic_id": UUID(int=0)}),
+    8: Worst({"generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None}),
+    9: Worst({"member_id": None, "member_epoch": -1}),
+    10: Worst({"key_type": 0}),
+    11: Worst({"session_timeout_ms": 10_000, "member_id": "", "protocol_type": "consumer"}),
+    12: Worst(),
+    13: Worst(),
+    14: Worst({"generation_id": 1}),
+    15: Worst(),
+    16: Worst(),
+    18: Worst({"client_software_name": "raw", "client_software_version": "1"}),
+    19: Worst({"num_partitions": 1, "replication_factor": 1, "validate_only": True},
+              answer_bytes_per_element=200),
+    20: Worst({"topic_id": UUID(int=0)}, topic="missing"),
+    21: Worst({"offset": 0}),
+    22: Worst({"transactional_id": None}),
+    23: Worst({"replica_id": -1, "current_leader_epoch": -1}),
+    32: Worst({"resource_type": 2}),
+    33: Worst({"resource_type": 2, "validate_only": True}, answer_bytes_per_element=200),
+    37: Worst({"count": 2, "assignments": None, "validate_only": True},
+              answer_bytes_per_element=200),
+    42: Worst(group="missing"),
+    44: Worst({"resource_type": 2, "validate_only": True}, answer_bytes_per_element=200),
+    47: Worst(),
+    60: Worst({"endpoint_type": 1}),
+    68: Worst({"member_epoch": 0, "rebalance_timeout_ms": 1_000, "instance_id": None,
+               "rack_id": None, "subscribed_topic_regex": None, "server_assignor": None,
+               "member_id": "member", "topic_partitions": []}, group="consumers",
+              # A shard takes a subscription as a whole; the number of its names has a bound.
+              calls=100_000),
+    69: Worst(),
+    20000: Worst({"start_offset": 0, "max_bytes": 1}),
+}  # fmt: skip
+
+
+@dataclass(slots=True)
+class WorstRequest:
+    """One request, and how many elements it has."""
+
+    label: str
+    message: Any
+    elements: int
+
+
+def worst_requests(api_key: int, version: int, elements: int) -> Iterator[WorstRequest]:
+    """All of them for one API; one that has no arrays is sent as it is."""
+    cls = API_BY_KEY[api_key].request
+    worst = WORST[api_key]
+    paths = [path for path in _arrays(cls, version, ()) if worst.values.keys().isdisjoint(path)]
+    for path in paths:
+        for kind in ("repeated", "distinct"):
+            message = _Filling(worst, version, path, elements, kind == "distinct").fill(cls, ())
+            yield WorstRequest(f"{'.'.join(path)} {kind}", message, elements)
+    if not paths:
+        yield WorstRequest("plain", _Filling(worst, version, (), 0, False).fill(cls, ()), 0)
+
+
+def _arrays(cls: type[Any], version: int, above: Path) -> Iterator[Path]:
+    for spec in schema_of(cls).fields:
+        if spec.carried_by(version):
+            path = (*above, spec.name)
+            if spec.is_array:
+                yield path
+            if spec.structure is not None:
+                yield from _arrays(spec.structure, version, path)
+
+
+@dataclass(slots=True)
+class _Filling:
+    worst: Worst
+    version: int
+    crowded: Path
+    elements: int
+    is_distinct: bool
+
+    def fill(self, cls: type[Any], path: Path, number: int = 0) -> Any:
+        made = cls()
+        for spec in schema_of(cls).fields:
+            if spec.carried_by(self.version) and spec.wire_type != "records":
+                setattr(made, spec.name, self._field(spec, (*path, spec.name), number))
+            elif spec.name in self.worst.values:
+                setattr(made, spec.name, self.worst.values[spec.name])
+        return made
+
+    def _field(self, spec: FieldSpec, path: Path, number: int) -> Any:
+        if not spec.is_array:
+            return self._value(spec, path, number)
+        if spec.name in self.worst.values:
+            return self.worst.values[spec.name]
+        count = self.elements if path == self.crowded else 1
+        numbers = range(count) if self.is_distinct else [0] * count
+        # In tagged fields and beside the crowded array one element is enough.
+        return [self._value(spec, path, each if count > 1 else number) for each in numbers]
+
+    def _value(self, spec: FieldSpec, path: Path, number: int) -> Any:
+        if spec.structure is not None:
+            if spec.tag is not None and not spec.is_array:
+                return None
+            return self.fill(spec.structure, path, number)
+        if not spec.is_array and spec.name in self.worst.values:
+            return self.worst.values[spec.name]
+        if spec.wire_type == "string":
+            name = self.worst.group if "group" in path[-1] else self.worst.topic
+            return name if number == 0 else f"{name}-{number}"
+        if spec.wire_type == "uuid":
+            return UUID(int=number + 1)
+        if spec.wire_type == "bytes":
+            return b"bytes"
+        return False if spec.wire_type == "bool" else number % 128

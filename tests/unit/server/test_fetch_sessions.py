@@ -1,0 +1,113 @@
+"""Which session gives way to which, and that all of them together have a bound."""
+
+from __future__ import annotations
+
+import pytest
+
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.host.random import SystemRandom
+from tidelog.model import NO_TOPIC_ID
+from tidelog.protocol.messages.fetch import FetchPartition, FetchRequest
+from tidelog.server.fetch_sessions import FetchSession, FetchSessions, SessionLimits
+
+
+class HandClock:
+    """A clock that the test sets."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def wall_ms(self) -> int:
+        return int(self.now * 1000)
+
+
+class Cache:
+    """Sessions of three slots and room for thirty partitions."""
+
+    def __init__(self) -> None:
+        self.clock = HandClock()
+        limits = SessionLimits(slots=3, partitions=20, size_bytes=30 * 501)
+        self.sessions = FetchSessions(limits, self.clock, SystemRandom())
+
+    def open(self, partitions: int, *, is_follower: bool = False) -> FetchSession:
+        plan = self.sessions.begin(FetchRequest(session_epoch=0), 11, is_follower)
+        for index in range(partitions):
+            plan.session.add("t", NO_TOPIC_ID, FetchPartition(partition=index))
+        self.sessions.settle(plan)
+        return plan.session
+
+    def use(self, session: FetchSession) -> None:
+        request = FetchRequest(session_id=session.session_id, session_epoch=session.epoch)
+        self.sessions.settle(self.sessions.begin(request, 11, session.is_privileged))
+
+
+def test_without_room_a_client_gets_no_session_and_the_others_keep_theirs() -> None:
+    cache = Cache()
+    kept = [cache.open(5) for _ in range(3)]
+    assert not cache.open(6).is_kept
+    assert all(each.is_kept for each in kept)
+    assert len(cache.sessions) == 3
+
+
+def test_a_session_unused_for_two_minutes_gives_way() -> None:
+    cache = Cache()
+    first, second, third = (cache.open(5) for _ in range(3))
+    cache.clock.now += 100
+    cache.use(first)
+    cache.use(third)
+    cache.clock.now += 30
+    assert cache.open(1).is_kept
+    assert [each.is_kept for each in (first, second, third)] == [True, False, True]
+    with pytest.raises(KafkaError) as caught:
+        cache.use(second)
+    assert caught.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+def test_a_larger_session_replaces_a_smaller_one_only_when_that_is_old() -> None:
+    cache = Cache()
+    sessions = [cache.open(size) for size in (4, 3, 5)]
+    cache.clock.now += 100
+    for each in sessions:
+        cache.use(each)
+    assert not cache.open(6).is_kept
+    cache.clock.now += 30
+    assert not cache.open(3).is_kept
+    assert cache.open(4).is_kept
+    assert [each.is_kept for each in sessions] == [True, False, True]
+
+
+def test_a_follower_replaces_a_consumer_and_no_consumer_a_follower() -> None:
+    cache = Cache()
+    consumer = cache.open(5)
+    followers = [cache.open(2, is_follower=True) for _ in range(3)]
+    assert all(each.is_kept for each in followers)
+    assert not consumer.is_kept
+    cache.clock.now += 110
+    for each in followers:
+        cache.use(each)
+    cache.clock.now += 20
+    assert not cache.open(10).is_kept
+    assert all(each.is_kept for each in followers)
+
+
+def test_memory_is_bounded_over_all_sessions_and_comes_back() -> None:
+    cache = Cache()
+    first = cache.open(20)
+    assert cache.sessions.size_bytes == 20 * 501
+    assert not cache.open(11).is_kept
+    assert not cache.open(21).is_kept
+    second = cache.open(10)
+    assert cache.sessions.size_bytes == 30 * 501
+    # One that is kept cannot grow beyond it either.
+    request = FetchRequest(session_id=second.session_id, session_epoch=second.epoch)
+    plan = cache.sessions.begin(request, 11, False)
+    plan.session.add("t", NO_TOPIC_ID, FetchPartition(partition=10))
+    with pytest.raises(KafkaError):
+        cache.sessions.settle(plan)
+    assert cache.sessions.size_bytes == 20 * 501
+    cache.sessions.begin(FetchRequest(session_id=first.session_id, session_epoch=-1), 11, False)
+    assert (cache.sessions.size_bytes, len(cache.sessions)) == (0, 0)
+    assert first.is_closed and not first.targets
