@@ -31,22 +31,26 @@ class Deletions:
         self._confirm = confirm
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def retire(self, partitions: Mapping[TopicPartition, UUID]) -> list[str]:
-        """Give the directories of deleted partitions other names; those names."""
-        return await self._host.offload.run(self._retire, dict(partitions))
+    async def retire(self, partitions: Mapping[TopicPartition, UUID], delay_s: float) -> None:
+        """Give the directories of deleted partitions other names; remove them after a delay."""
+        retired, failed = await self._host.offload.run(self._retire, dict(partitions))
+        topic_ids = set(partitions.values()) - failed
+        self.remove_later(sorted(topic_ids), retired, delay_s)
 
-    def _retire(self, partitions: Mapping[TopicPartition, UUID]) -> list[str]:
-        retired = []
+    def _retire(self, partitions: Mapping[TopicPartition, UUID]) -> tuple[list[str], set[UUID]]:
+        """The new names, and the topics that keep a directory and so their tombstone."""
+        retired, failed = [], set()
         for partition, topic_id in partitions.items():
             try:
                 path = self._data_dir.retire_directory(partition, topic_id)
             except OSError as error:
-                # It keeps its tombstone, and a new topic of that name finds it in its way.
+                # The next start removes it; a new topic of that name finds it in its way.
                 _log.error("directory not renamed partition=%s error=%s", partition, error)
+                failed.add(topic_id)
                 continue
             if path is not None:
                 retired.append(path)
-        return retired
+        return retired, failed
 
     def remove_later(
         self, topic_ids: Sequence[UUID], directories: Sequence[str], delay_s: float

@@ -250,8 +250,7 @@ class Replicas:
                     await asyncio.sleep(0)
         deleted = {key: each for key, each in gone.items() if each in self._image.deleted}
         if deleted:
-            retired = await self._deletions.retire(deleted)
-            self._deletions.remove_later(list(set(deleted.values())), retired, delay_s)
+            await self._deletions.retire(deleted, delay_s)
             _log.info("topics dropped partitions=%d", len(deleted))
 
     def _drop(self, partition: Partition) -> None:

@@ -238,7 +238,7 @@ class Loading:
         """Sync what was recovered, and have the inventory list just what is here."""
         loaded, inventory = self._loaded, self._inventory
         if not self._clean or self._accept_loss:
-            self._disk.sync_all(self._path)
+            self._sync_recovered()
             self._say_what_was_recovered()
         inventory.entries = {
             partition: listed
@@ -252,6 +252,18 @@ class Loading:
                 log.topic_id, log.log_start_offset, log.flushed_offset,
                 min(high_watermark, log.log_end_offset),
             )  # fmt: skip
+
+    def _sync_recovered(self) -> None:
+        """One sync for all; where it fails, nobody knows which of them it was."""
+        loaded = self._loaded
+        try:
+            self._disk.sync_all(self._path)
+        except OSError as error:
+            logger.error("all partitions offline, the disk does not sync error=%s", error)
+            for partition, log in loaded.logs.items():
+                log.abandon()
+                loaded.offline[partition] = f"{self._path} could not be synced: {error}"
+            loaded.logs.clear()
 
     def _say_what_was_recovered(self) -> None:
         logs = self._loaded.logs.values()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import uuid
 from collections.abc import Callable
@@ -307,3 +308,12 @@ def test_a_directory_that_is_not_ours_is_left_as_it_is() -> None:
     data_dir.load_logs({})
     assert world.disk.content(f"{HERE}/notes.txt") == b"mine"
     data_dir.close()
+
+
+def test_s12_a_disk_that_does_not_sync_after_recovery_takes_all_logs_offline() -> None:
+    world = lived(clean=False)
+    world.disk.fail_next("sync_all", errno.EIO)
+    data_dir, outcome = loaded(world)
+    assert set(outcome.offline) == {PARTITION, OTHER}
+    assert outcome.logs == {}
+    data_dir.abandon()
