@@ -278,7 +278,7 @@ def test_doctor_of_a_running_broker(shell: Shell, broker: BrokerProcess) -> None
     network = [finding for finding in healthy if finding["name"] not in OF_THIS_MACHINE]
     assert all(finding["ok"] for finding in network)
     assert [finding["name"] for finding in network] == [
-        "name", "port", "protocol", "advertised address",
+        "name", "port", "protocol", "partitions", "advertised address",
     ]  # fmt: skip
     second = shell.run("doctor", "--listen", broker.bootstrap_servers, "--data-dir",
                        str(broker.data_dir))  # fmt: skip

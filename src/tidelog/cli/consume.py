@@ -242,9 +242,11 @@ class _Output:
         written[partition] = records[0].offset
         left = None if self._count is None else self._count - self.printed
         for record in records[:left]:
-            write(render(partition, record))
-            written[partition] = record.offset + 1
+            rendered = render(partition, record)
+            # Counted first: a reader that has the record and interrupts us hears of it.
             self.printed += 1
+            write(rendered)
+            written[partition] = record.offset + 1
         if left is None or len(records) <= left:
             # Records that nobody is shown, such as markers, may come after the last one.
             written[partition] = self._consumer.core.positions[partition].position
