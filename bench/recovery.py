@@ -25,9 +25,9 @@ from tidelog.host.random import SystemRandom
 from tidelog.protocol import batches
 from tidelog.protocol.batches import BatchHeader, Record
 from tidelog.storage.file_cache import FileCache
+from tidelog.storage.log_context import LogContext
 from tidelog.storage.losses import Expectation
 from tidelog.storage.recovery import Opening, load
-from tidelog.storage.segment import LogContext
 
 _INDEX_INTERVAL_BYTES = 4096
 

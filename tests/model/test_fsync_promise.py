@@ -26,7 +26,7 @@ from tidelog.replication.settings import admission_rules, log_config
 from tidelog.storage.admission import admit
 from tidelog.storage.file_cache import FileCache
 from tidelog.storage.log import Log
-from tidelog.storage.segment import LogContext
+from tidelog.storage.log_context import LogContext
 from tidelog.testing.disk import CrashMode, SimulatedDisk
 
 POWER_CUTS = 2_000 if os.environ.get("TIDELOG_LONG") == "1" else 80

@@ -48,7 +48,7 @@ async def load(
             _judge(damaged, partition, accept_loss)
         replay(shard, records)
         if following <= offset:
-            break
+            raise StorageError(f"{partition.topic_partition} is not readable at offset {offset}")
         offset = following
         await asyncio.sleep(0)
     return end.offset - 1
@@ -56,14 +56,14 @@ async def load(
 
 def _judge(damaged: list[BatchHeader], partition: Partition, accept_loss: bool) -> None:
     name = partition.topic_partition
-    first, last = damaged[0].base_offset, damaged[-1].last_offset
+    first, last = damaged[0].base_offset, damaged[-1].base_offset
     if not accept_loss:
         raise StorageError(
-            f"{name} is damaged at offsets {first} to {last}, its groups are not served. Put its"
-            " files back and restart, or go on without these records:"
+            f"{name} is damaged at offset {first}, its groups are not served. Put its files back"
+            " and restart, or go on without the damaged records:"
             f" tidelog broker --accept-loss {name}"
         )
-    audit("group records left out", partition=name, first_offset=first, last_offset=last)
+    audit("group records left out", partition=name, first_batch=first, last_batch=last)
 
 
 def read_records(slices: Slices) -> tuple[int, list[Record], list[BatchHeader]]:
@@ -77,10 +77,13 @@ def read_records(slices: Slices) -> tuple[int, list[Record], list[BatchHeader]]:
     records: list[Record] = []
     damaged: list[BatchHeader] = []
     for position, header in iterate_batches(data):
-        following = header.last_offset + 1
         if not check_crc(data, position, header.size_bytes):
+            # Nothing that it says is believed: the next batch is the one behind its first offset.
             damaged.append(header)
-        elif not header.is_control:
+            following = max(following, header.base_offset + 1)
+            continue
+        following = header.last_offset + 1
+        if not header.is_control:
             records += decode_records(data, position)
     return following, records, damaged
 

@@ -303,12 +303,23 @@ class Replicas:
                 held = self._by_name.setdefault(name, {})
                 partition = held.get(state.partition)
                 if partition is None:
-                    partition = Partition(key, topic.topic_id, log, self._host.offload)
-                    held[state.partition] = partition
+                    partition = self._build(key, log)
+                if partition is None:
+                    continue
+                held[state.partition] = partition
+                self._offline.pop(key, None)
                 self._lead(partition, state, config)
                 done += 1
                 if done % _SLICE == 0:
                     await asyncio.sleep(0)
+
+    def _build(self, key: TopicPartition, log: Log) -> Partition | None:
+        try:
+            return Partition(key, log.topic_id, log, self._host.offload)
+        except Exception as error:
+            _log.exception("cannot open partition=%s", key)
+            self._went_offline(key, log.topic_id, f"{type(error).__name__}: {error}", may_pass=True)
+            return None
 
     def _lead(self, partition: Partition, state: PartitionState, config: TopicConfig) -> None:
         try:

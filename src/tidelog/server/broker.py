@@ -45,7 +45,7 @@ from tidelog.server.pieces import Turns
 from tidelog.server.request_memory import RequestMemory
 from tidelog.storage.data_dir import DataDir
 from tidelog.storage.file_cache import FileCache
-from tidelog.storage.segment import LogContext
+from tidelog.storage.log_context import LogContext
 from tidelog.store.embedded import EmbeddedStore
 from tidelog.version import VERSION
 

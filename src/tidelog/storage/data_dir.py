@@ -21,7 +21,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -74,16 +74,23 @@ class CheckpointPlan:
     files: dict[str, bytes]
     inventory: Inventory | None = None
     listed: dict[TopicPartition, Listed] = field(default_factory=dict)
-    # Names that have proved for long enough that their segments were deleted.
+    # Names that have proved for long enough that their segments were deleted, and who takes them
+    # back where they have to go on proving it.
     obsolete: list[str] = field(default_factory=list)
+    keep: Callable[[list[str]], None] = lambda paths: None
 
     def run(self) -> None:
-        for path, data in self.files.items():
-            write_durably(self.disk, path, data)
-        if self.inventory is not None:
-            self.inventory.rewrite(self.listed)
-        while self.obsolete:
-            unlink_quietly(self.disk, self.obsolete.pop())
+        try:
+            for path, data in self.files.items():
+                write_durably(self.disk, path, data)
+            if self.inventory is not None:
+                self.inventory.rewrite(self.listed)
+        except OSError:
+            # The next one tries again.
+            self.keep(self.obsolete)
+            raise
+        for path in self.obsolete:
+            unlink_quietly(self.disk, path)
 
 
 class DataDir:
@@ -100,6 +107,7 @@ class DataDir:
         self.reserve = DiskReserve(context.disk, path)
         self._checkpoints = Checkpoints()
         self._failed = False
+        self._loaded = False
         self._lock_fd = -1
         self._obsolete: list[str] = []
         context.unlink_once_written = self._obsolete.append
@@ -158,6 +166,9 @@ class DataDir:
         loading = Loading(self.path, self.context, self.inventory, self._checkpoints)
         loaded = loading.run(wanted, clean=self.was_clean, accept_loss=accept_loss, deleted=deleted)
         self.logs = loaded.logs
+        self._loaded = True
+        # What is offline was not walked: the next start has to, whatever becomes of this one.
+        self._failed |= loaded.failed or bool(loaded.offline and not self.was_clean)
         self.high_watermarks = {
             partition: self.inventory.entries[partition].high_watermark for partition in self.logs
         }
@@ -262,10 +273,20 @@ class DataDir:
 
     def remove_retired(self, directories: Sequence[str]) -> None:
         """Unlink directories that `retire_directory` renamed. Blocks."""
+        disk = self.context.disk
+        # The new names first: files that go under the old one would be missed by the next start.
+        disk.sync_dir(self.path)
+        fault: OSError | None = None
         for directory in directories:
-            if self.context.disk.exists(directory):
-                remove_tree(self.context.disk, directory)
-        self.context.disk.sync_dir(self.path)
+            try:
+                if disk.exists(directory):
+                    remove_tree(disk, directory)
+            except OSError as error:
+                logger.warning("directory not removed path=%s error=%s", directory, error)
+                fault = error
+        disk.sync_dir(self.path)
+        if fault is not None:
+            raise fault
 
     def checkpoint(self, high_watermarks: Mapping[TopicPartition, int] | None) -> CheckpointPlan:
         """What to write down now; run it off the loop.
@@ -292,7 +313,9 @@ class DataDir:
             files[f"{self.path}/{HIGH_WATERMARKS}"] = encode_offsets(high_watermarks)
         obsolete = self._obsolete.copy()
         del self._obsolete[: len(obsolete)]
-        return CheckpointPlan(self.context.disk, files, self.inventory, listed, obsolete)
+        return CheckpointPlan(
+            self.context.disk, files, self.inventory, listed, obsolete, self._obsolete.extend
+        )
 
     def cleaner_checkpoint(self) -> CheckpointPlan:
         """How far each log is compacted, to be written down; run it off the loop."""
@@ -328,7 +351,11 @@ class DataDir:
         """
         clean = self._stop_logs() and not self._failed
         try:
-            self.checkpoint(high_watermarks).run()
+            if self._loaded:
+                self.checkpoint(high_watermarks).run()
+            else:
+                # A start that failed: what was found is what there is.
+                clean = clean and self.was_clean
             if clean:
                 path = f"{self.path}/{CLEAN_SHUTDOWN}"
                 marker = json.dumps({"version": 0, "brokerEpoch": -1}, separators=(",", ":"))

@@ -81,21 +81,23 @@ class Inventory:
         with self._writing:
             data = b"".join(_encode_line(*each) for each in created.items())
             if not self._size_bytes:
-                with self._memory:
-                    self.entries.update(created)
-                self._rewrite()
-                return
-            fd = self._disk.open(self.path)
-            try:
-                if self._disk.pwritev(fd, (data,), self._size_bytes) != len(data):
-                    self._disk.truncate(fd, self._size_bytes)
-                    raise OSError(errno.ENOSPC, "short write", self.path)
-                self._disk.fdatasync(fd)
-            finally:
-                self._disk.close(fd)
-            self._size_bytes += len(data)
+                self._rewrite(created)
+            else:
+                self._append(data)
             with self._memory:
                 self.entries.update(created)
+
+    def _append(self, data: bytes) -> None:
+        end, self._size_bytes = self._size_bytes, 0
+        fd = self._disk.open(self.path)
+        try:
+            if self._disk.pwritev(fd, (data,), end) != len(data):
+                raise OSError(errno.ENOSPC, "short write", self.path)
+            self._disk.fdatasync(fd)
+        finally:
+            self._disk.close(fd)
+        # Where that failed nobody knows what is there, and the next list is written as a whole.
+        self._size_bytes = end + len(data)
 
     def remove(self, partitions: Iterable[TopicPartition]) -> None:
         """Forget partitions that were deleted; the file follows with the next `rewrite`."""
@@ -126,9 +128,9 @@ class Inventory:
             )
         return int(text.rpartition(" ")[2])
 
-    def _rewrite(self) -> None:
+    def _rewrite(self, created: Mapping[TopicPartition, Listed] | None = None) -> None:
         with self._memory:
-            entries = list(self.entries.items())
+            entries = list({**self.entries, **(created or {})}.items())
         head = f"{_HEAD} {len(entries)}".encode()
         data = _checked(head) + b"".join(_encode_line(*entry) for entry in entries)
         write_durably(self._disk, self.path, data)

@@ -60,6 +60,8 @@ class Loaded:
     offline: dict[TopicPartition, str] = field(default_factory=dict)
     # Directories of deleted topics, renamed: they can be removed.
     retired: list[str] = field(default_factory=list)
+    # True where a sync failed: nothing of this start may be taken for clean.
+    failed: bool = False
 
 
 class Loading:
@@ -92,15 +94,21 @@ class Loading:
         self._say_what_the_list_is()
         found = self._look_around(wanted)
         for partition, new in wanted.items():
+            if partition in loaded.offline:
+                continue
             listed = self._listed(partition, new)
             try:
                 if partition in found:
                     loaded.logs[partition] = self._open(partition, new, listed)
                 elif listed is not None:
                     self._missing(partition, new, listed)
-            except (TidelogError, OSError, AssertionError, ValueError) as error:
+            except (TidelogError, OSError) as error:
                 logger.error("partition offline partition=%s reason=%s", partition, error)
                 loaded.offline[partition] = str(error)
+            except Exception as error:
+                # Whatever a damaged file made of us, the others are to be served.
+                logger.exception("partition offline partition=%s", partition)
+                loaded.offline[partition] = f"{type(error).__name__}: {error}"
         self._finish(wanted)
         return loaded
 
@@ -119,11 +127,16 @@ class Loading:
             partition = partition_of(name)
             if not self._disk.exists(f"{path}/."):
                 continue
-            if is_retired(name):
-                if topic_id_in(self._disk, path) in self._deleted:
-                    self._loaded.retired.append(path)
-            elif partition is not None and self._is_theirs(partition, path, wanted):
-                found.add(partition)
+            try:
+                if is_retired(name):
+                    if topic_id_in(self._disk, path) in self._deleted:
+                        self._loaded.retired.append(path)
+                elif partition is not None and self._is_theirs(partition, path, wanted):
+                    found.add(partition)
+            except OSError as error:
+                logger.error("directory not readable path=%s error=%s", path, error)
+                if partition is not None and partition in wanted:
+                    self._loaded.offline[partition] = f"{path} is not readable: {error}"
         return found
 
     def _is_theirs(
@@ -175,13 +188,14 @@ class Loading:
         self, partition: TopicPartition, listed: Listed | None, directory: str
     ) -> Expectation:
         known = listed or Listed(NO_TOPIC_ID)
+        checked = listed is not None and partition in self._inventory.entries
         return Expectation(
             directory,
-            known.recovery_point,
+            # Checkpoints name no topic id: they may be of an earlier topic of this name.
+            known.recovery_point if checked or self._clean else 0,
             known.log_start_offset,
             known.high_watermark,
-            listed=listed is not None,
-            checked=listed is not None and partition in self._inventory.entries,
+            listed=checked,
             accept_loss=partition in self._accept_loss,
         )
 
@@ -264,6 +278,7 @@ class Loading:
                 log.abandon()
                 loaded.offline[partition] = f"{self._path} could not be synced: {error}"
             loaded.logs.clear()
+            loaded.failed = True
 
     def _say_what_was_recovered(self) -> None:
         logs = self._loaded.logs.values()

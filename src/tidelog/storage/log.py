@@ -36,12 +36,13 @@ from tidelog.storage.admission import Admitted
 from tidelog.storage.faults import OUT_OF_DESCRIPTORS
 from tidelog.storage.flush import FlushPlan
 from tidelog.storage.log_config import LogConfig
+from tidelog.storage.log_context import LogContext
 from tidelog.storage.log_upkeep import LogOfflineError, LogUpkeep
 from tidelog.storage.losses import Expectation
 from tidelog.storage.producers import EndMarker, ProducerBatch
 from tidelog.storage.recovery import Opened, Opening, load
 from tidelog.storage.replay import read_marker
-from tidelog.storage.segment import DiskFullError, LogContext, Segment
+from tidelog.storage.segment import DiskFullError, Segment
 from tidelog.storage.slices import FileSlice, Slices
 from tidelog.storage.transaction_index import aborted_transaction
 

@@ -19,6 +19,7 @@ from tidelog.protocol.batches import BatchHeader
 from tidelog.storage.faults import OUT_OF_DESCRIPTORS, PASSING
 from tidelog.storage.flush import FlushPlan, FlushState
 from tidelog.storage.log_config import LogConfig
+from tidelog.storage.log_context import LogContext
 from tidelog.storage.log_read import LogReader
 from tidelog.storage.producer_loading import Snapshots, reload_producers
 from tidelog.storage.producers import ProducerStates
@@ -36,7 +37,6 @@ from tidelog.storage.scan import LARGEST_RELATIVE_OFFSET
 from tidelog.storage.segment import (
     CLEANED_SUFFIX,
     SWAP_SUFFIX,
-    LogContext,
     Segment,
     create_segment,
 )
@@ -278,6 +278,12 @@ class LogUpkeep(LogReader):
         """Delete what age, size and the log's start let go of; how many segments went."""
         if self.offline:
             return 0
+        try:
+            return self._apply_retention(now_ms, high_watermark)
+        except OSError as error:
+            self._refuse_or_fail(error)
+
+    def _apply_retention(self, now_ms: int, high_watermark: int) -> int:
         config = self.config
         ages = self._context.running_clock.ages()
         self.producers.expire(ages, config.producer_id_expiration_ms)

@@ -19,8 +19,9 @@ from tidelog.audit import audit
 from tidelog.errors import StorageError
 from tidelog.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP
 from tidelog.protocol.batches import MAGIC, BatchHeader, build_batch
+from tidelog.storage.log_context import LogContext
 from tidelog.storage.scan import LARGEST_RELATIVE_OFFSET
-from tidelog.storage.segment import LogContext, Segment, create_segment
+from tidelog.storage.segment import Segment, create_segment
 
 _DELETED_LOG = re.compile(r"(\d{20})\.log(\.\d+)?\.deleted")
 
@@ -37,10 +38,8 @@ class Expectation:
     recovery_point: int = 0
     log_start_offset: int = 0
     high_watermark: int = 0
-    # False where nothing is known of the log.
+    # False where the offsets come from checkpoints, which have no checksum, or are not known.
     listed: bool = False
-    # False where the offsets come from checkpoints, which have no checksum.
-    checked: bool = False
     accept_loss: bool = False
 
     def miss(self, what: str) -> None:
@@ -89,13 +88,13 @@ class Expectation:
         return max(self.recovery_point, self.high_watermark, self.log_start_offset)
 
     def check_end(self, end_offset: int) -> None:
-        """The log must reach its recovery point; without a checked list, its start too."""
+        """The log must reach its recovery point; without a list, its start."""
         if self.listed and end_offset < self.recovery_point:
             self.miss(
                 f"offsets {end_offset} to {self.recovery_point - 1} are missing at its end, they"
                 " were on disk"
             )
-        elif not self.checked and end_offset < self.log_start_offset:
+        elif not self.listed and end_offset < self.log_start_offset:
             self.miss(
                 f"the log start offset is {self.log_start_offset}, but the log ends at"
                 f" {end_offset}; log-start-offset-checkpoint may be damaged"

@@ -60,8 +60,11 @@ def is_half_made(disk: Disk, directory: str) -> bool:
 
 
 def remove_tree(disk: Disk, directory: str) -> None:
-    """Unlink a partition's directory with all that is in it."""
-    for name in disk.list_dir(directory):
+    """Unlink a partition's directory with all that is in it.
+
+    Its metadata goes last: until then a start can tell whose directory it is.
+    """
+    for name in sorted(disk.list_dir(directory), key=PARTITION_METADATA.__eq__):
         path = f"{directory}/{name}"
         if disk.exists(f"{path}/."):
             remove_tree(disk, path)

@@ -18,12 +18,12 @@ import logging
 import re
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 from tidelog._kernels.batch_rows import LAST_OFFSET_DELTA, ROW_FIELDS
 from tidelog.host.disk import Disk
 from tidelog.storage.epochs import LeaderEpochs
 from tidelog.storage.faults import DISK_FULL
+from tidelog.storage.log_context import LogContext
 from tidelog.storage.losses import Expectation, fill, follows
 from tidelog.storage.producer_loading import (
     Snapshots,
@@ -39,7 +39,6 @@ from tidelog.storage.segment import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
     SWAP_SUFFIX,
-    LogContext,
     Segment,
     create_segment,
     newest_timestamp,
@@ -103,7 +102,9 @@ def load(opening: Opening) -> Opened:
         walked_from = _first_to_walk(opening, segments)
         for segment in segments[: min(walked_from, len(segments) - 1)]:
             if not _resume(segment):
-                segment.rebuild_indexes("it does not fit its log", opening.index_interval_bytes)
+                segment.rebuild_indexes(
+                    "it does not fit its log", opening.index_interval_bytes, may_shrink=True
+                )
         _load_epochs(opening, opened, walked_from)
     if walked_from < len(segments):
         _recover(opening, opened, walked_from)
@@ -152,8 +153,11 @@ def _is_unused(earlier: Segment, later: Segment) -> bool:
 
 
 def _leave_out_unused(opened: Opened) -> None:
-    for earlier, later in pairwise(tuple(opened.segments)):
-        if _is_unused(earlier, later):
+    earlier = opened.segments[0]
+    for later in opened.segments[1:]:
+        if not _is_unused(earlier, later):
+            earlier = later
+        else:
             logger.warning("leaving an empty segment out segment=%s", later.log_file.path)
             later.close()
             opened.segments.remove(later)
@@ -166,7 +170,7 @@ def _check_whole(opening: Opening, opened: Opened) -> None:
     for place in range(len(segments) - 1, 0, -1):
         earlier, later = segments[place - 1 : place + 1]
         was_synced = expected.log_start_offset < later.base_offset <= expected.recovery_point
-        if was_synced and not follows(earlier, later):
+        if (was_synced or expected.accept_loss) and not follows(earlier, later):
             expected.check_gap(earlier, later)
             if expected.accept_loss:
                 fill(context, segments, place, later.base_offset)
@@ -289,8 +293,11 @@ def _recover(opening: Opening, opened: Opened, first: int) -> None:
         if before is not None and _is_unused(before, segment):
             continue
         if before is not None and not synced and not follows(before, segment):
-            _drop_behind_hole(opened, place)
-            break
+            if before.next_offset < opening.expected.recovery_point:
+                opening.expected.check_gap(before, segment)
+            if not opening.expected.accept_loss:
+                _drop_behind_hole(opened, place)
+                break
         size_bytes = segment.size_bytes
         opened.recovered_bytes += size_bytes
         leader_epoch = _recover_segment(opening, opened, segment, leader_epoch)

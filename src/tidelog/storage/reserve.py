@@ -27,7 +27,7 @@ class DiskReserve:
         self._disk = disk
         self._directory = directory
         self._path = f"{directory}/{FILE_NAME}"
-        self.held = disk.exists(self._path)
+        self.held = disk.exists(self._path) and disk.file_size(self._path) >= RESERVE_BYTES
         # Given up, and not yet written again: its room is for others than producers.
         self.released = False
 
@@ -60,5 +60,6 @@ class DiskReserve:
             for position in range(0, RESERVE_BYTES, len(_PIECE)):
                 if self._disk.pwritev(fd, (_PIECE,), position) != len(_PIECE):
                     raise OSError(errno.ENOSPC, "short write", self._path)
+            self._disk.fdatasync(fd)
         finally:
             self._disk.close(fd)

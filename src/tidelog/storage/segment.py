@@ -16,19 +16,16 @@ import logging
 from array import array
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
 
 from tidelog._kernels import batch_walk as kernel
 from tidelog.errors import StorageError
-from tidelog.host.clock import Clock
-from tidelog.host.disk import Buffer, Disk
-from tidelog.host.random import Random
+from tidelog.host.disk import Buffer
 from tidelog.protocol.batches import BatchHeader
 from tidelog.storage.faults import DISK_FULL, OUT_OF_DESCRIPTORS
-from tidelog.storage.file_cache import FileCache, OpenFile
+from tidelog.storage.file_cache import OpenFile
 from tidelog.storage.index import IndexDamagedError, offset_index, time_index
-from tidelog.storage.running_clock import RunningClock
+from tidelog.storage.log_context import LogContext
 from tidelog.storage.scan import (
     LARGEST_RELATIVE_OFFSET,
     Extent,
@@ -52,28 +49,6 @@ _HINTS_MAX = 16
 
 class DiskFullError(Exception):
     """No room for the bytes; the file is as it was before the write."""
-
-
-@dataclass(slots=True)
-class LogContext:
-    """What a log needs of its surroundings, the same for every log of a broker."""
-
-    disk: Disk
-    clock: Clock
-    files: FileCache
-    random: Random
-    # Runs a function off the event loop after so many seconds: unlinking what was deleted.
-    run_later: Callable[[float, Callable[[], None]], None]
-    # Told once that a disk has failed under a log: the partition's path and the fault.
-    on_offline: Callable[[str, OSError], None]
-    # Takes the name of an emptied file of a deleted segment, to be unlinked once it is written
-    # down where its log starts now: until then the name is the proof that it was deleted.
-    unlink_once_written: Callable[[str], None] = lambda path: None
-    # By which things age that must not be forgotten because of a wrong wall clock.
-    running_clock: RunningClock = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.running_clock = RunningClock(self.clock)
 
 
 def segment_path(directory: str, base_offset: int, suffix: str) -> str:
@@ -376,8 +351,14 @@ class Segment:
             self.rebuild_indexes(str(error))
             return look_up()
 
-    def rebuild_indexes(self, reason: str, index_interval_bytes: int = 4096) -> None:
-        """Make both indexes anew from the log."""
+    def rebuild_indexes(
+        self, reason: str, index_interval_bytes: int = 4096, *, may_shrink: bool = False
+    ) -> None:
+        """Make both indexes again from the log.
+
+        The end stays where it is although a batch on the way is damaged, unless the log is only
+        being opened (`may_shrink`): offsets behind it were given out.
+        """
         logger.warning("rebuilding indexes segment=%s reason=%s", self.log_file.path, reason)
         size, next_offset = self.size_bytes, self.next_offset
         times = self.first_timestamp, self.largest_timestamp, self.largest_timestamp_offset
@@ -388,13 +369,16 @@ class Segment:
             extent = Extent(self.disk, fd, 0, size, self.base_offset)
             for stretch in stretches(extent, verify=False):
                 self.note_all(stretch, index_interval_bytes)
+            whole = self.size_bytes == size or may_shrink
         except OSError:
-            self.next_offset = next_offset
-            self.first_timestamp, self.largest_timestamp, self.largest_timestamp_offset = times
+            whole = False
             raise
         finally:
             self.size_bytes = size
             file.unpin()
+            if not whole:
+                self.next_offset = next_offset
+                self.first_timestamp, self.largest_timestamp, self.largest_timestamp_offset = times
         self.write_indexes()
 
     def reset(self) -> None:

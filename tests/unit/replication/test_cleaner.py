@@ -25,7 +25,7 @@ from tidelog.storage.admission import admit
 from tidelog.storage.data_dir import CLEANED_OFFSETS, DataDir
 from tidelog.storage.file_cache import FileCache
 from tidelog.storage.log import NewLog
-from tidelog.storage.segment import LogContext
+from tidelog.storage.log_context import LogContext
 from tidelog.testing.disk import SimulatedDisk
 
 T = TypeVar("T")

@@ -101,7 +101,7 @@ class World:
             self.disk.make_dir(DIRECTORY)
             self.disk.sync_dir("/")
             self.disk.sync_dir("/data")
-        expected = Expectation(DIRECTORY, recovery_point, log_start, checked=True)
+        expected = Expectation(DIRECTORY, recovery_point, log_start, listed=log_start > 0)
         log = Log.open(
             DIRECTORY,
             PARTITION,
