@@ -42,7 +42,7 @@ def member_partitions(group: str) -> list[int]:
     """How many partitions each member has; none where nobody has joined yet."""
     groups = _json("group", "list")
     assert isinstance(groups, list)
-    if group not in (each["group"] for each in groups):
+    if group not in (each["name"] for each in groups):
         return []
     members = _json("group", "members", group)
     assert isinstance(members, list)
