@@ -60,6 +60,7 @@ class RawConnection(asyncio.Transport):
         self._answered = asyncio.Event()
         self.is_closed = False
         self._is_paused = False
+        self._unread_bytes = 0
         self._connection = Connection(listener)
         self._connection.connection_made(self)
 
@@ -95,6 +96,7 @@ class RawConnection(asyncio.Transport):
 
     def stop_reading(self) -> None:
         """Be a client that does not read its answers."""
+        self._unread_bytes = 1
         self._connection.pause_writing()
 
     # -- the transport that the broker writes to ------------------------------------------------
@@ -103,7 +105,7 @@ class RawConnection(asyncio.Transport):
         pass
 
     def get_write_buffer_size(self) -> int:
-        return 0
+        return self._unread_bytes
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self._answer += data

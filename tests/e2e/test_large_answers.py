@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.in_process import InProcessBroker, RawConnection
+from tests.e2e.produce_requests import batch, fetch, produce
 from tidelog.errors import ErrorCode
 from tidelog.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResource
 from tidelog.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -164,5 +165,47 @@ def test_a_large_answer_is_charged_while_it_is_on_its_way(tmp_path: Path) -> Non
         slow.close()
         while memory.held_bytes:
             await asyncio.sleep(0)
+
+    run(tmp_path, scenario)
+
+
+def test_answers_that_nobody_reads_hold_up_neither_fetches_nor_large_requests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidelog.server.answer_memory.STALL_SECONDS_MAX", 0.05)
+    topics = [MetadataRequestTopic(name=f"missing-{number}") for number in range(5_000)]
+    request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
+
+    async def scenario(broker: InProcessBroker, client: RawConnection) -> None:
+        services = broker.services
+        await client.call("Produce", 7, produce("t", batch([b"x" * 200_000])))
+        services.answer_memory._limit_bytes = 400_000
+        unread = [broker.connect() for _ in range(5)]
+        for each in unread:
+            each.send(each.encode("Metadata", 12, request))
+            each.stop_reading()
+        while not services.answer_memory.waiting_bytes:
+            await asyncio.sleep(0)
+        fetched = await client.call("Fetch", 11, fetch("t"))
+        assert services.answer_memory.waiting_bytes, "it did not wait for the others"
+        assert len(fetched.responses[0].partitions[0].records) > 200_000
+        answered = await client.call("Metadata", 12, request)
+        assert len(answered.topics) == 5_000
+        assert any(each.is_closed for each in unread)
+
+    run(tmp_path, scenario)
+
+
+def test_an_answer_out_of_the_cache_needs_no_answer_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidelog.server.dispatch.LARGE_ANSWER_BYTES", 10)
+
+    async def scenario(broker: InProcessBroker, client: RawConnection) -> None:
+        memory = broker.services.answer_memory
+        memory.held_bytes = memory._limit_bytes
+        asked = client.call("Metadata", 12, MetadataRequest(topics=None))
+        assert (await asyncio.wait_for(asked, 10)).topics
+        assert memory.held_bytes == memory._limit_bytes
 
     run(tmp_path, scenario)

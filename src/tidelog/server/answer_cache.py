@@ -18,10 +18,12 @@ _PIECE_BYTES = 64 * 1024
 class EncodedAnswer:
     """The body of an answer as bytes; only the header with the correlation id is still missing."""
 
-    __slots__ = ("body",)
+    __slots__ = ("body", "is_kept")
 
-    def __init__(self, body: bytes) -> None:
+    def __init__(self, body: bytes, *, is_kept: bool = False) -> None:
         self.body = body
+        # True where the cache owns the body, so that answers of many connections share it.
+        self.is_kept = is_kept
 
     def parts(self) -> list[Part]:
         """The body as parts of an answer; the first is always bytes."""
@@ -55,7 +57,7 @@ class AnswerCache:
 
     def keep(self, image: MetadataImage, key: Hashable, body: bytes) -> EncodedAnswer:
         """Remember an answer that was made from `image`."""
-        answer = EncodedAnswer(body)
+        answer = EncodedAnswer(body, is_kept=image is self._image)
         if image is self._image:
             if self._bytes + len(body) > _BYTES_MAX:
                 self._answers.clear()

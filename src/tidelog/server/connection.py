@@ -136,6 +136,17 @@ class Connection(asyncio.BufferedProtocol):
             self.close("its frame arrives too slowly for the memory that it holds")
             self._transport.abort()
 
+    @property
+    def bytes_taken(self) -> int | None:
+        return self._outbox.bytes_taken
+
+    def drop_unread(self) -> None:
+        """Others wait for the memory that our answer uses up, and the peer does not read it."""
+        if not self._closing:
+            self.listener.answer_dropped(self)
+            self.close("it does not read an answer whose memory others wait for")
+            self._transport.abort()
+
     def memory_granted(self) -> None:
         self._awaiting_memory = False
         if self._closing:

@@ -26,7 +26,12 @@ from tidelog.protocol.framing import decode_request_header, encode_response, fra
 from tidelog.protocol.primitives import Part, part_size
 from tidelog.protocol.schema import decode, decode_in_pieces, encode_in_pieces, encode_sized
 from tidelog.server.answer_cache import EncodedAnswer
-from tidelog.server.answer_memory import ANSWER_BYTES_MAX, LARGE_ANSWER_BYTES, held_bytes
+from tidelog.server.answer_memory import (
+    ANSWER_BYTES_MAX,
+    LARGE_ANSWER_BYTES,
+    WAITING_BYTES_MAX,
+    held_bytes,
+)
 from tidelog.server.context import RequestContext
 from tidelog.server.pieces import Work, first_piece
 
@@ -328,7 +333,9 @@ class Dispatcher:
             return None
         version = context.header.api_version
         if isinstance(message, EncodedAnswer):
-            return self._frame(context, message.parts(), len(message.body))
+            _check_size(len(message.body), context)
+            body, size = message.parts(), len(message.body)
+            return self._frame(context, body, size, is_shared=message.is_kept)
         if not context.in_pieces:
             body, size = encode_sized(message, version)
             if size <= LARGE_ANSWER_BYTES:
@@ -355,21 +362,33 @@ class Dispatcher:
         framed = self._frame(context, *encoding.result)
         return framed if framed is None or isinstance(framed, list) else await framed
 
-    def _frame(self, context: RequestContext, body: list[Part], size: int) -> Encoded:
-        """Put the header in front; where the answer is large, have it charged first."""
+    def _frame(
+        self, context: RequestContext, body: list[Part], size: int, *, is_shared: bool = False
+    ) -> Encoded:
+        """Put the header in front; have the answer charged first where it holds much memory.
+
+        A body that is shared lies in the cache, where its memory has a bound of its own.
+        """
         header = context.header
         parts = frame_response(context.api, header.api_version, header.correlation_id, body, size)
         context.metrics.response_bytes += sum(map(part_size, parts))
-        if size <= LARGE_ANSWER_BYTES:
+        if size <= LARGE_ANSWER_BYTES or is_shared:
             return parts
-        _check_size(held_bytes(parts), context)
-        if self._services.answer_memory.charge(parts):
+        held = held_bytes(parts)
+        if held <= LARGE_ANSWER_BYTES:
             return parts
-        return self._await_memory(parts)
+        _check_size(held, context)
+        if self._services.answer_memory.charge(parts, context.connection):
+            return parts
+        return self._await_memory(parts, context)
 
-    async def _await_memory(self, parts: list[Part]) -> Parts:
-        await self._services.turns.take()
-        await self._services.answer_memory.wait_and_charge(parts)
+    async def _await_memory(self, parts: list[Part], context: RequestContext) -> Parts:
+        memory, turns = self._services.answer_memory, self._services.turns
+        if memory.waiting_bytes < WAITING_BYTES_MAX:
+            turns.leave()
+        else:
+            await turns.take()
+        await memory.wait_and_charge(parts, context.connection)
         return parts
 
     def _step_down(self, api: Api, correlation_id: int) -> Result:

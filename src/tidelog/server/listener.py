@@ -42,6 +42,7 @@ class Listener:
         self._counts = counts
         self._acceptor = Acceptor(address.name, self, services.clock)
         self._drops = RefusalLog("slow requests dropped", address.name, services.clock)
+        self._unread = RefusalLog("unread answers dropped", address.name, services.clock)
         self._stopping = False
         self._emptied = asyncio.Event()
         self.port = address.port
@@ -88,6 +89,9 @@ class Listener:
     def frame_dropped(self, connection: Connection) -> None:
         self.services.metrics.frames_dropped += 1
         self._drops.refused(connection.peer, "others waited for the memory they held")
+
+    def answer_dropped(self, connection: Connection) -> None:
+        self._unread.refused(connection.peer, "others waited for the memory they held")
 
     def sweep(self, now: float) -> None:
         """Close what is idle or stalled past its deadline; give back unused memory."""

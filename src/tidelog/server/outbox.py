@@ -71,6 +71,12 @@ class Outbox:
         """True while something waits here, or the transport asks for a pause."""
         return self._transport_full or bool(self._parts)
 
+    @property
+    def bytes_taken(self) -> int | None:
+        """How much the peer has taken so far; None while nothing waits for it."""
+        waiting = self._transport.get_write_buffer_size()
+        return self.bytes_sent - waiting if waiting else None
+
     def send(self, parts: list[Part]) -> None:
         """Queue the parts of one answer, and write what can be written."""
         if not self._parts and not self._transport_full and len(parts) == 1:
