@@ -61,8 +61,8 @@ class RawConnection(asyncio.Transport):
         self.is_closed = False
         self._is_paused = False
         self._unread_bytes = 0
-        self._connection = Connection(listener)
-        self._connection.connection_made(self)
+        self.connection = Connection(listener)
+        self.connection.connection_made(self)
 
     def encode(self, name: str, version: int, message: object) -> bytes:
         parts = encode_request(api(name), version, 1, "raw", message)
@@ -87,17 +87,17 @@ class RawConnection(asyncio.Transport):
         self._answered.clear()
         view = memoryview(frame)
         while view and not self.is_closed:
-            room = self._connection.get_buffer(-1)
+            room = self.connection.get_buffer(-1)
             count = min(len(room), len(view))
             room[:count] = view[:count]
             del room
-            self._connection.buffer_updated(count)
+            self.connection.buffer_updated(count)
             view = view[count:]
 
     def stop_reading(self) -> None:
         """Be a client that does not read its answers."""
         self._unread_bytes = 1
-        self._connection.pause_writing()
+        self.connection.pause_writing()
 
     # -- the transport that the broker writes to ------------------------------------------------
 
@@ -127,6 +127,6 @@ class RawConnection(asyncio.Transport):
         if not self.is_closed:
             self.is_closed = True
             self._answered.set()
-            asyncio.get_running_loop().call_soon(self._connection.connection_lost, None)
+            asyncio.get_running_loop().call_soon(self.connection.connection_lost, None)
 
     abort = close

@@ -118,6 +118,12 @@ class Connection(asyncio.BufferedProtocol):
         return not self._exchanges and self._buffer.unread_bytes > 0
 
     @property
+    def is_receiving(self) -> bool:
+        """True where only the peer holds up the frame that is on its way."""
+        is_read = not self._reading_paused and not self._is_blocked()
+        return is_read and self._buffer.unread_bytes > 0
+
+    @property
     def held_bytes(self) -> int:
         return self._buffer.capacity
 
@@ -130,10 +136,10 @@ class Connection(asyncio.BufferedProtocol):
             self._give_memory_back()
 
     def drop(self) -> None:
-        """Others wait for the memory that our frame uses up, and it does not arrive."""
+        """Others wait for the memory that our frame uses up, and it does not get on."""
         if not self._closing:
             self.listener.frame_dropped(self)
-            self.close("its frame arrives too slowly for the memory that it holds")
+            self.close("its request takes too long for the memory that it holds")
             self._transport.abort()
 
     @property
@@ -237,6 +243,7 @@ class Connection(asyncio.BufferedProtocol):
             if result:
                 self._outbox.send(result)
             return
+        self._services.memory.excuse(self)
         exchange = Exchange()
         self._exchanges.append(exchange)
         self._take(exchange, result)
@@ -311,6 +318,7 @@ class Connection(asyncio.BufferedProtocol):
     def _pause_reading(self) -> None:
         if not self._reading_paused and not self._transport.is_closing():
             self._reading_paused = True
+            self._services.memory.excuse(self)
             self._transport.pause_reading()
 
     def _resume_reading(self) -> None:

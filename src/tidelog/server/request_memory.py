@@ -12,6 +12,11 @@ the bytes that arrived meanwhile: a frame must fill the memory that it holds wit
 Those that are slower are dropped, the slowest for its memory first, until there is enough for those
 that wait. So memory cannot be held for less than a fifth of it per second in bandwidth. On a broker
 with memory to spare nobody is judged, and a slow client may take its time.
+
+Only those are judged that could have sent all through the period. One that waited for memory itself
+could not, and neither could one that we do not read, since an earlier request of its own is not
+answered yet. That one is dropped only when it has held memory so for thirty seconds while others
+waited: by then clients have given up their requests.
 """
 
 from __future__ import annotations
@@ -26,6 +31,8 @@ PERIOD_SECONDS = 0.5
 FILL_SECONDS_MAX = 5.0
 _LEAST_SHARE = PERIOD_SECONDS / FILL_SECONDS_MAX
 _LANE_PERIODS_MAX = round(FILL_SECONDS_MAX / PERIOD_SECONDS)
+BLOCKED_SECONDS_MAX = 30.0
+_BLOCKED_PERIODS_MAX = round(BLOCKED_SECONDS_MAX / PERIOD_SECONDS)
 
 
 class Holder(Protocol):
@@ -36,6 +43,11 @@ class Holder(Protocol):
     @property
     def held_bytes(self) -> int:
         """The size of its buffer."""
+        ...
+
+    @property
+    def is_receiving(self) -> bool:
+        """True where it waits for nothing but the rest of a frame, and we read it."""
         ...
 
     def memory_granted(self) -> None:
@@ -73,8 +85,10 @@ class RequestMemory:
         self._waiting: set[Holder] = set()
         self._ages = count()
         self._schedule = schedule
-        # What each holder had received when the period began; None while nobody is judged.
+        # What those that are judged had received when the period began; None while nobody is.
         self._marks: dict[Holder, int] | None = None
+        # For how many periods each has held memory without being read.
+        self._blocked_periods: dict[Holder, int] = {}
 
     @property
     def reserved_bytes(self) -> int:
@@ -93,9 +107,15 @@ class RequestMemory:
             return True
         self._waiting.add(holder)
         heapq.heappush(self._queue, (frame_bytes, next(self._ages), holder, growth_bytes))
+        self.excuse(holder)
         if self._marks is None:
             self._begin_period()
         return False
+
+    def excuse(self, holder: Holder) -> None:
+        """`holder` is not read, or not all the time: do not judge it in this period."""
+        if self._marks is not None:
+            self._marks.pop(holder, None)
 
     def release(self, holder: Holder, size_bytes: int) -> None:
         """`holder` shrank by `size_bytes`; gives up the lane where it had it."""
@@ -156,25 +176,33 @@ class RequestMemory:
         return holders
 
     def _begin_period(self) -> None:
-        self._marks = {holder: holder.bytes_received for holder in self._holders()}
+        self._marks = {
+            holder: holder.bytes_received for holder in self._holders() if holder.is_receiving
+        }
         self._schedule(PERIOD_SECONDS, self._end_period)
 
     def _end_period(self) -> None:
         for holder in self._holders():
             holder.return_unused_memory()
         self._lane_periods += 1
+        self._blocked_periods = {
+            holder: self._blocked_periods.get(holder, 0) + 1
+            for holder in self._holders()
+            if not holder.is_receiving
+        }
         if self._waiting:
             self._drop_the_slowest()
         if self._waiting:
             self._begin_period()
         else:
             self._marks = None
+            self._blocked_periods.clear()
 
     def _drop_the_slowest(self) -> None:
         """Drop frames that do not arrive, until those that wait could have what they want."""
         lacking = sum(entry[3] for entry in self._queue if entry[2] in self._waiting) - self._free
         lane = self._lane
-        if lane is not None and self._lane_periods > _LANE_PERIODS_MAX:
+        if lane is not None and lane.is_receiving and self._lane_periods > _LANE_PERIODS_MAX:
             lane.drop()
         for share, _, holder in sorted(self._shares()):
             if share >= _LEAST_SHARE or lacking <= 0:
@@ -183,12 +211,14 @@ class RequestMemory:
             holder.drop()
 
     def _shares(self) -> list[tuple[float, int, Holder]]:
-        """For each that held memory all through the period: the part of it that arrived."""
+        """For each that is judged: the part of its memory that arrived in the period."""
         assert self._marks is not None
         shares = []
         for place, holder in enumerate(self._holders()):
             mark = self._marks.get(holder)
-            if mark is not None:
+            if mark is not None and holder.is_receiving:
                 arrived = holder.bytes_received - mark
                 shares.append((arrived / max(holder.held_bytes, 1), place, holder))
+            elif self._blocked_periods.get(holder, 0) > _BLOCKED_PERIODS_MAX:
+                shares.append((0.0, place, holder))
         return shares

@@ -7,6 +7,7 @@ from tidelog.server.request_memory import RequestMemory
 
 class Holder:
     held_bytes = 0
+    is_receiving = True
 
     def __init__(self) -> None:
         self.granted = 0

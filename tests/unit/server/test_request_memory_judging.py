@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tidelog.server.request_memory import FILL_SECONDS_MAX, PERIOD_SECONDS, RequestMemory
+from tidelog.server.request_memory import (
+    BLOCKED_SECONDS_MAX,
+    FILL_SECONDS_MAX,
+    PERIOD_SECONDS,
+    RequestMemory,
+)
 
 FRAME_BYTES_MAX = 1000
 LIMIT_BYTES = 2000
@@ -15,6 +20,7 @@ class Holder:
         self.pool = pool
         self.bytes_received = 0
         self.held_bytes = 0
+        self.is_receiving = True
         self.unused = 0
         self.granted = 0
         self.dropped = False
@@ -163,3 +169,43 @@ def test_a_smaller_frame_that_fits_does_not_queue_behind_a_larger_one() -> None:
     pool.waiter(900)
     small = Holder(pool)
     assert small.reserve(100, 100)
+
+
+def test_one_that_we_do_not_read_is_dropped_only_when_clients_have_given_up() -> None:
+    pool = Pool()
+    blocked, lane = pool.holder(1000), pool.holder(1)
+    blocked.is_receiving = False
+    pool.waiter(350)
+    for _ in range(round(BLOCKED_SECONDS_MAX / PERIOD_SECONDS)):
+        lane.bytes_received += 1
+        lane.is_receiving = False
+        pool.period()
+        assert not blocked.dropped
+        assert not lane.dropped, "we do not read it, whatever time it takes"
+    pool.period()
+    assert blocked.dropped
+
+
+def test_one_that_we_did_not_read_for_a_part_of_the_period_is_not_judged() -> None:
+    pool = Pool()
+    began_late, paused, stalled = pool.holder(300), pool.holder(300), pool.holder(400)
+    pool.holder(1)
+    began_late.is_receiving = False
+    pool.waiter(600)
+    began_late.is_receiving = True
+    pool.memory.excuse(paused)
+    pool.period()
+    assert [each.dropped for each in (began_late, paused, stalled)] == [False, False, True]
+
+
+def test_one_that_waited_for_memory_itself_is_not_judged_by_what_it_was_given() -> None:
+    pool = Pool()
+    done, victim = pool.holder(700), pool.holder(300)
+    pool.holder(1)
+    pool.waiter(900)
+    assert not victim.reserve(400, 700)
+    pool.memory.forget(done)
+    victim.held_bytes += 400
+    assert victim.granted == 1
+    pool.period()
+    assert not victim.dropped

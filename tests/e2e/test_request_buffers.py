@@ -1,0 +1,32 @@
+"""Whose buffer a request uses, for how long, and when its connection counts as receiving."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from pathlib import Path
+
+from tests.e2e.in_process import InProcessBroker
+from tests.e2e.produce_requests import fetch
+from tidelog.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+
+HALF_A_FRAME = struct.pack(">i", 1_000_000) + bytes(500_000)
+
+
+def test_a_connection_whose_earlier_request_waits_does_not_count_as_receiving(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> None:
+        async with InProcessBroker(tmp_path) as broker:
+            client = broker.connect()
+            topics = [CreatableTopic(name="t", num_partitions=1, replication_factor=1)]
+            await client.call("CreateTopics", 7, CreateTopicsRequest(topics=topics))
+            client.send(HALF_A_FRAME)
+            assert client.connection.is_receiving
+            waits = broker.connect()
+            request = waits.encode("Fetch", 11, fetch("t", max_wait_ms=60_000))
+            waits.send(request + HALF_A_FRAME[:2000])
+            assert waits.connection.bytes_received == len(request) + 2000
+            assert not waits.connection.is_receiving
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))
