@@ -51,6 +51,8 @@ class Connection(asyncio.BufferedProtocol):
         self._awaiting_memory = False
         self._closing = False
         self._draining = False
+        # True while the request that came last is still decoded or prepared from its frame.
+        self.frame_in_use = False
         self.principal = Principal("User:ANONYMOUS", listener.is_inter_broker)
         self.opened_at = self.last_active_at = self._loop.time()
         self.peer = self.local_host = "?"
@@ -130,7 +132,7 @@ class Connection(asyncio.BufferedProtocol):
     def return_unused_memory(self) -> None:
         """Others wait for memory: give back what no frame needs.
 
-        A request whose answer waits has been dealt with, so its bytes are not needed either.
+        A request that was applied does not need its bytes any more, though its answer may wait.
         """
         if not self._closing and not self._awaiting_memory:
             self._give_memory_back()
@@ -309,7 +311,13 @@ class Connection(asyncio.BufferedProtocol):
         self._resume_reading()
 
     def _give_memory_back(self) -> None:
-        """Shrink to the first size, unless more than that has arrived of the next frame."""
+        """Shrink to the first size, unless more than that has arrived of the next frame.
+
+        A request that still reads its frame keeps the buffer through its view: the memory would
+        be given back in the books alone.
+        """
+        if self.frame_in_use:
+            return
         before = self._buffer.capacity
         if before > INITIAL_BYTES > self._buffer.unread_bytes:
             self._buffer.resize(INITIAL_BYTES)

@@ -203,6 +203,7 @@ class Dispatcher:
         if decoding.run_piece():
             return self._begin(route_, decoding.result[0], context)
         context.in_pieces = True
+        connection.frame_in_use = True
         return self._pending(self._serve_large(route_, decoding, context), context)
 
     def _begin(self, route_: Route, request: object, context: RequestContext) -> Result:
@@ -215,8 +216,11 @@ class Dispatcher:
 
         def apply_prepared() -> Result:
             context.prepared = prepared.result()
-            return self._apply(route_, request, context)
+            result = self._apply(route_, request, context)
+            context.connection.frame_in_use = False
+            return result
 
+        context.connection.frame_in_use = True
         return Pending(prepared, apply_prepared)
 
     def _serve(self, api_key: int) -> tuple[Api, Route, ApiMetrics]:
@@ -286,15 +290,22 @@ class Dispatcher:
         if route_.parts is None:
             answer = await self._prepared(route_, request, context)
         else:
-            split, join = route_.parts
-            answers = []
-            for part in split(request):
-                answers.append(await self._prepared(route_, part, context))
-                await turns.pause()
-            answer = self._joined(answers, join)
-        # Whoever waits for long must not keep what was decoded.
+            answer = await self._served_in_parts(route_.parts, route_, request, context)
+        # A wait may be long: it must not keep what was decoded, nor the frame.
         del request, decoding
+        context.connection.frame_in_use = False
         return await self._answer(route_, answer, context)
+
+    async def _served_in_parts(
+        self, parts: SplitAndJoin, route_: Route, request: object, context: RequestContext
+    ) -> Answer:
+        """The first two stages of every part of a request; what joins the answers is left to do."""
+        split, join = parts
+        answers = []
+        for part in split(request):
+            answers.append(await self._prepared(route_, part, context))
+            await self._services.turns.pause()
+        return self._joined(answers, join)
 
     async def _prepared(self, route_: Route, request: object, context: RequestContext) -> Answer:
         """The first two stages of a request, in a task."""
