@@ -9,6 +9,7 @@ moment, while the kernel keeps those who wait. Refusals are logged at a rate.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import socket
 from collections import Counter
@@ -115,9 +116,17 @@ class Acceptor:
         found = await loop.getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
+        unsupported: OSError | None = None
         try:
             for family, kind, protocol, _, address in dict.fromkeys(found):
-                stream = socket.socket(family, kind, protocol)
+                try:
+                    stream = socket.socket(family, kind, protocol)
+                except OSError as error:
+                    if error.errno != errno.EAFNOSUPPORT:
+                        raise
+                    # Names resolve to IPv6 addresses even where the kernel has no IPv6.
+                    unsupported = error
+                    continue
                 self._sockets.append(stream)
                 stream.setblocking(False)
                 stream.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -125,6 +134,8 @@ class Acceptor:
                     stream.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
                 # Where port 0 takes a free one, every address gets the same.
                 stream.bind((address[0], port or self.port, *address[2:]))
+            if unsupported is not None and not self._sockets:
+                raise unsupported
         except OSError as error:
             self._close_sockets()
             reason = error.strerror or str(error)
