@@ -4,7 +4,7 @@
     snappy   written in xerial's framing (16-byte header, blocks of 32 KiB, each with its length);
              read in that framing or as one raw block
     lz4      frames of independent 64 KiB blocks without content size: Java refuses linked blocks
-    zstd     frames, read with a window of at most 8 MiB
+    zstd     frames, read with a window of at most 128 MiB, which the highest level asks for
 
 Inflating is always bounded. Output beyond `max_bytes` is MESSAGE_TOO_LARGE, found before the memory
 is spent. Bytes that are not a valid stream are CORRUPT_MESSAGE, and so are more than `STREAMS_MAX`
@@ -39,7 +39,9 @@ Buffer = bytes | bytearray | memoryview
 _LATER_STREAM_PIECE_BYTES: Final = 512
 _XERIAL_BLOCK_BYTES: Final = 32 * 1024
 _LZ4_FAST: Final = 1
-_ZSTD_WINDOW_LOG_MAX: Final = 23
+# What a stream declares is only reserved. The system gives pages as they are written, so a window
+# takes no more memory than the output, which `max_bytes` bounds.
+_ZSTD_WINDOW_LOG_MAX: Final = 27
 
 
 def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:

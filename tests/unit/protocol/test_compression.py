@@ -220,8 +220,16 @@ def test_gzip_and_zstd_of_others_are_read_and_ours_by_others() -> None:
     assert bytes(cramjam.lz4.decompress(compress(Codec.LZ4, data))) == data
 
 
-def test_a_zstd_window_above_8_mib_is_refused_before_memory_is_taken() -> None:
-    frame_header = bytes([0x28, 0xB5, 0x2F, 0xFD, 0x00, (31 - 10) << 3])
+@pytest.mark.parametrize("level", [19, 20, 22])
+def test_zstd_that_was_streamed_at_any_level_is_read(level: int) -> None:
+    data = sample(100_000)
+    compressor = compression._zstd().ZstdCompressor(level)
+    packed = compressor.compress(data) + compressor.flush()
+    assert decompress(Codec.ZSTD, packed, len(data)) == data
+
+
+def test_a_zstd_window_above_128_mib_is_refused_before_memory_is_taken() -> None:
+    frame_header = bytes([0x28, 0xB5, 0x2F, 0xFD, 0x00, (28 - 10) << 3])
     with pytest.raises(KafkaError) as caught:
         decompress(Codec.ZSTD, frame_header + b"\x03\x00\x00a", MIB)
     assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
