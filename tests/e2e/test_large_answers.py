@@ -38,6 +38,14 @@ from tidelog.protocol.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
+from tidelog.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from tidelog.server.dispatch import route
+from tidelog.server.pieces import TURNS
 
 Scenario = Callable[[InProcessBroker, RawConnection], Coroutine[Any, Any, None]]
 
@@ -207,5 +215,30 @@ def test_an_answer_out_of_the_cache_needs_no_answer_memory(
         asked = client.call("Metadata", 12, MetadataRequest(topics=None))
         assert (await asyncio.wait_for(asked, 10)).topics
         assert memory.held_bytes == memory._limit_bytes
+
+    run(tmp_path, scenario)
+
+
+def test_large_produce_requests_that_wait_to_be_committed_keep_no_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partitions = [PartitionProduceData(index, batch([b"x"])) for index in range(1_000)]
+    request = ProduceRequest(acks=-1, topic_data=[TopicProduceData("t", partition_data=partitions)])
+    topics = [MetadataRequestTopic(name=f"missing-{number}") for number in range(5_000)]
+    metadata = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
+
+    async def scenario(broker: InProcessBroker, client: RawConnection) -> None:
+        committed: asyncio.Future[ProduceResponse] = asyncio.get_running_loop().create_future()
+        monkeypatch.setattr(route(0), "handler", lambda *_: committed)
+        waiting = []
+        for _ in range(TURNS):
+            producer = broker.connect()
+            frame = producer.encode("Produce", 9, request)
+            waiting.append(asyncio.ensure_future(producer.ask(frame)))
+        answer = await asyncio.wait_for(client.call("Metadata", 12, metadata), 10)
+        assert len(answer.topics) == 5_000
+        assert not any(each.done() for each in waiting)
+        committed.set_result(ProduceResponse())
+        await asyncio.gather(*waiting)
 
     run(tmp_path, scenario)

@@ -110,7 +110,7 @@ class RouteOptions(TypedDict, total=False):
 
     With `prepare`, its result (or the result of the future it returns) is in `context.prepared`
     when the handler runs. `overlaps` lets the next request start while this one's answer waits.
-    A large request that `waits`, for records or for other members, gives its turn to others
+    A large request that `waits`, for records, replicas or members, gives its turn to others
     meanwhile. An answer that `is_brief`, as a rule, is encoded in one go. A large request is served
     in `parts` where there is a way to split it, and to join the answers.
     """

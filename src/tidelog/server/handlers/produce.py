@@ -91,7 +91,7 @@ def prepare(
     return context.services.offload.run(_judge_all, found, now_ms, allow_zstd)
 
 
-@handles(0, prepare=prepare, overlaps=True, is_brief=True, parts=(split, join))
+@handles(0, prepare=prepare, overlaps=True, waits=True, is_brief=True, parts=(split, join))
 def produce(
     request: ProduceRequest, context: RequestContext
 ) -> ProduceResponse | asyncio.Future[ProduceResponse] | None:
