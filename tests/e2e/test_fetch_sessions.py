@@ -33,8 +33,9 @@ class Reader:
         self.epoch = 0
 
     def request(self, offsets: dict[int, int], topic: str = "t", **more: Any) -> FetchRequest:
+        limit = more.pop("partition_max_bytes", 1 << 20)
         parts = [
-            FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=1 << 20)
+            FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=limit)
             for index, offset in offsets.items()
         ]
         values = {"max_wait_ms": 0, "min_bytes": 1, "max_bytes": 1 << 20, **more}
@@ -112,6 +113,47 @@ def test_a_fetch_looks_at_partitions_with_news_and_at_no_others(
         reads.clear()
         assert await reader.fetch() == {}
         assert reads == []
+
+    run(tmp_path, scenario)
+
+
+@pytest.mark.parametrize(
+    ("max_bytes", "partition_max_bytes"),
+    [(6000, 1 << 20), (1 << 20, 1000), (6000, 5000), (1, 1)],
+    ids=["the whole", "each partition", "both", "nothing"],
+)
+def test_a_partition_whose_batch_does_not_fit_comes_with_one_of_the_next_fetches(
+    tmp_path: Path, max_bytes: int, partition_max_bytes: int
+) -> None:
+    async def scenario(broker: InProcessBroker, client: RawConnection) -> None:
+        reader = Reader(broker.connect())
+        for partition in range(6):
+            await send(client, partition, b"%d" % partition * 4000)
+        limits = {"max_bytes": max_bytes, "partition_max_bytes": partition_max_bytes}
+        told = await reader.fetch(dict.fromkeys(range(6), 0), **limits)
+        seen = []
+        for _ in range(6):
+            served = [index for index, each in told.items() if values_in(each)]
+            seen += served
+            told = await reader.fetch(dict.fromkeys(served, 1), **limits)
+        assert sorted(seen) == list(range(6))
+        # Now there is nothing left: a fetch waits for the next append and gets it.
+        waiting = asyncio.ensure_future(reader.fetch(max_wait_ms=60_000, **limits))
+        await asyncio.sleep(0)
+        await send(client, 4)
+        assert list(await waiting) == [4]
+
+    run(tmp_path, scenario)
+
+
+def test_data_that_does_not_fit_counts_for_the_least_that_a_fetch_waits_for(tmp_path: Path) -> None:
+    async def scenario(broker: InProcessBroker, client: RawConnection) -> None:
+        reader = Reader(broker.connect())
+        for partition in range(2):
+            await send(client, partition, b"x" * 4000)
+        limits = {"max_bytes": 6000, "min_bytes": 6000, "max_wait_ms": 120_000}
+        told = await reader.fetch({0: 0, 1: 0}, **limits)
+        assert [index for index, each in told.items() if values_in(each)] == [0]
 
     run(tmp_path, scenario)
 

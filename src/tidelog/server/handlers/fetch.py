@@ -89,6 +89,8 @@ class FetchAttempt:
         self._topics: dict[tuple[str, UUID], FetchableTopicResponse] = {}
         self._bytes_read = 0
         self._has_errors = False
+        # Those with data that did not fit behind what others gave.
+        self._held_back: list[FetchTarget] = []
 
     # -- one pass over the partitions ----------------------------------------------------------
 
@@ -100,6 +102,7 @@ class FetchAttempt:
         """
         self._bytes_read = 0
         self._has_errors = False
+        self._held_back = []
         ready = tuple(self.session.ready)
         return takewhile(self._has_room, ready) if self._is_incremental else iter(ready)
 
@@ -122,7 +125,13 @@ class FetchAttempt:
             self.reads[target] = read
             target.position = None
             return
-        if self._max_wait_ms > 0 or session.is_kept:
+        if self._bytes_read and partition.readable_end(self.isolation).offset > target.fetch_offset:
+            # It has data, which does not fit into this answer. No append need follow, so it is
+            # not left to a watch: it stays ready, in front of those that are served now.
+            target.unwatch()
+            target.position = None
+            self._held_back.append(target)
+        elif self._max_wait_ms > 0 or session.is_kept:
             target.position = partition.readable_end(self.isolation)
             session.watch(target, partition)
         if self._is_incremental and not _has_changed(target, read):
@@ -202,7 +211,7 @@ class FetchAttempt:
         return future
 
     def _release(self) -> list[FetchTarget]:
-        """Let go of what was read, which is read again after the wait; those that had data."""
+        """Let go of what was read, which is read again after the wait; those that have data."""
         had_data = []
         for target, read in self.reads.items():
             if isinstance(read, PartitionRead) and read.slices is not None:
@@ -210,7 +219,7 @@ class FetchAttempt:
                 had_data.append(target)
         for target in had_data:
             del self.reads[target]
-        return had_data
+        return had_data + self._held_back
 
     def _leave(self) -> None:
         """The end of a fetch without a session; one whose session is gone has left already."""
@@ -270,13 +279,13 @@ class FetchWait(FetchWaiter):
         self._total = 0
         self._is_finishing = False
 
-    def start(self, had_data: list[FetchTarget]) -> None:
+    def start(self, with_data: list[FetchTarget]) -> None:
         session = self._attempt.session
         if session.waiting is not None:
             # The client has given up on its last fetch, or it would not have sent another.
             session.waiting.finish()
         session.waiting = self
-        for target in had_data:
+        for target in with_data:
             self.news(target)
 
     def stop(self) -> None:
