@@ -228,7 +228,7 @@ class FetchSessions:
         isolation = request.isolation_level
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             if request.session_id != NO_SESSION:
-                self._drop(request.session_id)
+                self.drop(request.session_id)
             session = FetchSession(uses_topic_ids, isolation, is_privileged)
             return FetchPlan(session, is_incremental=False)
         found = self._sessions.get(request.session_id)
@@ -256,7 +256,7 @@ class FetchSessions:
         too_many = len(session.targets) > self._limits.partitions
         if too_many or self.size_bytes > self._limits.size_bytes:
             # The client starts over with a full fetch, and gets a session where there is room.
-            self._drop(session.session_id)
+            self.drop(session.session_id)
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
 
     # -- memory -----------------------------------------------------------------------------------
@@ -301,7 +301,7 @@ class FetchSessions:
         if slots < 1 or size_bytes < session.size_bytes:
             return False
         for each in evicted:
-            self._drop(each.session_id)
+            self.drop(each.session_id)
         return True
 
     def _evictable_by(self, session: FetchSession) -> list[FetchSession]:
@@ -320,7 +320,8 @@ class FetchSessions:
         others.sort(key=lambda each: (each.is_privileged, len(each.targets)))
         return stale + others
 
-    def _drop(self, session_id: int) -> None:
+    def drop(self, session_id: int) -> None:
+        """Forget a session, if there is one of this id."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
             self._charge(session, 0)

@@ -35,7 +35,7 @@ class Work(Generic[T]):
         self.progress = 0
         self.result: T
 
-    def _to_the_end(self, steps: Generator[int, None, T]) -> Iterator[int]:
+    def _to_the_end(self, steps: Generator[int, None, T]) -> Generator[int, None, None]:
         self.result = yield from steps
         self.is_done = True
 
@@ -46,6 +46,10 @@ class Work(Generic[T]):
             pass
         self.progress = progress
         return self.is_done
+
+    def close(self) -> None:
+        """Give the work up; the generator hears of it."""
+        self._steps.close()
 
 
 def first_piece(steps: Generator[int, None, T]) -> tuple[bool, T | Generator[int, None, T]]:
@@ -89,9 +93,14 @@ class Turns:
 
     async def finish(self, work: Work[T]) -> T:
         """Run what is left of the work, in a turn."""
-        await self.take()
-        while not work.run_piece():
-            await self.pause()
+        try:
+            await self.take()
+            while not work.run_piece():
+                await self.pause()
+        except BaseException:
+            # Not when the frames of the error are collected, which may be much later.
+            work.close()
+            raise
         return work.result
 
     def _leave(self, task: asyncio.Task[object]) -> None:

@@ -7,8 +7,14 @@ rather than hand out what was written there afterwards.
 
 from __future__ import annotations
 
+import logging
+from collections import deque
+from threading import get_ident
+
 from tidelog.errors import StorageError
 from tidelog.storage.segment import Segment
+
+_log = logging.getLogger(__name__)
 
 
 class FileSlice:
@@ -59,14 +65,21 @@ class FileSlice:
 
 
 class Slices:
-    """A part of a response: consecutive slices, released once when they were sent or dropped."""
+    """A part of a response: consecutive slices, released once when they were sent or dropped.
 
-    __slots__ = ("_released", "size_bytes", "slices")
+    Those that nobody released are released when they are collected: an answer can be dropped in
+    many places, and a segment that is held for ever never gives its disk space back.
+    """
+
+    __slots__ = ("_released", "_thread", "size_bytes", "slices")
 
     def __init__(self, slices: list[FileSlice], size_bytes: int) -> None:
+        if _dropped:
+            _release_dropped()
         self.slices = slices
         self.size_bytes = size_bytes
         self._released = False
+        self._thread = get_ident()
         for piece in slices:
             piece.segment.readers += 1
 
@@ -78,6 +91,35 @@ class Slices:
         for piece in self.slices:
             piece.segment.reader_left()
 
+    def __del__(self) -> None:
+        if self._released:
+            return
+        if self._thread == get_ident():
+            self._release_quietly()
+        else:
+            # The collector may run on any thread, but segments belong to one.
+            _dropped.append(self)
+
+    def _release_quietly(self) -> None:
+        try:
+            self.release()
+        except Exception:
+            _log.exception("cannot let go of the segments of a dropped answer")
+
     def read_all(self) -> bytes:
         """Every byte, for tests, replays and small internal reads."""
         return b"".join(piece.read(0, piece.length) for piece in self.slices)
+
+
+# Collected on another thread than their own, which releases them at its next read.
+_dropped: deque[Slices] = deque()
+
+
+def _release_dropped() -> None:
+    thread = get_ident()
+    for _ in range(len(_dropped)):
+        each = _dropped.popleft()
+        if each._thread == thread:
+            each._release_quietly()
+        else:
+            _dropped.append(each)

@@ -61,15 +61,17 @@ def fetch(
     except KafkaError as error:
         return FetchResponse(error_code=error.code)
     attempt = FetchAttempt(request, context, plan)
-    for target in attempt.to_look_at():
-        attempt.look_at(target)
-        yield 1
-    if not attempt.is_enough() and attempt.can_wait():
-        return attempt.wait()
-    for target, read in attempt.reads.items():
-        attempt.tell(target, read)
-        yield 1
-    return attempt.response()
+    try:
+        for target in attempt.to_look_at():
+            attempt.look_at(target)
+            yield 1
+        if not attempt.is_enough() and attempt.can_wait():
+            return attempt.wait()
+        return (yield from attempt.tell_all())
+    except BaseException:
+        # Also where the client is gone, which ends a long fetch between two pieces.
+        attempt.abandon()
+        raise
 
 
 class FetchAttempt:
@@ -221,6 +223,14 @@ class FetchAttempt:
             del self.reads[target]
         return had_data + self._held_back
 
+    def abandon(self) -> None:
+        """Nobody gets an answer: hold no segment and watch no partition for it."""
+        self._release()
+        if not self._is_incremental:
+            # The client has not heard of its session.
+            self._context.services.fetch_sessions.drop(self.session.session_id)
+        self._leave()
+
     def _leave(self) -> None:
         """The end of a fetch without a session; one whose session is gone has left already."""
         session = self.session
@@ -233,15 +243,23 @@ class FetchAttempt:
 
     def answer_again(self) -> Generator[int, None, FetchResponse]:
         """The answer after a wait."""
-        for target in self.to_look_at():
-            self.look_at(target)
-            yield 1
-        for target, read in self.reads.items():
-            self.tell(target, read)
-            yield 1
-        return self.response()
+        try:
+            for target in self.to_look_at():
+                self.look_at(target)
+                yield 1
+            return (yield from self.tell_all())
+        except BaseException:
+            self.abandon()
+            raise
 
-    def tell(self, target: FetchTarget, read: PartitionRead | KafkaError) -> None:
+    def tell_all(self) -> Generator[int, None, FetchResponse]:
+        """The answer, of what was read."""
+        for target, read in self.reads.items():
+            self._tell(target, read)
+            yield 1
+        return self._response()
+
+    def _tell(self, target: FetchTarget, read: PartitionRead | KafkaError) -> None:
         """Put what was read of one partition into the answer."""
         session = self.session
         data = _partition_data(target, read)
@@ -258,8 +276,7 @@ class FetchAttempt:
             self._topics[name, topic_id] = topic
         topic.partitions.append(data)
 
-    def response(self) -> FetchResponse:
-        """The answer, once everything is told."""
+    def _response(self) -> FetchResponse:
         if len(self.reads) > PIECE_UNITS:
             self._context.in_pieces = True
         self._context.services.metrics.fetched_bytes += self._bytes_read
@@ -308,9 +325,11 @@ class FetchWait(FetchWaiter):
         try:
             answer = await self._attempt.turns.finish(work)
         except Exception as error:
-            self._future.set_exception(error)
+            if not self._future.done():
+                self._future.set_exception(error)
         else:
-            self._future.set_result(answer)
+            if not self._future.done():
+                self._future.set_result(answer)
 
     def news(self, target: FetchTarget) -> None:
         if self._is_finishing:
