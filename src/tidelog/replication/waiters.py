@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import logging
 from itertools import count
 from typing import Protocol
 
 from tidelog.errors import KafkaError
+
+_log = logging.getLogger(__name__)
 
 
 class CommitWaiters:
@@ -60,7 +63,7 @@ class Watchers:
     """Those who want to hear of the next change of what can be read of a partition.
 
     Each is told once and has to come again to be told again: one who no longer asks costs an
-    append nothing, however many there are.
+    append nothing, however many there are. A fault of one is logged and reaches nobody else.
     """
 
     def __init__(self) -> None:
@@ -79,4 +82,8 @@ class Watchers:
         if self._watchers:
             told, self._watchers = self._watchers, {}
             for watcher in told:
-                watcher.news()
+                try:
+                    watcher.news()
+                except Exception:
+                    # The append is done, and the others want to hear of it.
+                    _log.exception("a watcher failed at its news")

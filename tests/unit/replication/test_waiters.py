@@ -60,3 +60,19 @@ def test_a_watcher_is_told_once_unless_it_comes_again() -> None:
         watchers.notify()
     assert (once.heard, twice.heard, gone.heard) == (1, 2, 0)
     assert len(watchers) == 0
+
+
+def test_a_watcher_that_fails_keeps_no_news_from_the_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Failing:
+        def news(self) -> None:
+            raise ValueError("not today")
+
+    watchers = Watchers()
+    before = Listening(watchers)
+    watchers.add(Failing())
+    behind = Listening(watchers)
+    watchers.notify()
+    assert (before.heard, behind.heard) == (1, 1)
+    assert "not today" in caplog.text

@@ -13,11 +13,12 @@ Gaps: no followers are served yet; a replica id is refused except on the inter-b
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Generator, Iterator
 from itertools import takewhile
 from uuid import UUID
 
-from tidelog.errors import ErrorCode, KafkaError
+from tidelog.errors import ErrorCode, KafkaError, TidelogError
 from tidelog.model import Codec
 from tidelog.protocol.messages.fetch import (
     AbortedTransaction,
@@ -33,6 +34,8 @@ from tidelog.server.context import RequestContext
 from tidelog.server.dispatch import handles
 from tidelog.server.fetch_sessions import FINAL_EPOCH, FetchPlan, FetchTarget, FetchWaiter
 from tidelog.server.pieces import PIECE_UNITS, Work
+
+_log = logging.getLogger(__name__)
 
 _VERSION_WITH_ZSTD = 10
 
@@ -117,8 +120,9 @@ class FetchAttempt:
         try:
             partition = self.partition(target)
             read = self._read(partition, target)
-        except KafkaError as error:
-            self.reads[target] = error
+        except (TidelogError, OSError) as error:
+            # A damaged batch is one partition's fault: the others are served all the same.
+            self.reads[target] = error if isinstance(error, KafkaError) else _damage(target, error)
             self._has_errors = True
             return
         target.partition = partition
@@ -315,7 +319,13 @@ class FetchWait(FetchWaiter):
             return
         self._is_finishing = True
         work = Work(self._attempt.answer_again())
-        if work.run_piece():
+        try:
+            is_done = work.run_piece()
+        except Exception as error:
+            # It belongs to those who wait, not to the append that woke them.
+            self._future.set_exception(error)
+            return
+        if is_done:
             self._future.set_result(work.result)
         else:
             task = asyncio.ensure_future(self._finish_in_pieces(work))
@@ -339,14 +349,14 @@ class FetchWait(FetchWaiter):
             partition = attempt.partition(target)
             partition.check_leader(target.known_epoch)
             partition.check_offset(target.fetch_offset)
-        except KafkaError:
+            if target.position is None:
+                target.position = partition.log.locate(target.fetch_offset)
+        except (TidelogError, OSError):
             self.finish()
             return
         if partition is not target.partition:
             self.finish()
             return
-        if target.position is None:
-            target.position = partition.log.locate(target.fetch_offset)
         readable = partition.readable_bytes(target.position, attempt.isolation)
         available = min(target.max_bytes, readable)
         self._total += available - self._available.get(target, 0)
@@ -364,6 +374,13 @@ class DivergingEpochError(KafkaError):
         super().__init__(ErrorCode.NONE)
         self.leader_epoch = leader_epoch
         self.end_offset = end_offset
+
+
+def _damage(target: FetchTarget, error: Exception) -> KafkaError:
+    """What a reader is told of data that cannot be used; the log has a line of it."""
+    name, topic_id, index = target.key
+    _log.error("cannot read partition=%s-%s error=%s", name or topic_id, index, error)
+    return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
 
 
 def _partition_data(target: FetchTarget, read: PartitionRead | KafkaError) -> PartitionData:
