@@ -11,7 +11,7 @@ import pytest
 
 from tests.e2e.in_process import InProcessBroker
 from tests.e2e.test_fetch_sessions import PARTITIONS, Reader, run, send
-from tidelog.server import pieces
+from tidelog.server import fetch_sessions, pieces
 from tidelog.server.dispatch import Dispatcher
 
 
@@ -28,6 +28,7 @@ def held(broker: InProcessBroker) -> tuple[int, int, int]:
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pieces, "PIECE_UNITS", 8)
+    monkeypatch.setattr(fetch_sessions, "SMALL_FETCH_PARTITIONS", 8)
 
 
 async def turns(count: int) -> None:

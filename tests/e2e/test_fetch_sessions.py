@@ -20,6 +20,7 @@ from tidelog.protocol.messages.delete_records import (
 from tidelog.protocol.messages.delete_topics import DeleteTopicsRequest
 from tidelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from tidelog.replication.partition import Partition
+from tidelog.server import fetch_sessions
 
 PARTITIONS = 40
 
@@ -260,7 +261,11 @@ def test_a_forgotten_partition_has_no_news(tmp_path: Path) -> None:
     run(tmp_path, scenario)
 
 
-def test_a_session_that_is_over_watches_nothing(tmp_path: Path) -> None:
+def test_a_session_that_is_over_watches_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetch_sessions, "SMALL_FETCH_PARTITIONS", 1)
+
     async def scenario(broker: InProcessBroker, client: RawConnection) -> None:
         def watchers() -> int:
             return sum(len(each.watchers) for each in broker.services.replicas)
@@ -309,11 +314,63 @@ def test_a_session_has_a_largest_number_of_partitions(tmp_path: Path) -> None:
     run(tmp_path, scenario, fetch_session_partitions_max="10")
 
 
-def test_no_fetch_waits_where_there_is_no_memory_for_it(tmp_path: Path) -> None:
+def fill_with_missing_partitions(reader: Reader) -> FetchRequest:
+    """A fetch that asks for a session of nearly 20 KB, of a topic that does not exist."""
+    return reader.request(dict.fromkeys(range(38), 0), topic="x")
+
+
+def test_a_small_fetch_without_a_session_waits_also_where_there_is_no_memory_for_sessions(
+    tmp_path: Path,
+) -> None:
+    async def scenario(broker: InProcessBroker, client: RawConnection) -> None:
+        await client.call("Fetch", 11, fill_with_missing_partitions(Reader(client)))
+        assert broker.services.fetch_sessions.size_bytes > 19_000
+        reader = Reader(broker.connect())
+        reader.epoch = -1
+        waiting = asyncio.ensure_future(
+            reader.fetch(dict.fromkeys(range(PARTITIONS), 0), max_wait_ms=3_600_000)
+        )
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not waiting.done()
+        await send(client, 3)
+        assert values_in((await waiting)[3]) == [b"value"]
+
+    run(tmp_path, scenario, fetch_sessions_max_bytes="20000")
+
+
+def test_a_session_of_missing_partitions_gives_way_to_any_other(tmp_path: Path) -> None:
+    async def scenario(broker: InProcessBroker, client: RawConnection) -> None:
+        await client.call("Fetch", 11, fill_with_missing_partitions(Reader(client)))
+        reader = Reader(broker.connect())
+        await reader.fetch(dict.fromkeys(range(10), 0))
+        assert reader.session_id != 0
+        assert len(broker.services.fetch_sessions) == 1
+
+    run(tmp_path, scenario, fetch_sessions_max_bytes="20000")
+
+
+def test_a_large_fetch_without_memory_to_wait_in_is_answered_when_its_time_is_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetch_sessions, "SMALL_FETCH_PARTITIONS", 1)
+
     async def scenario(broker: InProcessBroker, client: RawConnection) -> None:
         reader = Reader(broker.connect())
-        assert len(await reader.fetch({0: 0, 1: 0}, max_wait_ms=3_600_000)) == 2
-        assert reader.session_id == 0
+        loop = asyncio.get_running_loop()
+        asked_at = loop.time()
+        response = await reader.client.call(
+            "Fetch", 11, reader.request({0: 0, 1: 0}, max_wait_ms=200)
+        )
+        # Timers do not go off early.
+        assert loop.time() - asked_at > 0.19
+        assert (response.error_code, response.session_id, response.responses) == (0, 0, [])
+        assert response.throttle_time_ms > 0, "or a client takes the answer for a broken one"
+        assert all(not len(each.watchers) for each in broker.services.replicas)
+        # With something to tell, however little, it is told at once.
+        await send(client, 1)
+        told = await reader.fetch({0: 0, 1: 0}, max_wait_ms=3_600_000, min_bytes=1000)
+        assert values_in(told[1]) == [b"value"]
 
     run(tmp_path, scenario, fetch_sessions_max_bytes="1000")
 

@@ -253,8 +253,8 @@ _CONNECTIONS: Final = (
         Kind.LONG,
         128 * MIB,
         "The memory of all incremental fetch sessions together, at 500 bytes for each partition. "
-        "When it is used up, a new session replaces one that was not used for two minutes or is "
-        "smaller; otherwise the client gets no session.",
+        "When it is used up, a new session replaces one whose partitions cannot be read, one that "
+        "was not used for two minutes, or a smaller one; otherwise the client gets no session.",
         minimum=0,
         kafka=False,
     ),

@@ -7,10 +7,11 @@ watched, and become ready by the next change of what can be read of them. So a f
 partitions that have news, not by those in the session.
 
 Bounds: the number of sessions, the partitions of one, and the memory of all together, in which a
-fetch without a session counts while it waits. Where there is no room a client gets no session and
-goes on with full fetches. Room is made as in Kafka: a session that was not used for two minutes
-goes first; a larger one replaces a smaller one that is older than that, and one of a follower
-replaces one of a consumer.
+large fetch without a session counts while it waits. Where there is no room a client gets no session
+and goes on with full fetches. Room is made as in Kafka: a session that was not used for two minutes
+gives way; a larger one replaces a smaller one that is older than that, and one of a follower
+replaces one of a consumer. Before all of these goes a session of whose partitions most cannot be
+read: it is of no use to its client, and costs nothing to ask for.
 
 Session ids are drawn at random and belong to nobody: they are not secrets, and a wrong one gets an
 error that makes the client start over.
@@ -37,6 +38,9 @@ _EPOCH_MAX = 2**31 - 1
 _EVICTION_SECONDS = 120.0
 # What a partition takes: itself, its key, its places in three dictionaries. Measured, and rounded.
 _TARGET_BYTES = 500
+# A fetch of so many partitions may always wait without a session: a connection has only one that
+# waits, and what it holds is small beside the rest of the connection.
+SMALL_FETCH_PARTITIONS = 256
 
 Key = tuple[str, UUID, int]
 
@@ -46,6 +50,7 @@ class FetchTarget:
 
     __slots__ = (
         "fetch_offset",
+        "is_missing",
         "key",
         "known_epoch",
         "last_fetched_epoch",
@@ -65,6 +70,8 @@ class FetchTarget:
         self.session = session
         self.told_high_watermark = self.told_last_stable = self.told_log_start = -2
         self.told_error = False
+        # There was no partition to be read when it was looked at last.
+        self.is_missing = False
         # The partition that was looked at last, and where in it `fetch_offset` lies.
         self.partition: Partition | None = None
         self.position: LogPosition | None = None
@@ -97,6 +104,7 @@ class FetchSession:
         "is_privileged",
         "isolation",
         "last_used",
+        "missing",
         "ready",
         "session_id",
         "size_bytes",
@@ -116,6 +124,8 @@ class FetchSession:
         # Those that may have something to tell, the next to be served first.
         self.ready: dict[FetchTarget, None] = {}
         self.size_bytes = self.charged_bytes = 0
+        # How many of the targets are.
+        self.missing = 0
         self.created_at = self.last_used = 0.0
         # The fetch that waits for news.
         self.waiting: FetchWaiter | None = None
@@ -137,8 +147,21 @@ class FetchSession:
         target = self.targets.pop(key, None)
         if target is not None:
             self.size_bytes -= _size(key)
+            self.found(target)
             self.ready.pop(target, None)
             target.unwatch()
+
+    def missed(self, target: FetchTarget) -> None:
+        """There is no partition to be read for a target."""
+        if not target.is_missing and self.targets.get(target.key) is target:
+            target.is_missing = True
+            self.missing += 1
+
+    def found(self, target: FetchTarget) -> None:
+        """It is not missing, or not any more."""
+        if target.is_missing:
+            target.is_missing = False
+            self.missing -= 1
 
     def watch(self, target: FetchTarget, partition: Partition) -> None:
         """Hear of the next change of what can be read of the partition."""
@@ -262,8 +285,10 @@ class FetchSessions:
     # -- memory -----------------------------------------------------------------------------------
 
     def hold(self, session: FetchSession) -> bool:
-        """Count a fetch without a session while it waits; False where there is no room."""
-        if self.size_bytes + session.size_bytes > self._limits.size_bytes:
+        """Count a large fetch without a session while it waits; False where there is no room."""
+        if len(session.targets) <= SMALL_FETCH_PARTITIONS:
+            return True
+        if not self._make_room(session, slots=0):
             return False
         self._charge(session, session.size_bytes)
         return True
@@ -278,7 +303,7 @@ class FetchSessions:
 
     def _keep(self, session: FetchSession) -> None:
         """Give the session a slot and an id, where there is room or it can be made."""
-        if len(session.targets) > self._limits.partitions or not self._make_room(session):
+        if len(session.targets) > self._limits.partitions or not self._make_room(session, slots=1):
             return
         session.session_id = self._fresh_id()
         self._sessions[session.session_id] = session
@@ -286,19 +311,19 @@ class FetchSessions:
         session.created_at = self._clock.monotonic()
         self._touch(session)
 
-    def _make_room(self, session: FetchSession) -> bool:
-        """Evict others until there is a slot and memory for the session, or nobody at all."""
+    def _make_room(self, session: FetchSession, slots: int) -> bool:
+        """Evict others until there are slots and memory for the session, or nobody at all."""
         limits, evicted = self._limits, []
-        slots = limits.slots - len(self._sessions)
-        size_bytes = limits.size_bytes - self.size_bytes
-        if slots < 1 or size_bytes < session.size_bytes:
+        slots_lacking = slots + len(self._sessions) - limits.slots if slots else 0
+        bytes_lacking = session.size_bytes + self.size_bytes - limits.size_bytes
+        if slots_lacking > 0 or bytes_lacking > 0:
             for each in self._evictable_by(session):
                 evicted.append(each)
-                slots += 1
-                size_bytes += each.charged_bytes
-                if slots >= 1 and size_bytes >= session.size_bytes:
+                slots_lacking -= 1
+                bytes_lacking -= each.charged_bytes
+                if slots_lacking <= 0 and bytes_lacking <= 0:
                     break
-        if slots < 1 or size_bytes < session.size_bytes:
+        if slots_lacking > 0 or bytes_lacking > 0:
             return False
         for each in evicted:
             self.drop(each.session_id)
@@ -306,19 +331,22 @@ class FetchSessions:
 
     def _evictable_by(self, session: FetchSession) -> list[FetchSession]:
         now = self._clock.monotonic()
-        stale, others = [], []
+        useless, stale, others = [], [], []
         for each in self._sessions.values():
             outranked = session.is_privileged and not each.is_privileged
-            if now - each.last_used > _EVICTION_SECONDS:
+            may_replace = each.is_privileged <= session.is_privileged
+            if may_replace and 2 * each.missing > len(each.targets):
+                useless.append(each)
+            elif now - each.last_used > _EVICTION_SECONDS:
                 stale.append(each)
             elif outranked or (
                 now - each.created_at > _EVICTION_SECONDS
-                and each.is_privileged <= session.is_privileged
+                and may_replace
                 and len(each.targets) < len(session.targets)
             ):
                 others.append(each)
         others.sort(key=lambda each: (each.is_privileged, len(each.targets)))
-        return stale + others
+        return useless + stale + others
 
     def drop(self, session_id: int) -> None:
         """Forget a session, if there is one of this id."""

@@ -8,6 +8,7 @@ from tidelog.errors import ErrorCode, KafkaError
 from tidelog.host.random import SystemRandom
 from tidelog.model import NO_TOPIC_ID
 from tidelog.protocol.messages.fetch import FetchPartition, FetchRequest
+from tidelog.server import fetch_sessions
 from tidelog.server.fetch_sessions import FetchSession, FetchSessions, SessionLimits
 
 
@@ -111,3 +112,64 @@ def test_memory_is_bounded_over_all_sessions_and_comes_back() -> None:
     cache.sessions.begin(FetchRequest(session_id=first.session_id, session_epoch=-1), 11, False)
     assert (cache.sessions.size_bytes, len(cache.sessions)) == (0, 0)
     assert first.is_closed and not first.targets
+
+
+def test_a_session_that_finds_nothing_is_the_first_to_give_way() -> None:
+    cache = Cache()
+    kept, useless, other = (cache.open(5) for _ in range(3))
+    for target in list(useless.targets.values())[:3]:
+        useless.missed(target)
+    assert cache.open(1).is_kept
+    assert [each.is_kept for each in (kept, useless, other)] == [True, False, True]
+
+
+def test_a_session_whose_partitions_appear_or_are_forgotten_is_as_good_as_any() -> None:
+    cache = Cache()
+    session, *_ = (cache.open(4) for _ in range(3))
+    first, second, third, fourth = session.targets.values()
+    for target in (first, second, third, fourth):
+        session.missed(target)
+        session.missed(target)
+    assert session.missing == 4
+    session.found(first)
+    session.found(first)
+    session.forget(second.key)
+    session.missed(second)
+    session.forget(third.key)
+    assert session.missing == 1
+    assert not cache.open(1).is_kept
+
+
+def test_a_follower_with_missing_partitions_gives_way_to_no_consumer() -> None:
+    cache = Cache()
+    followers = [cache.open(2, is_follower=True) for _ in range(3)]
+    for target in followers[0].targets.values():
+        followers[0].missed(target)
+    assert not cache.open(3).is_kept
+    assert cache.open(3, is_follower=True).is_kept
+
+
+def test_a_large_fetch_that_waits_gets_the_memory_of_sessions_that_give_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fetch_sessions, "SMALL_FETCH_PARTITIONS", 5)
+    cache = Cache()
+    useless, kept = cache.open(15), cache.open(15)
+    for target in useless.targets.values():
+        useless.missed(target)
+
+    def without_session(partitions: int) -> FetchSession:
+        plan = cache.sessions.begin(FetchRequest(session_epoch=-1), 11, False)
+        for index in range(partitions):
+            plan.session.add("t", NO_TOPIC_ID, FetchPartition(partition=index))
+        return plan.session
+
+    assert cache.sessions.hold(without_session(5))
+    assert not cache.sessions.hold(without_session(16))
+    assert useless.is_kept
+    waiting = without_session(15)
+    assert cache.sessions.hold(waiting)
+    assert (useless.is_kept, kept.is_kept) == (False, True)
+    assert cache.sessions.size_bytes == 30 * 501
+    cache.sessions.let_go(waiting)
+    assert cache.sessions.size_bytes == 15 * 501

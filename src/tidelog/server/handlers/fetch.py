@@ -68,7 +68,7 @@ def fetch(
         for target in attempt.to_look_at():
             attempt.look_at(target)
             yield 1
-        if not attempt.is_enough() and attempt.can_wait():
+        if not attempt.is_enough() and attempt.may_wait():
             return attempt.wait()
         return (yield from attempt.tell_all())
     except BaseException:
@@ -82,6 +82,7 @@ class FetchAttempt:
 
     def __init__(self, request: FetchRequest, context: RequestContext, plan: FetchPlan) -> None:
         self._context = context
+        self._sessions = context.services.fetch_sessions
         self._is_incremental = plan.is_incremental
         self.session = plan.session
         self.isolation = request.isolation_level
@@ -94,6 +95,8 @@ class FetchAttempt:
         self._topics: dict[tuple[str, UUID], FetchableTopicResponse] = {}
         self._bytes_read = 0
         self._has_errors = False
+        # There is a session, or memory to wait without one.
+        self._is_held = False
         # Those with data that did not fit behind what others gave.
         self._held_back: list[FetchTarget] = []
 
@@ -117,6 +120,7 @@ class FetchAttempt:
     def look_at(self, target: FetchTarget) -> None:
         """Read a partition; an error is kept in its place."""
         session = self.session
+        partition = None
         try:
             partition = self.partition(target)
             read = self._read(partition, target)
@@ -124,7 +128,10 @@ class FetchAttempt:
             # A damaged batch is one partition's fault: the others are served all the same.
             self.reads[target] = error if isinstance(error, KafkaError) else _damage(target, error)
             self._has_errors = True
+            if partition is None:
+                session.missed(target)
             return
+        session.found(target)
         target.partition = partition
         if read.slices is not None:
             self._bytes_read += read.slices.size_bytes
@@ -194,16 +201,20 @@ class FetchAttempt:
 
     # -- waiting -------------------------------------------------------------------------------
 
-    def can_wait(self) -> bool:
-        """Whether the client has the time, and the broker the memory."""
+    def may_wait(self) -> bool:
+        """Whether the client has the time, and what there is can be told later as well."""
         if self._max_wait_ms <= 0:
             return False
-        return self.session.is_kept or self._context.services.fetch_sessions.hold(self.session)
+        self._is_held = self.session.is_kept or self._sessions.hold(self.session)
+        return self._is_held or not self._bytes_read
 
     def wait(self) -> asyncio.Future[FetchResponse]:
         """An answer once there is enough, something went wrong, or the time is up."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[FetchResponse] = loop.create_future()
+        if not self._is_held:
+            self._pause(future)
+            return future
         wait = FetchWait(self, future)
         timer = loop.call_later(self._max_wait_ms / 1000, wait.finish)
 
@@ -215,6 +226,22 @@ class FetchAttempt:
         future.add_done_callback(clean_up)
         wait.start(self._release())
         return future
+
+    def _pause(self, future: asyncio.Future[FetchResponse]) -> None:
+        """Without the memory to wait in, answer nothing when the time is up.
+
+        An answer at once would make the client ask again at once. The throttle time says that an
+        answer without its partitions is meant so (KIP-219).
+        """
+        self.abandon()
+        self.reads.clear()
+
+        def finish() -> None:
+            if not future.done():
+                future.set_result(FetchResponse(throttle_time_ms=1))
+
+        timer = asyncio.get_running_loop().call_later(self._max_wait_ms / 1000, finish)
+        future.add_done_callback(lambda _: timer.cancel())
 
     def _release(self) -> list[FetchTarget]:
         """Let go of what was read, which is read again after the wait; those that have data."""
@@ -232,7 +259,7 @@ class FetchAttempt:
         self._release()
         if not self._is_incremental:
             # The client has not heard of its session.
-            self._context.services.fetch_sessions.drop(self.session.session_id)
+            self._sessions.drop(self.session.session_id)
         self._leave()
 
     def _leave(self) -> None:
@@ -240,7 +267,7 @@ class FetchAttempt:
         session = self.session
         if not session.is_kept and not session.is_closed:
             if session.charged_bytes:
-                self._context.services.fetch_sessions.let_go(session)
+                self._sessions.let_go(session)
             session.close()
 
     # -- the answer ----------------------------------------------------------------------------
