@@ -60,8 +60,9 @@ RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
 CLEANED_OFFSETS = "cleaner-offset-checkpoint"
-# Beyond so many logs one sync of the file system is cheaper than one of each file.
-_SYNCED_ONE_BY_ONE = 16
+# Beyond so many logs one sync of the file system is cheaper than one of each file. Not before: it
+# also waits for what other programs have written.
+_SYNCED_ONE_BY_ONE = 128
 
 Outcome = Log | OSError | StorageError
 
@@ -228,9 +229,11 @@ class DataDir:
             return
         for partition in made:
             directory = self.directory_of(partition)
-            for name in (PARTITION_METADATA, FIRST_SEGMENT):
-                file = self.context.files.file(f"{directory}/{name}")
+            # The first segment is empty: its name is all there is to it.
+            file = self.context.files.file(f"{directory}/{PARTITION_METADATA}")
+            try:
                 file.sync()
+            finally:
                 file.close()
             disk.sync_dir(directory)
         if made:

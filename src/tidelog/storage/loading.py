@@ -251,7 +251,7 @@ class Loading:
     def _finish(self, wanted: Mapping[TopicPartition, NewLog]) -> None:
         """Sync what was recovered, and have the inventory list just what is here."""
         loaded, inventory = self._loaded, self._inventory
-        if not self._clean or self._accept_loss:
+        if loaded.logs and (not self._clean or self._accept_loss):
             self._sync_recovered()
             self._say_what_was_recovered()
         inventory.entries = {

@@ -189,7 +189,7 @@ def test_a_creation_that_was_not_listed_leaves_no_line_behind() -> None:
     world = lived(clean=False)
     data_dir, _ = loaded(world)
     failed = TopicPartition("a-long-name-that-leaves-its-end-behind", 0)
-    world.disk.fail_next("fdatasync", errno.EIO, after=2)
+    world.disk.fail_next("fdatasync", errno.EIO, after=1)
     outcome = data_dir.create_logs({failed: NewLog(uuid.UUID(int=1), world.config)})
     assert isinstance(outcome[failed], OSError)
     made = TopicPartition("b", 0)
