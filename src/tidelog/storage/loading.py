@@ -205,12 +205,15 @@ class Loading:
         self._check_metadata(self._topic_ids[partition], new, expected)
         if listed is not None and partition in self._inventory.entries:
             self._compare_checkpoints(partition, listed)
-        log = Log.open(
-            directory, partition, new.topic_id, new.config, self._context,
-            clean=self._clean, expected=expected,
-        )  # fmt: skip
+        log = self._open_log(partition, new, expected)
         log.first_dirty_offset = self._checkpoints.cleaned_offsets.get(partition, 0)
         return log
+
+    def _open_log(self, partition: TopicPartition, new: NewLog, expected: Expectation) -> Log:
+        return Log.open(
+            expected.directory, partition, new.topic_id, new.config, self._context,
+            clean=self._clean, expected=expected,
+        )  # fmt: skip
 
     def _check_metadata(self, topic_id: UUID | None, new: NewLog, expected: Expectation) -> None:
         if topic_id == new.topic_id:
@@ -243,10 +246,7 @@ class Loading:
         self._disk.make_dir(directory)
         metadata = encode_partition_metadata(new.topic_id)
         write_plainly(self._disk, f"{directory}/{PARTITION_METADATA}", metadata)
-        self._loaded.logs[partition] = Log.open(
-            directory, partition, new.topic_id, new.config, self._context,
-            clean=self._clean, expected=expected,
-        )  # fmt: skip
+        self._loaded.logs[partition] = self._open_log(partition, new, expected)
 
     def _finish(self, wanted: Mapping[TopicPartition, NewLog]) -> None:
         """Sync what was recovered, and have the inventory list just what is here."""

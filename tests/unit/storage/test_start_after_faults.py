@@ -197,5 +197,5 @@ def test_a_creation_that_was_not_listed_leaves_no_line_behind() -> None:
     made = TopicPartition("b", 0)
     outcome = data_dir.create_logs({made: NewLog(uuid.UUID(int=2), world.config)})
     assert isinstance(outcome[made], Log)
-    assert b"a-long-name" not in world.disk.content(INVENTORY)
+    assert b"its-end-behind" not in world.disk.content(INVENTORY)
     assert set(data_dir.inventory.entries) == {PARTITION, OTHER, made}
