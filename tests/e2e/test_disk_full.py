@@ -21,6 +21,7 @@ from tidelog.protocol.messages.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
+from tidelog.storage.reserve import RESERVE_BYTES
 
 KAFKA_STORAGE_ERROR = 56
 RESUME_SECONDS_MAX = 10.0
@@ -108,7 +109,8 @@ def test_a_start_on_a_full_disk_serves_reads_and_trims(small_disk: Path, clean: 
             for number in range(40):
                 records = batch([f"{number}".encode() + b"x" * 100_000])
                 assert not produced(client, records).error_code
-        eventually((small_disk / "data" / "disk-reserve").exists)
+        reserve = small_disk / "data" / "disk-reserve"
+        eventually(lambda: reserve.exists() and reserve.stat().st_size == RESERVE_BYTES)
         if clean:
             assert broker.terminate() == 0
         else:
@@ -127,6 +129,27 @@ def test_a_start_on_a_full_disk_serves_reads_and_trims(small_disk: Path, clean: 
             assert offset_at(client, "t", EARLIEST) == 30
             (small_disk / "filler").unlink()
             eventually(lambda: not produced(client, batch([b"41x"])).error_code)
+
+
+@pytest.mark.root
+def test_a_start_without_room_says_so_and_works_once_there_is_some(small_disk: Path) -> None:
+    broker = BrokerProcess(small_disk / "data")
+    broker.log_path = small_disk.parent / "broker.log"
+    with broker:
+        with RawClient(broker.bootstrap_servers) as client:
+            create_topic(client, "t")
+            assert not produced(client, batch([b"0x"])).error_code
+        broker.kill()
+        (small_disk / "data" / "disk-reserve").unlink(missing_ok=True)
+        fill_up(small_disk / "filler")
+        with pytest.raises(AssertionError, match="did not start") as failure:
+            broker.start()
+        assert "No space left" in str(failure.value) or "no space left" in str(failure.value)
+        assert "restore" not in str(failure.value)
+        (small_disk / "filler").unlink()
+        broker.start()
+        with RawClient(broker.bootstrap_servers) as client:
+            assert read_numbers(client, 1) == [0]
 
 
 def fill_up(path: Path) -> None:

@@ -27,17 +27,19 @@ class DiskReserve:
         self._disk = disk
         self._directory = directory
         self._path = f"{directory}/{FILE_NAME}"
-        self.held = disk.exists(self._path) and disk.file_size(self._path) >= RESERVE_BYTES
+        self._exists = disk.exists(self._path)
+        # A broker killed while it wrote the reserve leaves a part of it.
+        self.held = self._exists and disk.file_size(self._path) >= RESERVE_BYTES
         # Given up, and not yet written again: its room is for others than producers.
         self.released = False
 
     def release_if_full(self) -> None:
         """Give the space up where there is less left than it holds."""
-        if not self.held or self._disk.free_bytes(self._directory) >= RESERVE_BYTES:
+        if not self._exists or self._disk.free_bytes(self._directory) >= RESERVE_BYTES:
             return
         with suppress(FileNotFoundError):
             self._disk.unlink(self._path)
-        self.held, self.released = False, True
+        self._exists, self.held, self.released = False, False, True
         logger.warning("disk full, the reserve is given up file=%s bytes=%d",
                        self._path, RESERVE_BYTES)  # fmt: skip
 
@@ -46,10 +48,12 @@ class DiskReserve:
         if self.held or self._disk.free_bytes(self._directory) < 2 * RESERVE_BYTES:
             return
         try:
+            self._exists = True
             self._write()
         except OSError as error:
             with suppress(OSError):
                 self._disk.unlink(self._path)
+                self._exists = False
             logger.warning("no room for the reserve file=%s error=%s", self._path, error)
             return
         self.held, self.released = True, False

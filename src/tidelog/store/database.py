@@ -51,6 +51,8 @@ _APPLICATION_ID: Final = 0x5449444C
 # SQLite's primary result codes; the extended code keeps them in its low byte.
 _BUSY: Final = 5
 _FULL: Final = 13
+# SQLite needs 32 KiB for the index of its log; a failure with less than this left is a full disk.
+_ROOM_TO_OPEN: Final = 1024**2
 
 _SCHEMA = (
     "CREATE TABLE node (parent TEXT NOT NULL, name TEXT NOT NULL, value BLOB NOT NULL,"
@@ -242,6 +244,10 @@ class Database:
             connection.close()
             if _primary_code(error) == _BUSY:
                 raise StorageError(f"{self._path} is in use by another process") from error
+            if self._disk.free_bytes(os.path.dirname(self._path) or ".") < _ROOM_TO_OPEN:
+                raise StorageError(
+                    f"no space left to open {self._path}: free at least 1 MiB and start again"
+                ) from error
             raise self._unreadable(str(error)) from error
         except (ValueError, TypeError, OverflowError) as error:
             # Rotten bytes in the place of a number or of text, an error message included.

@@ -187,6 +187,20 @@ def test_a_reserve_that_a_power_cut_emptied_is_written_again() -> None:
     assert world.disk.file_size(f"{DATA}/disk-reserve") == RESERVE_BYTES
 
 
+def test_a_reserve_written_in_part_is_given_up_too() -> None:
+    world = World()
+    world.disk.make_dir(DATA)
+    path = f"{DATA}/disk-reserve"
+    descriptor = world.disk.open(path, create=True)
+    world.disk.pwritev(descriptor, (bytes(4096),), 0)
+    world.disk.close(descriptor)
+    world.disk.capacity_bytes = RESERVE_BYTES
+    reserve = DiskReserve(world.disk, DATA)
+    reserve.release_if_full()
+    assert reserve.released
+    assert not world.disk.exists(path)
+
+
 def test_a_creation_that_was_not_listed_leaves_no_line_behind() -> None:
     world = lived(clean=False)
     data_dir, _ = loaded(world)
