@@ -20,7 +20,7 @@ def test_every_danger_that_a_test_names_is_in_the_catalogue_and_has_a_test() -> 
         for name in NAMED_TEST.findall(path.read_text())
     }
     assert named - catalogue == set(), "named by a test, missing in docs/reliability.md"
-    # The checker's rules (K, I23) and the dangers of pipelines (P) name their tests in their tables.
+    # The tables of the checker's rules (K, I23) and of pipelines (P) name their tests themselves.
     untested = {name for name in catalogue - named if name[0] not in "KP" and name != "I23"}
     assert untested == set(), "in docs/reliability.md, named by no test"
     assert len(named) >= NAMES_MIN
