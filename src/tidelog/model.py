@@ -1,24 +1,16 @@
-"""The nouns that every layer shares: distinct integer types, topic partitions, log positions."""
+"""The nouns that every layer shares: topic partitions, log positions, what stands for none."""
 
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Final, NamedTuple, NewType
+from typing import Final, NamedTuple
 from uuid import UUID
 
-Offset = NewType("Offset", int)
-LeaderEpoch = NewType("LeaderEpoch", int)
-BrokerId = NewType("BrokerId", int)
-BrokerEpoch = NewType("BrokerEpoch", int)
-ControllerEpoch = NewType("ControllerEpoch", int)
-ProducerId = NewType("ProducerId", int)
-ProducerEpoch = NewType("ProducerEpoch", int)
-
-NO_OFFSET: Final = Offset(-1)
-NO_LEADER: Final = BrokerId(-1)
-NO_LEADER_EPOCH: Final = LeaderEpoch(-1)
-NO_PRODUCER_ID: Final = ProducerId(-1)
-NO_PRODUCER_EPOCH: Final = ProducerEpoch(-1)
+NO_OFFSET: Final = -1
+NO_LEADER: Final = -1
+NO_LEADER_EPOCH: Final = -1
+NO_PRODUCER_ID: Final = -1
+NO_PRODUCER_EPOCH: Final = -1
 NO_SEQUENCE: Final = -1
 NO_TIMESTAMP: Final = -1
 NO_TOPIC_ID: Final = UUID(int=0)
@@ -37,8 +29,8 @@ class TopicPartition(NamedTuple):
 class LogPosition(NamedTuple):
     """An offset and where it lies on disk, so that bytes between two offsets are a subtraction."""
 
-    offset: Offset
-    segment_base_offset: Offset
+    offset: int
+    segment_base_offset: int
     position: int
 
 

@@ -68,7 +68,6 @@ _CONTROL_VALUE: Final = struct.Struct(">hi")
 
 CRC_POSITION: Final = 17
 CHECKED_POSITION: Final = batch_rows.CHECKED_POSITION
-MAX_TIMESTAMP_POSITION: Final = 35
 _BATCH_LENGTH_MIN: Final = HEADER_BYTES - LOG_OVERHEAD
 _SEQUENCES: Final = 1 << 31
 _CODECS: Final = tuple(Codec)

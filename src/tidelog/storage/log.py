@@ -22,7 +22,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from tidelog.errors import ErrorCode, KafkaError, StorageError
-from tidelog.model import LogPosition, Offset, TimestampType, TopicPartition
+from tidelog.model import LogPosition, TimestampType, TopicPartition
 from tidelog.protocol.batches import (
     ATTRIBUTES_LOG_APPEND_TIME,
     ATTRIBUTES_TRANSACTIONAL,
@@ -262,9 +262,7 @@ class Log(LogUpkeep):
             elif not header.is_control:
                 place = None
                 if header.attributes & ATTRIBUTES_TRANSACTIONAL:
-                    place = LogPosition(
-                        Offset(header.base_offset), Offset(segment.base_offset), position
-                    )
+                    place = LogPosition(header.base_offset, segment.base_offset, position)
                 self.producers.update(header, place)
             else:
                 self.producers.take_epoch(header)

@@ -12,7 +12,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.model import LogPosition, Offset, TopicPartition
+from tidelog.model import LogPosition, TopicPartition
 from tidelog.storage.epochs import LeaderEpochs
 from tidelog.storage.segment import Segment
 from tidelog.storage.slices import FileSlice, Slices
@@ -42,9 +42,7 @@ class LogReader:
     def end_position(self) -> LogPosition:
         """The log's end, with its place on disk."""
         active = self.segments[-1]
-        return LogPosition(
-            Offset(active.next_offset), Offset(active.base_offset), active.size_bytes
-        )
+        return LogPosition(active.next_offset, active.base_offset, active.size_bytes)
 
     @property
     def size_bytes(self) -> int:
@@ -116,7 +114,7 @@ class LogReader:
             position = segment.find(offset)
         except OSError as error:
             raise self.unreadable(error) from error
-        return LogPosition(Offset(offset), Offset(segment.base_offset), position)
+        return LogPosition(offset, segment.base_offset, position)
 
     def bytes_between(self, start: LogPosition, end: LogPosition) -> int:
         """How many bytes lie between two places; reads nothing."""

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.model import LogPosition, Offset
+from tidelog.model import LogPosition
 from tidelog.protocol.batches import ATTRIBUTES_LOG_APPEND_TIME, BatchHeader
 from tidelog.storage.running_clock import Ages
 
@@ -298,10 +298,6 @@ class ProducerStates:
         others = [offset for offset in self._open if offset != completed.first_offset]
         return min(others, default=completed.last_offset + 1)
 
-    @property
-    def open_transactions(self) -> list[ProducerState]:
-        return [state for state in self.states.values() if state.transaction_first_offset >= 0]
-
     def __iter__(self) -> Iterator[ProducerState]:
         return iter(self.states.values())
 
@@ -316,7 +312,7 @@ class ProducerStates:
         for state in states:
             self.states[state.producer_id] = state
             if state.transaction_first_offset >= 0:
-                self._open[Offset(state.transaction_first_offset)] = None
+                self._open[state.transaction_first_offset] = None
 
     def widen(self, producer_id: int, headers: list[BatchHeader]) -> None:
         """Put the batches before a producer's last one back into its window."""

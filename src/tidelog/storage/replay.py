@@ -19,6 +19,8 @@ from tidelog._kernels.batch_rows import (
 )
 from tidelog.errors import KafkaError, ProtocolError, StorageError
 from tidelog.protocol.batches import (
+    CONTROL_ABORT,
+    CONTROL_COMMIT,
     BatchHeader,
     control_coordinator_epoch,
     control_record_type,
@@ -31,7 +33,6 @@ from tidelog.storage.segment import Segment
 from tidelog.storage.timestamp_search import read_batch
 from tidelog.storage.transaction_index import aborted_transaction
 
-_COMMIT = 1
 # Kafka does not compress markers; one that inflates to more is not one.
 _MARKER_BYTES_MAX = 64 * 1024
 # Rows that wait until a segment ends, since most of them are then not needed: 15 MB at most.
@@ -113,9 +114,10 @@ def read_marker(batch: bytes | memoryview, header: BatchHeader) -> EndMarker | N
     """The transaction marker in a control batch; None for control records of another kind."""
     try:
         records = decode_records(batch, max_bytes=_MARKER_BYTES_MAX)
-        if not records or control_record_type(records[0]) not in (0, 1):
+        control_type = control_record_type(records[0]) if records else -1
+        if control_type not in (CONTROL_ABORT, CONTROL_COMMIT):
             return None
-        committed = control_record_type(records[0]) == _COMMIT
-        return EndMarker(header, committed, control_coordinator_epoch(records[0]))
+        epoch = control_coordinator_epoch(records[0])
+        return EndMarker(header, control_type == CONTROL_COMMIT, epoch)
     except (KafkaError, ProtocolError) as error:
         raise StorageError(f"control batch at offset {header.base_offset}: {error}") from error
