@@ -21,6 +21,7 @@ from tests.e2e.kafka_files import (
     topic_id,
 )
 from tidelog import model
+from tidelog.config import TopicConfig
 from tidelog.model import Codec
 from tidelog.protocol.batches import (
     CONTROL_ABORT,
@@ -31,14 +32,14 @@ from tidelog.protocol.batches import (
     encode_batch,
     encode_control_batch,
 )
-from tidelog.storage.admission import AdmissionRules, admit
+from tidelog.storage.admission import admit
 from tidelog.storage.compaction import Clean, measure
-from tidelog.storage.log import Log, LogConfig
+from tidelog.storage.log import Log
 from tidelog.storage.timestamp_search import read_batch
 
 pytestmark = pytest.mark.java
 
-CONFIG = LogConfig(
+CONFIG = TopicConfig(
     segment_bytes=16_384, index_interval_bytes=128, cleanup_compact=True, cleanup_delete=False
 )
 
@@ -76,7 +77,7 @@ def append(log: Log, number: int, codec: Codec) -> None:
     batch = encode_batch(
         records, codec=codec, producer_id=4_000, producer_epoch=0, base_sequence=3 * number
     )
-    admitted = admit(memoryview(batch), AdmissionRules(), FIRST_TIMESTAMP)
+    admitted = admit(memoryview(batch), TopicConfig(), FIRST_TIMESTAMP)
     log.append(admitted, number // 150, FIRST_TIMESTAMP)
 
 
@@ -87,12 +88,12 @@ def in_transaction(log: Log, number: int) -> None:
         records, producer_id=4_001, producer_epoch=0, base_sequence=number // 40, transactional=True
     )
     log.append(
-        admit(memoryview(batch), AdmissionRules(), FIRST_TIMESTAMP), number // 150, FIRST_TIMESTAMP
+        admit(memoryview(batch), TopicConfig(), FIRST_TIMESTAMP), number // 150, FIRST_TIMESTAMP
     )
     marker = encode_control_batch(
         end, producer_id=4_001, producer_epoch=0, coordinator_epoch=0, timestamp=FIRST_TIMESTAMP
     )
-    admitted = admit(memoryview(marker), AdmissionRules(), FIRST_TIMESTAMP, from_client=False)
+    admitted = admit(memoryview(marker), TopicConfig(), FIRST_TIMESTAMP, from_client=False)
     log.append(admitted, number // 150, FIRST_TIMESTAMP, from_client=False)
 
 

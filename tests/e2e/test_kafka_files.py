@@ -22,9 +22,10 @@ from tests.e2e.kafka_files import (
     topic_id,
 )
 from tidelog import model
+from tidelog.config import TopicConfig
 from tidelog.model import Codec
 from tidelog.protocol.batches import Record, decode_records, iterate_batches
-from tidelog.storage.log import Log, LogConfig, LogContext
+from tidelog.storage.log import Log, LogContext
 
 pytestmark = pytest.mark.java
 
@@ -89,7 +90,7 @@ def transaction(kafka: ApacheKafka, commit: bool) -> None:
 def open_copy(kafka_made: Path, topic: str, to: Path, context: LogContext, *, clean: bool) -> Log:
     directory = to / f"{topic}-0"
     shutil.copytree(kafka_made / f"{topic}-0", directory)
-    partition, settings = model.TopicPartition(topic, 0), LogConfig(segment_bytes=SEGMENT_BYTES)
+    partition, settings = model.TopicPartition(topic, 0), TopicConfig(segment_bytes=SEGMENT_BYTES)
     return Log.open(str(directory), partition, topic_id(directory), settings, context, clean=clean)
 
 

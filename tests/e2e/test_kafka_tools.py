@@ -22,6 +22,7 @@ from tests.e2e.kafka_files import (
     topic_id,
 )
 from tidelog import model
+from tidelog.config import TopicConfig
 from tidelog.host.clock import SystemClock
 from tidelog.model import Codec
 from tidelog.protocol.batches import (
@@ -31,8 +32,8 @@ from tidelog.protocol.batches import (
     encode_batch,
     encode_control_batch,
 )
-from tidelog.storage.admission import AdmissionRules, admit
-from tidelog.storage.log import Log, LogConfig, LogContext
+from tidelog.storage.admission import admit
+from tidelog.storage.log import Log, LogContext
 
 pytestmark = pytest.mark.java
 
@@ -47,7 +48,7 @@ class Writer:
 
     def __init__(self, directory: Path, context: LogContext, topic_id: UUID | None = None) -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        config = LogConfig(segment_bytes=16_384, index_interval_bytes=1_024)
+        config = TopicConfig(segment_bytes=16_384, index_interval_bytes=1_024)
         partition = model.TopicPartition(directory.name.rpartition("-")[0], 0)
         self.log = Log.open(
             str(directory), partition, topic_id or uuid4(), config, context, clean=False
@@ -75,7 +76,7 @@ class Writer:
             base_sequence=sequence,
             transactional=transactional,
         )
-        admitted = admit(memoryview(batch), AdmissionRules(), SystemClock().wall_ms())
+        admitted = admit(memoryview(batch), TopicConfig(), SystemClock().wall_ms())
         result = self.log.append(admitted, epoch, SystemClock().wall_ms())
         assert result.base_offset == first
         self.records += records
@@ -89,7 +90,7 @@ class Writer:
             timestamp=FIRST_TIMESTAMP + self.log.log_end_offset,
         )
         now_ms = SystemClock().wall_ms()
-        admitted = admit(memoryview(marker), AdmissionRules(), now_ms, from_client=False)
+        admitted = admit(memoryview(marker), TopicConfig(), now_ms, from_client=False)
         self.log.append(admitted, epoch, now_ms, from_client=False)
 
     @staticmethod

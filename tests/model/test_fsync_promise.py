@@ -22,7 +22,6 @@ from tidelog.host.random import SystemRandom
 from tidelog.model import TopicPartition
 from tidelog.protocol.batches import Record, decode_records, encode_batch, iterate_batches
 from tidelog.replication.partition import Partition
-from tidelog.replication.settings import admission_rules, log_config
 from tidelog.storage.admission import admit
 from tidelog.storage.file_cache import FileCache
 from tidelog.storage.log import Log
@@ -56,10 +55,8 @@ def open_log(disk: SimulatedDisk, settings: dict[str, str]) -> Log:
         lambda delay, work: None,
         lambda path, error: None,
     )
-    effective = topic_config(load(), {}, settings)
-    return Log.open(
-        DIRECTORY, TopicPartition("t", 0), TOPIC_ID, log_config(effective), context, clean=False
-    )
+    effective = topic_config(load(), settings)
+    return Log.open(DIRECTORY, TopicPartition("t", 0), TOPIC_ID, effective, context, clean=False)
 
 
 def values_of(log: Log) -> list[bytes]:
@@ -83,8 +80,8 @@ async def one_life(
     assert values_of(log)[: len(survived)] == survived
     offload = HeldOffload()
     partition = Partition(TopicPartition("t", 0), TOPIC_ID, log, offload)  # type: ignore[arg-type]
-    effective = topic_config(load(), {}, settings)
-    partition.configure(effective, admission_rules(effective))
+    effective = topic_config(load(), settings)
+    partition.configure(effective)
     partition.lead(PartitionState(0, 0, log.epochs.latest + 1, (0,), (0,)))
     await partition.settle()
     sent = values_of(log)
@@ -95,7 +92,7 @@ async def one_life(
             chance.randbytes(chance.choice((1, 50, 3000))) for _ in range(chance.randrange(1, 5))
         ]
         records = [Record(i, 1, None, value, []) for i, value in enumerate(values)]
-        admitted = admit(memoryview(bytearray(encode_batch(records))), partition.rules, 1)
+        admitted = admit(memoryview(bytearray(encode_batch(records))), partition.config, 1)
         result = partition.append(admitted, -1, 1)
         sent += values
         if chance.random() < 0.6:

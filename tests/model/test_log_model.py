@@ -22,11 +22,12 @@ from tests.unit.storage.helpers import (
     marker,
     stored_batches,
 )
+from tidelog.config import TopicConfig
 from tidelog.model import Codec
 from tidelog.protocol.batches import BatchHeader, decode_records, read_header
 from tidelog.storage.admission import Admitted
 from tidelog.storage.data_dir import DataDir
-from tidelog.storage.log import Log, LogConfig, NewLog
+from tidelog.storage.log import Log, NewLog
 from tidelog.testing.disk import CrashMode, SimulatedDisk
 
 WALKS = 4000 if os.environ.get("TIDELOG_LONG") else 100
@@ -58,7 +59,7 @@ class Walk:
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
         self.world = World(SimulatedDisk(seed))
-        self.world.config = LogConfig(
+        self.world.config = TopicConfig(
             segment_bytes=self.chance.choice((1800, 2500, 6000)),
             index_interval_bytes=self.chance.choice((1, 200, 1000)),
             file_delete_delay_ms=0,

@@ -10,15 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.kernels.forms import FORMS
+from tidelog.config import TopicConfig
 from tidelog.errors import KafkaError
 from tidelog.model import Codec
 from tidelog.protocol import batches
 from tidelog.protocol.batches import Record, decode_records, encode_batch, read_header
 from tidelog.storage import admission
-from tidelog.storage.admission import INT64_MAX, AdmissionRules, admit
+from tidelog.storage.admission import INT64_MAX, admit
 
 EXAMPLES = 200
-RULES = AdmissionRules(timestamp_after_max_ms=INT64_MAX, full_validation=True)
+RULES = TopicConfig(message_timestamp_after_max_ms=INT64_MAX, full_validation=True)
 
 nullable_bytes = st.none() | st.binary(max_size=300)
 headers = st.lists(st.tuples(st.text(max_size=20), nullable_bytes), max_size=3)
@@ -57,8 +58,8 @@ def test_records_are_what_the_model_reads(form: str) -> None:
             record.offset = offset
         batch = encode_batch(given_records, codec=codec)
         assert decode_records(batch) == modelled(bytes(batch)) == given_records
-        rules = AdmissionRules(
-            timestamp_after_max_ms=INT64_MAX, full_validation=True, target_codec=target
+        rules = TopicConfig(
+            message_timestamp_after_max_ms=INT64_MAX, full_validation=True, target_codec=target
         )
         stored = admit(memoryview(batch), rules, 0).buffer
         assert modelled(bytes(stored)) == given_records

@@ -26,17 +26,18 @@ from tests.unit.storage.helpers import (
     stored_batches,
     transactional,
 )
+from tidelog.config import TopicConfig
 from tidelog.errors import KafkaError, StorageError
 from tidelog.model import TopicPartition
 from tidelog.protocol.batches import read_header
 from tidelog.storage.admission import Admitted
 from tidelog.storage.data_dir import DataDir
-from tidelog.storage.log import Log, LogConfig, NewLog
+from tidelog.storage.log import Log, NewLog
 from tidelog.testing.disk import CrashMode, PowerCut, SimulatedDisk
 
 DATA = "/data"
 OTHER = TopicPartition("other", 3)
-CONFIG = LogConfig(segment_bytes=700, index_interval_bytes=100, file_delete_delay_ms=0)
+CONFIG = TopicConfig(segment_bytes=700, index_interval_bytes=100, file_delete_delay_ms=0)
 NEW = NewLog(TOPIC_ID, CONFIG)
 OTHER_NEW = NewLog(uuid.UUID(int=0x5678), CONFIG)
 LONG = bool(os.environ.get("TIDELOG_LONG"))

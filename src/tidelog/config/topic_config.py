@@ -1,14 +1,18 @@
-"""The effective settings of a topic, as typed fields that the hot path reads without parsing."""
+"""The effective settings of a topic, as typed fields that the hot path reads without parsing.
+
+A field names the setting that it holds; type, range and default are those of the table. So
+`TopicConfig()` is a topic that sets nothing on a broker that sets nothing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Final
 
 from tidelog.config.broker_config import BrokerConfig, parse_settings
 from tidelog.config.setting import Value
-from tidelog.config.table import TOPIC_SETTINGS, hint
+from tidelog.config.table import BROKER_SETTINGS, TOPIC_SETTINGS, hint
 from tidelog.errors import ConfigError
 from tidelog.model import Codec, TimestampType
 
@@ -22,6 +26,40 @@ _CODECS: Final[dict[str, Codec | None]] = {
     "lz4": Codec.LZ4,
     "zstd": Codec.ZSTD,
 }
+# Settings of the broker alone that its logs go by.
+_OF_BROKER: Final = ("producer.id.expiration.ms", "max.decompressed.batch.bytes")
+_DEFAULTS: Final[dict[str, Value]] = {
+    **{name: setting.default for name, setting in TOPIC_SETTINGS.items()},
+    **{name: BROKER_SETTINGS[name].default for name in _OF_BROKER},
+}
+
+
+def _derived(read: Callable[[Mapping[str, Any]], Any]) -> Any:
+    """A field that several settings decide."""
+    return field(default=read(_DEFAULTS), metadata={"read": read})
+
+
+def _from(name: str, convert: Callable[[Any], Any] = lambda value: value) -> Any:
+    """A field that one setting decides."""
+    return _derived(lambda values: convert(values[name]))
+
+
+def _limit(value: int) -> int:
+    return max(-1, value)
+
+
+def _timestamp_type(value: str) -> TimestampType:
+    if value == "LogAppendTime":
+        return TimestampType.LOG_APPEND_TIME
+    return TimestampType.CREATE_TIME
+
+
+def _decompressed_bytes(values: Mapping[str, Any]) -> int:
+    configured: int = values["max.decompressed.batch.bytes"]
+    if configured >= 0:
+        return configured
+    message_bytes: int = values["max.message.bytes"]
+    return max(message_bytes, min(DECOMPRESSED_BYTES_MAX, DECOMPRESSED_FACTOR * message_bytes))
 
 
 @dataclass(slots=True)
@@ -29,52 +67,54 @@ class TopicConfig:
     """What holds for one topic on one broker.
 
     `target_codec` None stores what the producer chose; `compression_level` belongs to the target
-    codec and is None where that has none. Limits are -1 for no limit. `overridden` names what the
-    topic sets itself; `describe_topic` says where the rest comes from.
+    codec and is None where that has none. Limits are -1 for no limit.
     """
 
-    cleanup_delete: bool
-    cleanup_compact: bool
-    retention_ms: int
-    retention_bytes: int
-    file_delete_delay_ms: int
-    delete_retention_ms: int
-    min_cleanable_dirty_ratio: float
-    min_compaction_lag_ms: int
-    max_compaction_lag_ms: int
-    segment_bytes: int
-    segment_ms: int
-    segment_jitter_ms: int
-    segment_index_bytes: int
-    index_interval_bytes: int
-    durability_fsync: bool
-    flush_messages: int
-    flush_ms: int
-    min_insync_replicas: int
-    unclean_leader_election_enable: bool
-    max_message_bytes: int
-    message_timestamp_type: TimestampType
-    message_timestamp_before_max_ms: int
-    message_timestamp_after_max_ms: int
-    full_validation: bool
-    max_decompressed_bytes: int
-    target_codec: Codec | None
-    compression_level: int | None
-    producer_id_expiration_ms: int
-    overridden: tuple[str, ...]
+    cleanup_delete: bool = _from("cleanup.policy", lambda policies: "delete" in policies)
+    cleanup_compact: bool = _from("cleanup.policy", lambda policies: "compact" in policies)
+    retention_ms: int = _from("retention.ms", _limit)
+    retention_bytes: int = _from("retention.bytes", _limit)
+    file_delete_delay_ms: int = _from("file.delete.delay.ms")
+    delete_retention_ms: int = _from("delete.retention.ms")
+    min_cleanable_dirty_ratio: float = _from("min.cleanable.dirty.ratio")
+    min_compaction_lag_ms: int = _from("min.compaction.lag.ms")
+    max_compaction_lag_ms: int = _from("max.compaction.lag.ms")
+    segment_bytes: int = _derived(
+        lambda values: values["internal.segment.bytes"] or values["segment.bytes"]
+    )
+    segment_ms: int = _from("segment.ms")
+    segment_jitter_ms: int = _from("segment.jitter.ms")
+    segment_index_bytes: int = _from("segment.index.bytes")
+    index_interval_bytes: int = _from("index.interval.bytes")
+    durability_fsync: bool = _from("durability", lambda value: value == "fsync")
+    flush_messages: int = _from("flush.messages")
+    flush_ms: int = _from("flush.ms")
+    min_insync_replicas: int = _from("min.insync.replicas")
+    max_message_bytes: int = _from("max.message.bytes")
+    message_timestamp_type: TimestampType = _from(  # noqa: RUF009 - a field
+        "message.timestamp.type", _timestamp_type
+    )
+    message_timestamp_before_max_ms: int = _from("message.timestamp.before.max.ms")
+    message_timestamp_after_max_ms: int = _from("message.timestamp.after.max.ms")
+    full_validation: bool = _from("record.validation", lambda value: value == "full")
+    max_decompressed_bytes: int = _derived(_decompressed_bytes)
+    target_codec: Codec | None = _from(  # noqa: RUF009 - a field
+        "compression.type", _CODECS.__getitem__
+    )
+    compression_level: int | None = _derived(
+        lambda values: values.get(f"compression.{values['compression.type']}.level")
+    )
+    producer_id_expiration_ms: int = _from("producer.id.expiration.ms")
 
 
-def topic_config(
-    broker: BrokerConfig, dynamic: Mapping[str, str], overrides: Mapping[str, str]
-) -> TopicConfig:
-    """The settings of a topic with these overrides on this broker.
+_READS: Final = {each.name: each.metadata["read"] for each in fields(TopicConfig)}
 
-    `dynamic` holds settings altered for all brokers that `broker` does not know of yet; give an
-    empty mapping when it was built by `BrokerConfig.with_dynamic`. ConfigError for a bad override.
-    """
-    if dynamic:
-        broker = broker.with_dynamic({}, dynamic)
-    return _build(broker, effective_values(broker, parse_topic_overrides(overrides)), overrides)
+
+def topic_config(broker: BrokerConfig, overrides: Mapping[str, str]) -> TopicConfig:
+    """The settings of a topic with these overrides on this broker; ConfigError for a bad one."""
+    values = effective_values(broker, parse_topic_overrides(overrides))
+    values |= {name: broker.get(name) for name in _OF_BROKER}
+    return TopicConfig(**{name: read(values) for name, read in _READS.items()})
 
 
 def parse_topic_overrides(overrides: Mapping[str, str]) -> dict[str, Value]:
@@ -105,69 +145,3 @@ def effective_values(broker: BrokerConfig, overrides: Mapping[str, Value]) -> di
         else:
             values[name] = setting.default
     return values
-
-
-def _build(
-    broker: BrokerConfig, values: Mapping[str, Value], overrides: Mapping[str, str]
-) -> TopicConfig:
-    def integer(name: str) -> int:
-        value = values[name]
-        assert isinstance(value, int), f"{name} is no integer: {value!r}"
-        return value
-
-    policies = values["cleanup.policy"]
-    assert isinstance(policies, list)
-    segment_bytes = values["internal.segment.bytes"] or values["segment.bytes"]
-    assert isinstance(segment_bytes, int)
-    compression = str(values["compression.type"])
-    return TopicConfig(
-        cleanup_delete="delete" in policies,
-        cleanup_compact="compact" in policies,
-        retention_ms=max(-1, integer("retention.ms")),
-        retention_bytes=max(-1, integer("retention.bytes")),
-        file_delete_delay_ms=integer("file.delete.delay.ms"),
-        delete_retention_ms=integer("delete.retention.ms"),
-        min_cleanable_dirty_ratio=float(str(values["min.cleanable.dirty.ratio"])),
-        min_compaction_lag_ms=integer("min.compaction.lag.ms"),
-        max_compaction_lag_ms=integer("max.compaction.lag.ms"),
-        segment_bytes=segment_bytes,
-        segment_ms=integer("segment.ms"),
-        segment_jitter_ms=integer("segment.jitter.ms"),
-        segment_index_bytes=integer("segment.index.bytes"),
-        index_interval_bytes=integer("index.interval.bytes"),
-        durability_fsync=values["durability"] == "fsync",
-        flush_messages=integer("flush.messages"),
-        flush_ms=integer("flush.ms"),
-        min_insync_replicas=integer("min.insync.replicas"),
-        unclean_leader_election_enable=values["unclean.leader.election.enable"] is True,
-        max_message_bytes=integer("max.message.bytes"),
-        message_timestamp_type=_timestamp_type(values["message.timestamp.type"]),
-        message_timestamp_before_max_ms=integer("message.timestamp.before.max.ms"),
-        message_timestamp_after_max_ms=integer("message.timestamp.after.max.ms"),
-        full_validation=values["record.validation"] == "full",
-        max_decompressed_bytes=_decompressed_bytes(broker, integer("max.message.bytes")),
-        target_codec=_CODECS[compression],
-        compression_level=_compression_level(compression, values),
-        producer_id_expiration_ms=broker.get_int("producer.id.expiration.ms"),
-        overridden=tuple(overrides),
-    )
-
-
-def _timestamp_type(value: Value) -> TimestampType:
-    if value == "LogAppendTime":
-        return TimestampType.LOG_APPEND_TIME
-    return TimestampType.CREATE_TIME
-
-
-def _decompressed_bytes(broker: BrokerConfig, max_message_bytes: int) -> int:
-    configured = broker.get_int("max.decompressed.batch.bytes")
-    if configured >= 0:
-        return configured
-    return max(
-        max_message_bytes, min(DECOMPRESSED_BYTES_MAX, DECOMPRESSED_FACTOR * max_message_bytes)
-    )
-
-
-def _compression_level(compression: str, values: Mapping[str, Value]) -> int | None:
-    level = values.get(f"compression.{compression}.level")
-    return level if isinstance(level, int) else None

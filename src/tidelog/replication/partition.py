@@ -23,7 +23,7 @@ from tidelog.host.offload import Offload
 from tidelog.model import Isolation, LogPosition, TopicPartition
 from tidelog.replication.flushing import Flushing
 from tidelog.replication.waiters import CommitWaiters, Watchers
-from tidelog.storage.admission import AdmissionRules, Admitted
+from tidelog.storage.admission import Admitted, config_on_loop
 from tidelog.storage.log import AppendResult, Log
 from tidelog.storage.slices import Slices
 
@@ -73,10 +73,10 @@ class Partition:
 
     # -- configuration ----------------------------------------------------------------------------
 
-    def configure(self, config: TopicConfig, rules: AdmissionRules) -> None:
-        """Take the topic's effective settings; the rules are those of a produced batch."""
+    def configure(self, config: TopicConfig) -> None:
+        """Take the topic's effective settings."""
         self.config = config
-        self.rules = rules
+        self.config_on_loop = config_on_loop(config)
         self._flushing.configure(config)
 
     def lead(self, state: PartitionState) -> None:

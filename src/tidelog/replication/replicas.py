@@ -30,7 +30,6 @@ from tidelog.replication.checkpoints import Checkpoints
 from tidelog.replication.cleaner import LogCleaner
 from tidelog.replication.deletions import Confirm, Deletions
 from tidelog.replication.partition import Partition
-from tidelog.replication.settings import admission_rules, log_config
 from tidelog.storage.data_dir import DataDir
 from tidelog.storage.log import Log, NewLog
 
@@ -126,7 +125,7 @@ class Replicas:
         self._take_broker_configs(image)
         wanted: dict[TopicPartition, NewLog] = {}
         for topic in image.topics.values():
-            new = NewLog(topic.topic_id, log_config(self._topic_config(topic)))
+            new = NewLog(topic.topic_id, self._topic_config(topic))
             for state in self._ours(topic):
                 wanted[TopicPartition(topic.name, state.partition)] = new
         loaded = await self._host.offload.run(
@@ -267,7 +266,7 @@ class Replicas:
         for name, topic in topics.items():
             if topic is None:
                 continue
-            new = NewLog(topic.topic_id, log_config(self._topic_config(topic)))
+            new = NewLog(topic.topic_id, self._topic_config(topic))
             for state in self._ours(topic):
                 key = TopicPartition(name, state.partition)
                 offline = self._offline.get(key)
@@ -323,8 +322,8 @@ class Replicas:
 
     def _lead(self, partition: Partition, state: PartitionState, config: TopicConfig) -> None:
         try:
-            partition.log.reconfigure(log_config(config))
-            partition.configure(config, admission_rules(config))
+            partition.log.reconfigure(config)
+            partition.configure(config)
             if state.leader == self._broker_id:
                 partition.lead(state)
         except Exception as error:
@@ -352,7 +351,7 @@ class Replicas:
         return [state for state in topic.partitions if self._broker_id in state.replicas]
 
     def _topic_config(self, topic: TopicImage) -> TopicConfig:
-        return topic_config(self.config, {}, topic.configs)
+        return topic_config(self.config, topic.configs)
 
     def _take_broker_configs(self, image: MetadataImage) -> None:
         configs = image.broker_configs

@@ -21,7 +21,7 @@ out: producer sequences and epochs, which only the log can judge.
 
 Codecs run off the loop (`takes_a_codec` foresees it). The exception is a request with up to
 `LOOP_CODEC_BYTES` of compressed batches, each of which inflates to `LOOP_INFLATED_BYTES` at most
-(`rules_on_loop`). The worst that were tried took 0.6 ms: 190 empty snappy blocks, and records that
+(`config_on_loop`). The worst that were tried took 0.6 ms: 190 empty snappy blocks, and records that
 had to be compressed again with gzip's level 9.
 """
 
@@ -32,6 +32,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from tidelog._kernels import records as kernel
+from tidelog.config.topic_config import TopicConfig
 from tidelog.errors import (
     ErrorCode,
     InvalidRecordsError,
@@ -58,21 +59,6 @@ _TIMESTAMPS_POSITION: Final = 27
 
 
 @dataclass(slots=True)
-class AdmissionRules:
-    """What a topic asks of a batch."""
-
-    max_message_bytes: int = 1_048_588
-    timestamp_type: TimestampType = TimestampType.CREATE_TIME
-    timestamp_before_max_ms: int = INT64_MAX
-    timestamp_after_max_ms: int = 3_600_000
-    target_codec: Codec | None = None
-    compression_level: int | None = None
-    compacted: bool = False
-    full_validation: bool = False
-    max_decompressed_bytes: int = batches.DECOMPRESSED_BYTES_MAX
-
-
-@dataclass(slots=True)
 class Admitted:
     """A batch that a log may stamp and append: writable bytes and what their headers say."""
 
@@ -84,7 +70,7 @@ class Admitted:
 
 def admit(
     records: memoryview,
-    rules: AdmissionRules,
+    config: TopicConfig,
     now_ms: int,
     *,
     allow_zstd: bool = True,
@@ -96,56 +82,57 @@ def admit(
     `from_client` is False for the batches of coordinators, which may be control batches.
     """
     header = _read_only_batch(records)
-    _check_header(header, rules, from_client)
+    _check_header(header, config, from_client)
     if not batches.check_crc(records, 0, len(records)):
         raise _corrupt(f"The record batch does not match its checksum {header.crc}")
     codec = _codec(header, allow_zstd)
-    target = codec if rules.target_codec is None else rules.target_codec
+    target = codec if config.target_codec is None else config.target_codec
     max_timestamp = header.max_timestamp
     if codec is Codec.NONE:
         payload: batches.Buffer | None = records[batches.HEADER_BYTES :]
     else:
-        _check_plausible(records, header, codec, rules.max_decompressed_bytes)
+        _check_plausible(records, header, codec, config.max_decompressed_bytes)
         payload = None
-        if takes_a_codec(records, rules, now_ms):
-            payload = _inflate(records, header, rules.max_decompressed_bytes)
+        if takes_a_codec(records, config, now_ms):
+            payload = _inflate(records, header, config.max_decompressed_bytes)
     if payload is not None:
-        max_timestamp = _check_records(payload, header, rules, now_ms)
+        max_timestamp = _check_records(payload, header, config, now_ms)
     if target is not codec and payload is not None and not header.is_control:
-        return _recompressed(header, payload, rules, (target, max_timestamp, now_ms))
+        return _recompressed(header, payload, config, (target, max_timestamp, now_ms))
     buffer = memoryview(bytearray(records)) if records.readonly else records
-    if rules.timestamp_type is TimestampType.LOG_APPEND_TIME:
+    if config.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
         header.attributes |= batches.ATTRIBUTES_LOG_APPEND_TIME
         max_timestamp = now_ms
-    if max_timestamp != header.max_timestamp or rules.timestamp_type:
+    if max_timestamp != header.max_timestamp or config.message_timestamp_type:
         header.max_timestamp = max_timestamp
         batches.seal(buffer, 0, header)
     return Admitted(buffer, [header], [0], len(records))
 
 
-def takes_a_codec(records: batches.Buffer, rules: AdmissionRules, now_ms: int) -> bool:
+def takes_a_codec(records: batches.Buffer, config: TopicConfig, now_ms: int) -> bool:
     """True where `admit` inflates or compresses the batch, whether it then takes it or not."""
     if len(records) < batches.HEADER_BYTES:
         return False
     codec = records[22] & batches.ATTRIBUTES_CODEC
-    if rules.target_codec is not None and rules.target_codec != codec:
+    if config.target_codec is not None and config.target_codec != codec:
         return True
     if codec == Codec.NONE:
         return False
-    if rules.full_validation or rules.compacted:
+    if config.full_validation or config.cleanup_compact:
         return True
-    if rules.timestamp_type is not TimestampType.CREATE_TIME:
+    if config.message_timestamp_type is not TimestampType.CREATE_TIME:
         return False
     newest: int = max(_TIMESTAMPS.unpack_from(records, _TIMESTAMPS_POSITION))
     return (
-        rules.timestamp_before_max_ms != INT64_MAX or newest > now_ms + rules.timestamp_after_max_ms
+        config.message_timestamp_before_max_ms != INT64_MAX
+        or newest > now_ms + config.message_timestamp_after_max_ms
     )
 
 
-def rules_on_loop(rules: AdmissionRules) -> AdmissionRules:
+def config_on_loop(config: TopicConfig) -> TopicConfig:
     """The same rules, but MESSAGE_TOO_LARGE also for what takes too long to inflate on the loop."""
-    inflated_bytes_max = min(rules.max_decompressed_bytes, LOOP_INFLATED_BYTES)
-    return replace(rules, max_decompressed_bytes=inflated_bytes_max)
+    inflated_bytes_max = min(config.max_decompressed_bytes, LOOP_INFLATED_BYTES)
+    return replace(config, max_decompressed_bytes=inflated_bytes_max)
 
 
 def _invalid(message: str) -> KafkaError:
@@ -174,12 +161,12 @@ def _read_only_batch(records: memoryview) -> BatchHeader:
     return header
 
 
-def _check_header(header: BatchHeader, rules: AdmissionRules, from_client: bool) -> None:
+def _check_header(header: BatchHeader, config: TopicConfig, from_client: bool) -> None:
     size = header.batch_length + batches.LOG_OVERHEAD
     if from_client and header.base_offset != 0:
         raise _invalid(f"The base offset of a produced batch is 0, not {header.base_offset}")
-    if size > rules.max_message_bytes:
-        raise _too_large(size, rules.max_message_bytes)
+    if size > config.max_message_bytes:
+        raise _too_large(size, config.max_message_bytes)
     count = header.record_count
     if count <= 0 or count != header.last_offset_delta + 1:
         raise _invalid(
@@ -263,32 +250,37 @@ def _unreadable(error: KafkaError) -> KafkaError:
     return _invalid(error.message) if error.code is ErrorCode.CORRUPT_MESSAGE else error
 
 
-def _timestamp_range(rules: AdmissionRules, now_ms: int) -> tuple[int, int]:
-    if rules.timestamp_type is not TimestampType.CREATE_TIME:
+def _timestamp_range(config: TopicConfig, now_ms: int) -> tuple[int, int]:
+    if config.message_timestamp_type is not TimestampType.CREATE_TIME:
         return INT64_MIN, INT64_MAX
     return (
-        max(now_ms - rules.timestamp_before_max_ms, INT64_MIN),
-        min(now_ms + rules.timestamp_after_max_ms, INT64_MAX),
+        max(now_ms - config.message_timestamp_before_max_ms, INT64_MIN),
+        min(now_ms + config.message_timestamp_after_max_ms, INT64_MAX),
     )
 
 
 def _check_records(
-    payload: batches.Buffer, header: BatchHeader, rules: AdmissionRules, now_ms: int
+    payload: batches.Buffer, header: BatchHeader, config: TopicConfig, now_ms: int
 ) -> int:
     """Walk the records; the highest timestamp among them."""
-    lowest, highest = _timestamp_range(rules, now_ms)
+    lowest, highest = _timestamp_range(config, now_ms)
     fault, record, max_timestamp, _ = kernel.validate(
-        payload, header.record_count, header.first_timestamp, lowest, highest, rules.compacted
+        payload,
+        header.record_count,
+        header.first_timestamp,
+        lowest,
+        highest,
+        config.cleanup_compact,
     )
     if fault:
-        _refuse(payload, header, rules, (fault, record, now_ms))
+        _refuse(payload, header, config, (fault, record, now_ms))
     return max_timestamp
 
 
 def _refuse(
     payload: batches.Buffer,
     header: BatchHeader,
-    rules: AdmissionRules,
+    config: TopicConfig,
     first: tuple[int, int, int],
 ) -> None:
     """Raise with every bad record named (KIP-467), or with the first that cannot be read."""
@@ -302,11 +294,11 @@ def _refuse(
         )
     except ProtocolError as error:
         raise _invalid(str(error)) from None
-    lowest, highest = _timestamp_range(rules, now_ms)
+    lowest, highest = _timestamp_range(config, now_ms)
     code = ErrorCode.INVALID_RECORD
     errors = []
     for index, timestamp in enumerate(timestamps):
-        if rules.compacted and rows[index * kernel.ROW_FIELDS + kernel.KEY_LENGTH] < 0:
+        if config.cleanup_compact and rows[index * kernel.ROW_FIELDS + kernel.KEY_LENGTH] < 0:
             errors.append(RecordError(index, "A compacted topic takes no record without a key"))
         elif timestamp != NO_TIMESTAMP and not lowest <= timestamp <= highest:
             code = ErrorCode.INVALID_TIMESTAMP
@@ -324,17 +316,17 @@ def _refuse(
 def _recompressed(
     header: BatchHeader,
     payload: batches.Buffer,
-    rules: AdmissionRules,
+    config: TopicConfig,
     change: tuple[Codec, int, int],
 ) -> Admitted:
     """The same records under the codec that the topic asks for."""
     target, max_timestamp, now_ms = change
     header.attributes = header.attributes & ~batches.ATTRIBUTES_CODEC | target
     header.max_timestamp = max_timestamp
-    if rules.timestamp_type is TimestampType.LOG_APPEND_TIME:
+    if config.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
         header.attributes |= batches.ATTRIBUTES_LOG_APPEND_TIME
         header.max_timestamp = now_ms
-    batch = batches.build_batch(header, payload, rules.compression_level)
-    if len(batch) > rules.max_message_bytes:
-        raise _too_large(len(batch), rules.max_message_bytes)
+    batch = batches.build_batch(header, payload, config.compression_level)
+    if len(batch) > config.max_message_bytes:
+        raise _too_large(len(batch), config.max_message_bytes)
     return Admitted(memoryview(batch), [header], [0], len(batch))

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
 
+from tidelog.config.topic_config import TopicConfig
 from tidelog.errors import ErrorCode, KafkaError, StorageError
 from tidelog.model import LogPosition, TimestampType, TopicPartition
 from tidelog.protocol.batches import (
@@ -35,7 +36,6 @@ from tidelog.protocol.batches import (
 from tidelog.storage.admission import Admitted
 from tidelog.storage.faults import OUT_OF_DESCRIPTORS
 from tidelog.storage.flush import FlushPlan
-from tidelog.storage.log_config import LogConfig
 from tidelog.storage.log_context import LogContext
 from tidelog.storage.log_upkeep import LogOfflineError, LogUpkeep
 from tidelog.storage.losses import Expectation
@@ -51,7 +51,6 @@ __all__ = [
     "FileSlice",
     "FlushPlan",
     "Log",
-    "LogConfig",
     "LogContext",
     "LogOfflineError",
     "NewLog",
@@ -63,7 +62,7 @@ class NewLog(NamedTuple):
     """What a partition's log belongs to, and the settings that it goes by."""
 
     topic_id: UUID
-    config: LogConfig
+    config: TopicConfig
 
 
 @dataclass(slots=True)
@@ -88,7 +87,7 @@ class Log(LogUpkeep):
         directory: str,
         topic_partition: TopicPartition,
         topic_id: UUID,
-        config: LogConfig,
+        config: TopicConfig,
         context: LogContext,
         *,
         clean: bool,

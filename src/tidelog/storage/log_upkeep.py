@@ -13,12 +13,12 @@ from bisect import bisect_left, bisect_right
 from typing import NoReturn
 from uuid import UUID
 
+from tidelog.config.topic_config import TopicConfig
 from tidelog.errors import ErrorCode, KafkaError, StorageError
 from tidelog.model import LogPosition
 from tidelog.protocol.batches import BatchHeader
 from tidelog.storage.faults import OUT_OF_DESCRIPTORS, PASSING
 from tidelog.storage.flush import FlushPlan, FlushState
-from tidelog.storage.log_config import LogConfig
 from tidelog.storage.log_context import LogContext
 from tidelog.storage.log_read import LogReader
 from tidelog.storage.producer_loading import Snapshots, reload_producers
@@ -74,7 +74,7 @@ class LogUpkeep(LogReader):
 
     topic_id: UUID
 
-    def __init__(self, opening: Opening, opened: Opened, config: LogConfig) -> None:
+    def __init__(self, opening: Opening, opened: Opened, config: TopicConfig) -> None:
         context = opening.context
         self.directory = opening.directory
         self.config = config
@@ -443,7 +443,7 @@ class LogUpkeep(LogReader):
 
     # The end
 
-    def reconfigure(self, config: LogConfig) -> None:
+    def reconfigure(self, config: TopicConfig) -> None:
         self.config = config
         self._roll_ms = self._draw_roll_ms()
 

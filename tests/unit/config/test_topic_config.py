@@ -1,8 +1,10 @@
 """The effective settings of a topic."""
 
+from typing import get_type_hints
+
 import pytest
 
-from tidelog.config import BrokerConfig, topic_config, validate_topic_overrides
+from tidelog.config import BrokerConfig, TopicConfig, topic_config, validate_topic_overrides
 from tidelog.errors import ConfigError
 from tidelog.model import Codec, TimestampType
 
@@ -10,7 +12,7 @@ MIB = 1024 * 1024
 
 
 def test_a_topic_without_settings_has_the_defaults() -> None:
-    config = topic_config(BrokerConfig(), {}, {})
+    config = topic_config(BrokerConfig(), {})
     assert (config.cleanup_delete, config.cleanup_compact) == (True, False)
     assert (config.retention_ms, config.retention_bytes) == (604_800_000, -1)
     assert (config.segment_bytes, config.segment_ms) == (1024 * MIB, 604_800_000)
@@ -22,26 +24,32 @@ def test_a_topic_without_settings_has_the_defaults() -> None:
     assert config.compression_level is None
     assert config.max_message_bytes == MIB + 12
     assert config.max_decompressed_bytes == 8 * (MIB + 12)
-    assert config.overridden == ()
+    assert config == TopicConfig()
+
+
+def test_every_field_has_the_type_that_it_declares() -> None:
+    """Fields are read from the untyped table, so mypy cannot see a wrong one."""
+    declared = get_type_hints(TopicConfig)
+    config = TopicConfig()
+    wrong = [name for name in declared if not isinstance(getattr(config, name), declared[name])]
+    assert wrong == []
+    assert len(declared) > 20
 
 
 def test_own_settings_win_over_altered_ones_and_these_over_files() -> None:
     static = BrokerConfig({"log.segment.bytes": str(2 * MIB)})
-    assert topic_config(static, {}, {}).segment_bytes == 2 * MIB
+    assert topic_config(static, {}).segment_bytes == 2 * MIB
     altered = static.with_dynamic({}, {"log.segment.bytes": str(3 * MIB)})
-    assert topic_config(altered, {}, {}).segment_bytes == 3 * MIB
-    late = topic_config(static, {"log.segment.bytes": str(4 * MIB)}, {})
-    assert late.segment_bytes == 4 * MIB
-    own = topic_config(altered, {}, {"segment.bytes": str(5 * MIB)})
+    assert topic_config(altered, {}).segment_bytes == 3 * MIB
+    own = topic_config(altered, {"segment.bytes": str(5 * MIB)})
     assert own.segment_bytes == 5 * MIB
-    assert own.overridden == ("segment.bytes",)
 
 
 def test_the_brokers_other_units_reach_the_topic() -> None:
     broker = BrokerConfig(
         {"log.retention.minutes": "2", "log.roll.hours": "3", "log.roll.jitter.hours": "1"}
     )
-    config = topic_config(broker, {}, {})
+    config = topic_config(broker, {})
     assert config.retention_ms == 120_000
     assert config.segment_ms == 3 * 3_600_000
     assert config.segment_jitter_ms == 3_600_000
@@ -57,7 +65,7 @@ def test_the_brokers_other_units_reach_the_topic() -> None:
     ],
 )
 def test_cleanup_policies(policy: str, delete: bool, compact: bool) -> None:
-    config = topic_config(BrokerConfig(), {}, {"cleanup.policy": policy})
+    config = topic_config(BrokerConfig(), {"cleanup.policy": policy})
     assert (config.cleanup_delete, config.cleanup_compact) == (delete, compact)
 
 
@@ -76,7 +84,7 @@ def test_the_target_codec_and_its_level(
     compression: str, codec: Codec | None, level: int | None
 ) -> None:
     overrides = {"compression.type": compression, "compression.gzip.level": "6"}
-    config = topic_config(BrokerConfig(), {}, overrides)
+    config = topic_config(BrokerConfig(), overrides)
     assert (config.target_codec, config.compression_level) == (codec, level)
 
 
@@ -94,7 +102,6 @@ def test_the_bound_of_inflating_follows_the_message_size(
 ) -> None:
     config = topic_config(
         BrokerConfig({"max.decompressed.batch.bytes": broker}),
-        {},
         {"max.message.bytes": str(message_bytes)},
     )
     assert config.max_decompressed_bytes == expected
@@ -108,7 +115,7 @@ def test_our_own_settings_and_the_one_for_tests() -> None:
         "internal.segment.bytes": "1000",
         "retention.bytes": "-5",
     }
-    config = topic_config(BrokerConfig({"log.durability": "replicated"}), {}, overrides)
+    config = topic_config(BrokerConfig({"log.durability": "replicated"}), overrides)
     assert config.durability_fsync
     assert config.full_validation
     assert config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
@@ -118,9 +125,9 @@ def test_our_own_settings_and_the_one_for_tests() -> None:
 
 def test_equal_settings_are_equal_so_that_a_change_can_be_seen() -> None:
     broker = BrokerConfig()
-    first = topic_config(broker, {}, {"retention.ms": "1"})
-    assert first == topic_config(broker, {}, {"retention.ms": "1"})
-    assert first != topic_config(broker, {}, {"retention.ms": "2"})
+    first = topic_config(broker, {"retention.ms": "1"})
+    assert first == topic_config(broker, {"retention.ms": "1"})
+    assert first != topic_config(broker, {"retention.ms": "2"})
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,6 @@ from tidelog.model import Isolation, TopicPartition
 from tidelog.protocol.batches import Record, decode_records, encode_batch, iterate_batches
 from tidelog.replication.cleaner import LogCleaner
 from tidelog.replication.partition import Partition
-from tidelog.replication.settings import admission_rules, log_config
 from tidelog.storage.admission import admit
 from tidelog.storage.data_dir import CLEANED_OFFSETS, DataDir
 from tidelog.storage.file_cache import FileCache
@@ -79,11 +78,11 @@ class Bench:
         self.cleaner = LogCleaner(lambda: self.partitions, self.data_dir, self.host)
 
     def create(self, name: str, **settings: str) -> Partition:
-        effective = topic_config(load(), {}, {**SETTINGS, **settings})
+        effective = topic_config(load(), {**SETTINGS, **settings})
         key = TopicPartition(name, 0)
-        log = self.data_dir.create_log(key, NewLog(UUID(int=5), log_config(effective)))
+        log = self.data_dir.create_log(key, NewLog(UUID(int=5), effective))
         partition = Partition(key, log.topic_id, log, self.offload)
-        partition.configure(effective, admission_rules(effective))
+        partition.configure(effective)
         partition.lead(PartitionState(0, 0, 0, (0,), (0,)))
         self.partitions.append(partition)
         return partition
@@ -108,7 +107,7 @@ def put(partition: Partition, *numbers: int, key: bytes = b"key") -> None:
     for number in numbers:
         records = [Record(timestamp=1_700_000_000_000, key=key, value=b"%d" % number * 20)]
         data = memoryview(encode_batch(records))
-        partition.append(admit(data, partition.rules, 1_700_000_000_000), 1, 1_700_000_000_000)
+        partition.append(admit(data, partition.config, 1_700_000_000_000), 1, 1_700_000_000_000)
 
 
 def read(partition: Partition, offset: int = 0) -> list[int]:

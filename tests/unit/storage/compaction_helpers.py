@@ -6,6 +6,7 @@ import threading
 from collections.abc import Sequence
 
 from tests.unit.storage.helpers import NOW_MS, admitted, stored_batches
+from tidelog.config import TopicConfig
 from tidelog.model import Codec
 from tidelog.protocol.batches import (
     BatchHeader,
@@ -17,9 +18,9 @@ from tidelog.protocol.batches import (
 )
 from tidelog.storage.admission import Admitted
 from tidelog.storage.compaction import Clean, CleanResult, measure
-from tidelog.storage.log import Log, LogConfig
+from tidelog.storage.log import Log
 
-COMPACT = LogConfig(
+COMPACT = TopicConfig(
     segment_bytes=700,
     index_interval_bytes=100,
     file_delete_delay_ms=0,

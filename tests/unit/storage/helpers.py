@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from tidelog.config import TopicConfig
 from tidelog.model import Codec, LogPosition, TopicPartition
 from tidelog.protocol.batches import (
     Record,
@@ -18,7 +19,7 @@ from tidelog.protocol.batches import (
 )
 from tidelog.storage.admission import Admitted
 from tidelog.storage.file_cache import FileCache
-from tidelog.storage.log import AppendResult, Log, LogConfig, LogContext
+from tidelog.storage.log import AppendResult, Log, LogContext
 from tidelog.storage.losses import Expectation
 from tidelog.storage.running_clock import RunningClock
 from tidelog.testing.disk import SimulatedDisk
@@ -67,7 +68,7 @@ class World:
     deferred: list[tuple[float, Callable[[], None]]] = field(default_factory=list)
     offline: list[tuple[str, OSError]] = field(default_factory=list)
     emptied: list[str] = field(default_factory=list)
-    config: LogConfig = field(default_factory=lambda: LogConfig(segment_bytes=4096))
+    config: TopicConfig = field(default_factory=lambda: TopicConfig(segment_bytes=4096))
     descriptors: int = 64
 
     def __post_init__(self) -> None:

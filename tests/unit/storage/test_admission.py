@@ -11,6 +11,7 @@ from dataclasses import replace
 import pytest
 
 from tests.unit.kernels.forms import FORMS
+from tidelog.config import TopicConfig
 from tidelog.errors import ErrorCode, InvalidRecordsError, KafkaError
 from tidelog.model import Codec, TimestampType
 from tidelog.protocol import batches, compression, streams
@@ -19,15 +20,14 @@ from tidelog.storage import admission
 from tidelog.storage.admission import (
     INT64_MAX,
     LOOP_INFLATED_BYTES,
-    AdmissionRules,
     Admitted,
     admit,
-    rules_on_loop,
+    config_on_loop,
     takes_a_codec,
 )
 
 NOW = 1_700_000_000_000
-RULES = AdmissionRules()
+RULES = TopicConfig()
 COMPRESSED = [codec for codec in Codec if codec is not Codec.NONE]
 CODECS = list(Codec)
 
@@ -42,7 +42,7 @@ def some_records(count: int = 5) -> list[Record]:
     return [Record(number, NOW + number, b"key%d" % number, b"value") for number in range(count)]
 
 
-def refused(batch: bytes | bytearray, rules: AdmissionRules = RULES, **options: bool) -> KafkaError:
+def refused(batch: bytes | bytearray, rules: TopicConfig = RULES, **options: bool) -> KafkaError:
     before = bytes(batch)
     with pytest.raises(KafkaError) as caught:
         admit(memoryview(batch), rules, NOW, **options)
@@ -187,7 +187,7 @@ def test_zstd_is_refused_where_the_request_is_too_old_for_it() -> None:
 def test_log_append_time_is_not_the_producers_to_claim() -> None:
     batch = encode_batch(some_records(), timestamp_type=TimestampType.LOG_APPEND_TIME)
     for timestamp_type in TimestampType:
-        error = refused(batch, replace(RULES, timestamp_type=timestamp_type))
+        error = refused(batch, replace(RULES, message_timestamp_type=timestamp_type))
         assert error.code is ErrorCode.INVALID_TIMESTAMP
 
 
@@ -197,7 +197,7 @@ def test_keyless_records_of_a_compacted_topic_are_named(codec: Codec) -> None:
     records[2].key = records[5].key = None
     batch = encode_batch(records, codec=codec)
     check_sound(admit(memoryview(batch), RULES, NOW), records)
-    error = refused(batch, replace(RULES, compacted=True))
+    error = refused(batch, replace(RULES, cleanup_compact=True))
     assert error.code is ErrorCode.INVALID_RECORD
     assert isinstance(error, InvalidRecordsError)
     assert [each.batch_index for each in error.records] == [2, 5]
@@ -214,12 +214,14 @@ def test_timestamps_out_of_range_are_named(codec: Codec) -> None:
     assert isinstance(error, InvalidRecordsError)
     assert error.code is ErrorCode.INVALID_TIMESTAMP
     assert [each.batch_index for each in error.records] == [1]
-    error = refused(batch, replace(RULES, timestamp_before_max_ms=10_000))
+    error = refused(batch, replace(RULES, message_timestamp_before_max_ms=10_000))
     assert isinstance(error, InvalidRecordsError)
     assert [each.batch_index for each in error.records] == [1, 3]
-    wide = replace(RULES, timestamp_before_max_ms=10_001, timestamp_after_max_ms=3_600_001)
+    wide = replace(
+        RULES, message_timestamp_before_max_ms=10_001, message_timestamp_after_max_ms=3_600_001
+    )
     check_sound(admit(memoryview(batch), wide, NOW), records)
-    append_time = replace(RULES, timestamp_type=TimestampType.LOG_APPEND_TIME)
+    append_time = replace(RULES, message_timestamp_type=TimestampType.LOG_APPEND_TIME)
     admit(memoryview(batch), append_time, NOW)
 
 
@@ -227,7 +229,7 @@ def test_a_bad_timestamp_outweighs_a_missing_key() -> None:
     records = some_records(3)
     records[0].key = None
     records[2].timestamp = INT64_MAX
-    error = refused(encode_batch(records), replace(RULES, compacted=True))
+    error = refused(encode_batch(records), replace(RULES, cleanup_compact=True))
     assert isinstance(error, InvalidRecordsError)
     assert error.code is ErrorCode.INVALID_TIMESTAMP
     assert [each.batch_index for each in error.records] == [0, 2]
@@ -235,7 +237,7 @@ def test_a_bad_timestamp_outweighs_a_missing_key() -> None:
 
 def test_a_thousand_bad_records_are_named_at_most() -> None:
     batch = encode_batch([Record(timestamp=NOW) for _ in range(3_000)])
-    error = refused(batch, replace(RULES, compacted=True))
+    error = refused(batch, replace(RULES, cleanup_compact=True))
     assert isinstance(error, InvalidRecordsError)
     assert len(error.records) == admission.RECORD_ERRORS_MAX
     assert len(error.message) < 500
@@ -291,10 +293,10 @@ def test_compressed_records_are_looked_into_only_where_the_topic_asks(
     assert inflated == []
     for rules in (
         replace(RULES, full_validation=True),
-        replace(RULES, compacted=True),
+        replace(RULES, cleanup_compact=True),
         replace(RULES, target_codec=Codec.NONE),
-        replace(RULES, timestamp_before_max_ms=1_000),
-        replace(RULES, timestamp_after_max_ms=-1),
+        replace(RULES, message_timestamp_before_max_ms=1_000),
+        replace(RULES, message_timestamp_after_max_ms=-1),
     ):
         refused(batch, rules)
     assert inflated == [codec] * 5
@@ -335,7 +337,9 @@ def test_log_append_time_changes_the_header_and_no_record(
     codec: Codec, target: Codec | None
 ) -> None:
     batch = encode_batch(some_records(), codec=codec)
-    rules = replace(RULES, timestamp_type=TimestampType.LOG_APPEND_TIME, target_codec=target)
+    rules = replace(
+        RULES, message_timestamp_type=TimestampType.LOG_APPEND_TIME, target_codec=target
+    )
     admitted = admit(memoryview(batch), rules, NOW + 99)
     check_sound(admitted, [replace(record, timestamp=NOW + 99) for record in some_records()])
     assert admitted.headers[0].timestamp_type is TimestampType.LOG_APPEND_TIME
@@ -382,11 +386,11 @@ def test_a_batch_that_runs_a_codec_is_foreseen(
     for expected, rules in (
         (ahead, RULES),
         (packed, replace(RULES, full_validation=True)),
-        (packed, replace(RULES, compacted=True)),
+        (packed, replace(RULES, cleanup_compact=True)),
         (ahead, replace(RULES, target_codec=codec)),
         (True, replace(RULES, target_codec=Codec((codec + 1) % 5))),
-        (packed, replace(RULES, timestamp_before_max_ms=1_000)),
-        (False, replace(RULES, timestamp_type=TimestampType.LOG_APPEND_TIME)),
+        (packed, replace(RULES, message_timestamp_before_max_ms=1_000)),
+        (False, replace(RULES, message_timestamp_type=TimestampType.LOG_APPEND_TIME)),
     ):
         used.clear()
         with suppress(KafkaError):
@@ -401,13 +405,13 @@ def test_a_batch_that_runs_a_codec_is_foreseen(
 def test_what_inflates_to_more_than_the_loop_has_time_for_is_too_large_on_it(codec: Codec) -> None:
     rules = replace(RULES, full_validation=True)
     fits = encode_batch([Record(timestamp=NOW, value=bytes(16_000))], codec=codec)
-    admit(memoryview(fits), rules_on_loop(rules), NOW)
+    admit(memoryview(fits), config_on_loop(rules), NOW)
     more = encode_batch([Record(timestamp=NOW, value=bytes(LOOP_INFLATED_BYTES))], codec=codec)
     admit(memoryview(more), rules, NOW)
-    assert refused(more, rules_on_loop(rules)).code is ErrorCode.MESSAGE_TOO_LARGE
+    assert refused(more, config_on_loop(rules)).code is ErrorCode.MESSAGE_TOO_LARGE
     many = encode_batch([Record(timestamp=NOW)] * 5_000, codec=codec)
     admit(memoryview(many), rules, NOW)
-    assert refused(many, rules_on_loop(rules)).code is ErrorCode.MESSAGE_TOO_LARGE
+    assert refused(many, config_on_loop(rules)).code is ErrorCode.MESSAGE_TOO_LARGE
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
@@ -455,8 +459,14 @@ def test_mutated_batches_with_a_right_checksum_are_judged_and_never_crash() -> N
     chance = random.Random(5)
     rules = [
         replace(RULES, full_validation=True, max_decompressed_bytes=50_000),
-        replace(RULES, compacted=True, target_codec=Codec.SNAPPY, max_decompressed_bytes=50_000),
-        replace(RULES, timestamp_type=TimestampType.LOG_APPEND_TIME, timestamp_before_max_ms=5),
+        replace(
+            RULES, cleanup_compact=True, target_codec=Codec.SNAPPY, max_decompressed_bytes=50_000
+        ),
+        replace(
+            RULES,
+            message_timestamp_type=TimestampType.LOG_APPEND_TIME,
+            message_timestamp_before_max_ms=5,
+        ),
     ]
     admitted = rejected = 0
     for case in range(4_000):

@@ -22,6 +22,7 @@ from tests.unit.storage.helpers import (
     flush,
     offsets,
 )
+from tidelog.config import TopicConfig
 from tidelog.errors import StorageError
 from tidelog.host.clock import SystemClock
 from tidelog.host.disk import SystemDisk
@@ -35,7 +36,7 @@ from tidelog.storage.checkpoint import (
 )
 from tidelog.storage.data_dir import DataDir
 from tidelog.storage.file_cache import FileCache
-from tidelog.storage.log import Log, LogConfig, LogContext, NewLog
+from tidelog.storage.log import Log, LogContext, NewLog
 from tidelog.testing.disk import CrashMode
 
 DATA = "/data"
@@ -350,7 +351,7 @@ def test_a_new_partition_survives_a_power_cut_with_its_first_flush() -> None:
 
 def test_a_real_disk_keeps_a_log(tmp_path: Path) -> None:
     context = system_context()
-    config = LogConfig(segment_bytes=2000)
+    config = TopicConfig(segment_bytes=2000)
     path = str(tmp_path / "a" / "b")
     for start in (0, 50):
         data_dir = DataDir.open(path, context)

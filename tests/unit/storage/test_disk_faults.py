@@ -20,9 +20,10 @@ from tests.unit.storage.helpers import (
     stored_batches,
     transactional,
 )
+from tidelog.config import TopicConfig
 from tidelog.errors import ErrorCode, KafkaError, StorageError
 from tidelog.storage.admission import Admitted
-from tidelog.storage.log import Log, LogConfig, LogOfflineError
+from tidelog.storage.log import Log, LogOfflineError
 from tidelog.storage.partition_directory import remove_tree
 from tidelog.testing.disk import CrashMode
 
@@ -36,7 +37,7 @@ def storage_error(log: Log, item: Admitted | None = None) -> KafkaError:
 
 @pytest.mark.parametrize("room", [0, 1, 60, 61, 100, 5000, 23_000])
 def test_s10_a_full_disk_refuses_the_batch_and_leaves_no_part_of_it(room: int) -> None:
-    world = World(config=LogConfig(segment_bytes=1 << 20))
+    world = World(config=TopicConfig(segment_bytes=1 << 20))
     log = world.open()
     append(log, batch(2))
     before = stored_batches(log)
@@ -55,7 +56,7 @@ def test_s10_a_full_disk_refuses_the_batch_and_leaves_no_part_of_it(room: int) -
 
 
 def test_s10_a_smaller_batch_after_a_short_write_does_not_land_behind_garbage() -> None:
-    world = World(config=LogConfig(segment_bytes=1 << 20))
+    world = World(config=TopicConfig(segment_bytes=1 << 20))
     log = world.open()
     append(log)
     world.disk.capacity_bytes = world.disk.used_bytes() + 1000
@@ -69,7 +70,7 @@ def test_s10_a_smaller_batch_after_a_short_write_does_not_land_behind_garbage() 
 
 
 def test_s11_a_full_disk_while_rolling_refuses_and_recovers() -> None:
-    world = World(config=LogConfig(segment_bytes=400, index_interval_bytes=10))
+    world = World(config=TopicConfig(segment_bytes=400, index_interval_bytes=10))
     log = world.open()
     append(log, batch(size=100))
     append(log, batch(size=100))
@@ -103,7 +104,7 @@ def test_s11_a_full_disk_while_flushing_moves_nothing_and_is_tried_again() -> No
 
 
 def test_s11_an_index_that_finds_the_disk_full_stays_in_memory() -> None:
-    world = World(config=LogConfig(segment_bytes=1 << 20, index_interval_bytes=1))
+    world = World(config=TopicConfig(segment_bytes=1 << 20, index_interval_bytes=1))
     log = world.open()
     for number in range(511):
         append(log, batch(fill=number))
@@ -165,7 +166,7 @@ def test_s15_a_failing_read_is_a_storage_error() -> None:
 
 
 def test_s14_descriptors_running_out_are_taken_from_other_files() -> None:
-    world = World(config=LogConfig(segment_bytes=300))
+    world = World(config=TopicConfig(segment_bytes=300))
     log = world.open()
     for number in range(40):
         append(log, batch(fill=number))
@@ -175,7 +176,7 @@ def test_s14_descriptors_running_out_are_taken_from_other_files() -> None:
 
 
 def test_s14_without_any_descriptor_batches_are_refused_and_the_log_recovers() -> None:
-    world = World(config=LogConfig(segment_bytes=1000, index_interval_bytes=10))
+    world = World(config=TopicConfig(segment_bytes=1000, index_interval_bytes=10))
     log = world.open()
     for number in range(12):
         append(log, batch(fill=number))
@@ -195,7 +196,7 @@ def test_s14_without_any_descriptor_batches_are_refused_and_the_log_recovers() -
 def test_s14_a_roll_that_runs_out_of_descriptors_at_any_step_is_refused_and_recovers(
     opens: int,
 ) -> None:
-    world = World(config=LogConfig(segment_bytes=600, index_interval_bytes=10))
+    world = World(config=TopicConfig(segment_bytes=600, index_interval_bytes=10))
     log = world.open()
     append(log, batch(size=300))
     append(log, batch(size=100))
@@ -216,7 +217,7 @@ def test_s14_a_roll_that_runs_out_of_descriptors_at_any_step_is_refused_and_reco
 
 
 def test_s14_an_abort_marker_without_descriptors_is_refused_or_kept_whole() -> None:
-    world = World(config=LogConfig(segment_bytes=1 << 20))
+    world = World(config=TopicConfig(segment_bytes=1 << 20))
     log = world.open()
     append(log, transactional(0))
     append_marker(log, marker(0))
@@ -273,7 +274,7 @@ def test_s14_a_directory_that_cannot_be_opened_to_be_synced_is_synced_later() ->
 
 
 def test_s14_an_index_that_gets_no_descriptor_stays_in_memory() -> None:
-    world = World(config=LogConfig(segment_bytes=1 << 20, index_interval_bytes=1))
+    world = World(config=TopicConfig(segment_bytes=1 << 20, index_interval_bytes=1))
     log = world.open()
     held = log.segments[-1].log_file
     held.pin()
@@ -291,7 +292,7 @@ def test_s14_an_index_that_gets_no_descriptor_stays_in_memory() -> None:
 
 
 def test_s14_retention_without_descriptors_deletes_what_it_can_and_keeps_the_log() -> None:
-    world = World(config=LogConfig(segment_bytes=300, retention_ms=1000))
+    world = World(config=TopicConfig(segment_bytes=300, retention_ms=1000))
     log = world.open()
     for number in range(12):
         append(log, batch(fill=number))
@@ -311,7 +312,7 @@ def close_idle_files(world: World) -> None:
 
 
 def test_s20_a_deleted_segment_is_read_to_its_end_and_then_unlinked() -> None:
-    world = World(config=LogConfig(segment_bytes=300, retention_ms=1000), descriptors=1)
+    world = World(config=TopicConfig(segment_bytes=300, retention_ms=1000), descriptors=1)
     log = world.open()
     for number in range(12):
         append(log, batch(fill=number))
@@ -335,7 +336,7 @@ def test_s20_a_deleted_segment_is_read_to_its_end_and_then_unlinked() -> None:
 
 
 def test_s20_a_truncated_slice_is_refused_rather_than_read_wrongly() -> None:
-    world = World(config=LogConfig(segment_bytes=1 << 20))
+    world = World(config=TopicConfig(segment_bytes=1 << 20))
     log = world.open()
     for number in range(6):
         append(log, batch(fill=number))
@@ -352,7 +353,7 @@ def test_s20_a_truncated_slice_is_refused_rather_than_read_wrongly() -> None:
 
 
 def test_a_plan_survives_the_deletion_of_what_it_syncs() -> None:
-    world = World(config=LogConfig(segment_bytes=300, retention_ms=1000, file_delete_delay_ms=0))
+    world = World(config=TopicConfig(segment_bytes=300, retention_ms=1000, file_delete_delay_ms=0))
     log = world.open()
     for number in range(12):
         append(log, batch(fill=number))
@@ -402,7 +403,7 @@ def test_s24_a_fault_between_write_and_bookkeeping_leaves_a_usable_log() -> None
 
 
 def test_i31_lose_all_keeps_all_that_was_flushed() -> None:
-    world = World(config=LogConfig(segment_bytes=500))
+    world = World(config=TopicConfig(segment_bytes=500))
     log = world.open()
     for number in range(25):
         append(log, batch(2, fill=number), epoch=1 + number // 10)

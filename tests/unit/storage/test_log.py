@@ -16,10 +16,10 @@ from tests.unit.storage.helpers import (
     offsets,
     stored_batches,
 )
+from tidelog.config import TopicConfig
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.model import Codec, LogPosition
 from tidelog.protocol.batches import decode_records, read_header
-from tidelog.storage.log import LogConfig
 
 
 def test_appended_batches_get_rising_offsets_and_the_leader_epoch() -> None:
@@ -62,7 +62,7 @@ def test_an_offset_inside_a_batch_gives_the_whole_batch() -> None:
 
 
 def test_reads_stop_at_the_limit_and_at_whole_batches() -> None:
-    log = World(config=LogConfig(segment_bytes=1 << 20)).open()
+    log = World(config=TopicConfig(segment_bytes=1 << 20)).open()
     for fill in range(200):
         append(log, batch(2, fill=fill, size=50))
     size = len(stored_batches(log)[0])
@@ -80,7 +80,7 @@ def test_reads_stop_at_the_limit_and_at_whole_batches() -> None:
 
 
 def test_reads_go_on_across_segments() -> None:
-    world = World(config=LogConfig(segment_bytes=1000))
+    world = World(config=TopicConfig(segment_bytes=1000))
     log = world.open()
     for fill in range(50):
         append(log, batch(2, fill=fill))
@@ -115,7 +115,7 @@ def test_reading_at_the_end_gives_nothing_and_beyond_is_out_of_range() -> None:
 
 
 def test_positions_sum_to_the_bytes_between_them() -> None:
-    log = World(config=LogConfig(segment_bytes=700)).open()
+    log = World(config=TopicConfig(segment_bytes=700)).open()
     sizes = []
     for fill in range(30):
         item = batch(1 + fill % 3, fill=fill, size=fill)
@@ -134,7 +134,7 @@ def test_positions_sum_to_the_bytes_between_them() -> None:
 
 
 def test_bytes_are_summed_from_where_a_reader_waits_though_its_segment_went() -> None:
-    world = World(config=LogConfig(retention_ms=1000, segment_bytes=300))
+    world = World(config=TopicConfig(retention_ms=1000, segment_bytes=300))
     log = world.open()
     for _ in range(4):
         append(log)
@@ -177,7 +177,7 @@ def test_cold_data_is_told_apart() -> None:
 
 @pytest.mark.parametrize("codec", list(Codec))
 def test_time_lookup_is_exact_inside_batches(codec: Codec) -> None:
-    log = World(config=LogConfig(segment_bytes=2000, index_interval_bytes=100)).open()
+    log = World(config=TopicConfig(segment_bytes=2000, index_interval_bytes=100)).open()
     for number in range(40):
         append(log, batch(5, timestamp=NOW_MS + 100 * number, codec=codec))
     for offset in range(0, 200, 3):
@@ -201,7 +201,7 @@ def test_time_lookup_skips_what_lies_below_the_log_start() -> None:
 
 
 def test_time_lookup_with_timestamps_out_of_order() -> None:
-    log = World(config=LogConfig(segment_bytes=100_000, index_interval_bytes=100)).open()
+    log = World(config=TopicConfig(segment_bytes=100_000, index_interval_bytes=100)).open()
     times = [50, 10, 90, 20, 70, 30, 95, 5] * 12
     for time in times:
         append(log, batch(timestamp=NOW_MS + time, size=60))
@@ -220,17 +220,17 @@ def test_an_empty_log_knows_no_time_and_no_epoch() -> None:
 
 
 def test_a_segment_rolls_by_size_time_and_full_index() -> None:
-    world = World(config=LogConfig(segment_bytes=500))
+    world = World(config=TopicConfig(segment_bytes=500))
     log = world.open()
     append(log, batch(size=300))
     append(log, batch(size=300))
     assert [segment.base_offset for segment in log.segments] == [0, 1]
-    log.reconfigure(LogConfig(segment_ms=1000))
+    log.reconfigure(TopicConfig(segment_ms=1000))
     append(log, batch(timestamp=NOW_MS + 1000))
     assert len(log.segments) == 2
     append(log, batch(timestamp=NOW_MS + 1001))
     assert len(log.segments) == 3
-    log.reconfigure(LogConfig(segment_index_bytes=24, index_interval_bytes=10))
+    log.reconfigure(TopicConfig(segment_index_bytes=24, index_interval_bytes=10))
     for _ in range(4):
         append(log, batch(timestamp=NOW_MS + 1001))
     assert len(log.segments) == 4
@@ -238,7 +238,7 @@ def test_a_segment_rolls_by_size_time_and_full_index() -> None:
 
 
 def test_roll_by_time_without_traffic() -> None:
-    world = World(config=LogConfig(segment_ms=1000))
+    world = World(config=TopicConfig(segment_ms=1000))
     log = world.open()
     assert not log.roll_if_due(NOW_MS + 5000)
     append(log)
@@ -249,7 +249,7 @@ def test_roll_by_time_without_traffic() -> None:
 
 
 def test_a_batch_larger_than_a_segment_is_refused() -> None:
-    log = World(config=LogConfig(segment_bytes=200)).open()
+    log = World(config=TopicConfig(segment_bytes=200)).open()
     with pytest.raises(KafkaError) as caught:
         append(log, batch(size=300))
     assert caught.value.code is ErrorCode.RECORD_LIST_TOO_LARGE
@@ -270,7 +270,7 @@ def test_s19_relative_offsets_never_overflow_a_segment() -> None:
 
 
 def test_gaps_left_by_the_leader_are_read_over() -> None:
-    log = World(config=LogConfig(segment_bytes=400)).open()
+    log = World(config=TopicConfig(segment_bytes=400)).open()
     for offset in (0, 5, 6, 40, 41, 90):
         log.append_as_follower(batch(base_offset=offset).buffer)
     assert offsets(log) == [0, 5, 6, 40, 41, 90]
@@ -318,7 +318,7 @@ def test_end_offsets_of_epochs() -> None:
 
 
 def test_truncation_cuts_at_a_batch_boundary_and_appends_go_on() -> None:
-    log = World(config=LogConfig(segment_bytes=600)).open()
+    log = World(config=TopicConfig(segment_bytes=600)).open()
     for number in range(20):
         append(log, batch(5, fill=number), epoch=number // 5)
     log.truncate_to(43)
@@ -337,7 +337,7 @@ def test_truncation_cuts_at_a_batch_boundary_and_appends_go_on() -> None:
 
 
 def test_flush_moves_only_to_where_the_plan_was_taken() -> None:
-    log = World(config=LogConfig(segment_bytes=300)).open()
+    log = World(config=TopicConfig(segment_bytes=300)).open()
     append(log)
     early = log.flush_plan()
     for _ in range(6):
@@ -356,7 +356,7 @@ def test_flush_moves_only_to_where_the_plan_was_taken() -> None:
 
 
 def test_close_and_clean_reopen_keep_everything() -> None:
-    world = World(config=LogConfig(segment_bytes=700))
+    world = World(config=TopicConfig(segment_bytes=700))
     log = world.open()
     for number in range(30):
         append(log, batch(2, fill=number), epoch=3)
@@ -372,7 +372,7 @@ def test_close_and_clean_reopen_keep_everything() -> None:
 
 
 def test_close_writes_nothing_where_nothing_was_changed() -> None:
-    world = World(config=LogConfig(segment_bytes=700))
+    world = World(config=TopicConfig(segment_bytes=700))
     log = world.open()
     for number in range(30):
         append(log, batch(2, fill=number))

@@ -18,11 +18,12 @@ from tests.unit.storage.helpers import (
     flush,
     offsets,
 )
+from tidelog.config import TopicConfig
 from tidelog.model import TopicPartition
 from tidelog.storage.checkpoint import encode_offsets
 from tidelog.storage.data_dir import DataDir
 from tidelog.storage.loading import Loaded
-from tidelog.storage.log import Log, LogConfig, NewLog
+from tidelog.storage.log import Log, NewLog
 from tidelog.testing.disk import CrashMode
 
 DATA = "/data"
@@ -46,7 +47,7 @@ def loaded(world: World, *, accept_loss: tuple[TopicPartition, ...] = ()) -> tup
 
 def lived(*, clean: bool, segment_bytes: int = 700) -> World:
     """A world in which two partitions hold 40 records each, in several segments."""
-    world = World(config=LogConfig(segment_bytes=segment_bytes))
+    world = World(config=TopicConfig(segment_bytes=segment_bytes))
     data_dir, _ = loaded(world)
     for partition in (PARTITION, OTHER):
         log = data_dir.logs[partition]

@@ -20,10 +20,11 @@ from tests.unit.storage.helpers import (
     stored_batches,
     transactional,
 )
+from tidelog.config import TopicConfig
 from tidelog.errors import ErrorCode, KafkaError, StorageError
 from tidelog.protocol.batches import CONTROL_ABORT, CONTROL_COMMIT
 from tidelog.storage.admission import Admitted
-from tidelog.storage.log import Log, LogConfig
+from tidelog.storage.log import Log
 from tidelog.storage.producers import ProducerStates
 from tidelog.storage.snapshots import decode_snapshot, encode_snapshot
 from tidelog.testing.disk import CrashMode
@@ -126,7 +127,7 @@ def test_t4_batches_behind_a_refused_one_get_the_same_error() -> None:
 
 
 def test_t7_expired_producers_are_forgotten_and_open_transactions_are_not() -> None:
-    world = World(config=LogConfig(producer_id_expiration_ms=1000))
+    world = World(config=TopicConfig(producer_id_expiration_ms=1000))
     log = world.open()
     append(log, idempotent(0, producer_id=1))
     append(log, transactional(0, producer_id=2))
@@ -141,7 +142,7 @@ def test_t7_expired_producers_are_forgotten_and_open_transactions_are_not() -> N
 
 def test_t7_old_events_do_not_make_a_live_producer_old() -> None:
     """Kafka takes the events' time for the producer's; here its last append counts."""
-    world = World(config=LogConfig(producer_id_expiration_ms=DAY_MS))
+    world = World(config=TopicConfig(producer_id_expiration_ms=DAY_MS))
     log = world.open()
     for sequence in range(3):
         item = batch(
@@ -158,7 +159,7 @@ def test_t7_old_events_do_not_make_a_live_producer_old() -> None:
 
 @pytest.mark.parametrize("jump_ms", [9 * DAY_MS, -9 * DAY_MS, 3650 * DAY_MS, 1000 - NOW_MS])
 def test_t7_a_jump_of_the_clock_forgets_no_producer_and_keeps_none_for_ever(jump_ms: int) -> None:
-    world = World(config=LogConfig(producer_id_expiration_ms=DAY_MS))
+    world = World(config=TopicConfig(producer_id_expiration_ms=DAY_MS))
     log = world.open()
     append(log, idempotent(0, producer_id=1))
     world.run_for(DAY_MS // 2)
@@ -178,7 +179,7 @@ def test_t7_a_jump_of_the_clock_forgets_no_producer_and_keeps_none_for_ever(jump
 
 
 def test_t7_after_a_stop_a_producer_is_as_old_as_it_was_and_after_a_crash_no_older() -> None:
-    world = World(config=LogConfig(producer_id_expiration_ms=DAY_MS))
+    world = World(config=TopicConfig(producer_id_expiration_ms=DAY_MS))
     log = world.open()
     append(log, idempotent(0, producer_id=1))
     world.run_for(DAY_MS // 2)
@@ -220,7 +221,7 @@ def test_t3_retries_are_known_after_a_crash(mode: CrashMode) -> None:
 
 def test_t3_retries_are_known_after_a_clean_restart() -> None:
     """A snapshot holds one batch of a producer; the others are found in the log's last stretch."""
-    world = World(config=LogConfig(segment_bytes=1 << 20, index_interval_bytes=64))
+    world = World(config=TopicConfig(segment_bytes=1 << 20, index_interval_bytes=64))
     log = world.open()
     for number in range(200):
         append(log, batch(size=100))
@@ -233,7 +234,7 @@ def test_t3_retries_are_known_after_a_clean_restart() -> None:
 
 
 def test_t3_state_survives_when_its_batches_are_gone() -> None:
-    world = World(config=LogConfig(segment_bytes=300, retention_bytes=0, file_delete_delay_ms=0))
+    world = World(config=TopicConfig(segment_bytes=300, retention_bytes=0, file_delete_delay_ms=0))
     log = world.open()
     append(log, idempotent(0))
     for _ in range(4):
@@ -265,7 +266,7 @@ def test_s9_a_snapshot_newer_than_the_log_is_not_used() -> None:
 
 
 def test_s9_an_older_snapshot_is_brought_up_to_the_log() -> None:
-    world = World(config=LogConfig(segment_bytes=200))
+    world = World(config=TopicConfig(segment_bytes=200))
     log = world.open()
     for sequence in range(6):
         append(log, idempotent(sequence))
@@ -282,7 +283,7 @@ def test_s9_an_older_snapshot_is_brought_up_to_the_log() -> None:
 
 
 def test_snapshots_of_earlier_stops_do_not_pile_up() -> None:
-    world = World(config=LogConfig(segment_bytes=400))
+    world = World(config=TopicConfig(segment_bytes=400))
     for start in range(12):
         log = world.open(clean=start > 0, recovery_point=start)
         append(log, idempotent(start))
@@ -295,7 +296,7 @@ def test_snapshots_of_earlier_stops_do_not_pile_up() -> None:
 
 def test_s4_a_damaged_snapshot_is_passed_over() -> None:
     for position in range(0, 60, 7):
-        world = World(config=LogConfig(segment_bytes=200))
+        world = World(config=TopicConfig(segment_bytes=200))
         log = world.open()
         for sequence in range(6):
             append(log, idempotent(sequence))
@@ -341,7 +342,7 @@ def test_no_prefix_or_flip_of_a_snapshot_is_taken() -> None:
 
 
 def test_an_open_transaction_holds_the_last_stable_offset() -> None:
-    log = World(config=LogConfig(segment_bytes=400)).open()
+    log = World(config=TopicConfig(segment_bytes=400)).open()
     append(log, batch(5))
     assert log.first_unstable_offset is None
     append(log, transactional(0, producer_id=1))
@@ -416,7 +417,7 @@ def test_a_plain_batch_inside_a_transaction_is_refused() -> None:
 
 def test_open_transactions_survive_a_restart() -> None:
     for clean in (True, False):
-        world = World(config=LogConfig(segment_bytes=300))
+        world = World(config=TopicConfig(segment_bytes=300))
         log = world.open()
         append(log, batch(3))
         append(log, transactional(0))

@@ -17,6 +17,7 @@ from tests.unit.storage.helpers import (
     offsets,
     stored_batches,
 )
+from tidelog.config import TopicConfig
 from tidelog.errors import StorageError
 from tidelog.model import Codec
 from tidelog.protocol.batches import (
@@ -27,7 +28,7 @@ from tidelog.protocol.batches import (
     seal,
 )
 from tidelog.protocol.compression import compress
-from tidelog.storage.log import Log, LogConfig
+from tidelog.storage.log import Log
 from tidelog.storage.losses import Expectation
 from tidelog.storage.recovery import Opened, Opening, load
 from tidelog.storage.replay import read_marker
@@ -47,7 +48,7 @@ def filled(world: World, count: int = 30) -> Log:
 
 
 def one_segment() -> World:
-    return World(config=LogConfig(segment_bytes=1 << 20, index_interval_bytes=300))
+    return World(config=TopicConfig(segment_bytes=1 << 20, index_interval_bytes=300))
 
 
 def test_s1_a_torn_last_batch_is_cut_off_at_every_byte() -> None:
@@ -96,7 +97,7 @@ def test_s2_nothing_behind_a_hole_is_kept() -> None:
 
 
 def test_s2_segments_behind_a_hole_are_dropped() -> None:
-    world = World(config=LogConfig(segment_bytes=600))
+    world = World(config=TopicConfig(segment_bytes=600))
     log = filled(world)
     bases = [segment.base_offset for segment in log.segments]
     assert len(bases) > 4
@@ -159,7 +160,7 @@ def test_s3_a_flipped_bit_in_what_is_scanned_ends_the_log_there() -> None:
 def test_s4_a_damaged_epoch_file_is_rebuilt_from_the_batches() -> None:
     for clean in (True, False):
         for damage in (None, b"", b"0\n2\n1 0\n", b"garbage", b"0\n1\n9 0\n", b"0\n2\n1 0\n2 7\n"):
-            world = World(config=LogConfig(segment_bytes=600))
+            world = World(config=TopicConfig(segment_bytes=600))
             log = world.open()
             for number in range(20):
                 append(log, batch(2, fill=number), epoch=1 + number // 8)
@@ -211,7 +212,7 @@ def first_at_or_after(number: int) -> int:
 
 
 def test_s6_an_empty_file_where_a_segment_was_is_an_empty_segment() -> None:
-    world = World(config=LogConfig(segment_bytes=600))
+    world = World(config=TopicConfig(segment_bytes=600))
     log = filled(world, 12)
     batches = stored_batches(log)
     last = log.segments[-1].base_offset
@@ -223,7 +224,7 @@ def test_s6_an_empty_file_where_a_segment_was_is_an_empty_segment() -> None:
 
 
 def test_s6_a_segment_whose_name_was_not_synced_is_not_needed() -> None:
-    world = World(config=LogConfig(segment_bytes=600))
+    world = World(config=TopicConfig(segment_bytes=600))
     log = filled(world, 3)
     flush(log)
     flushed = log.log_end_offset
@@ -235,7 +236,7 @@ def test_s6_a_segment_whose_name_was_not_synced_is_not_needed() -> None:
 
 @pytest.mark.parametrize("recovery_point", [0, 7, 20, 60, 61, 10**9])
 def test_s7_checkpoints_older_or_newer_than_the_log(recovery_point: int) -> None:
-    world = World(config=LogConfig(segment_bytes=600))
+    world = World(config=TopicConfig(segment_bytes=600))
     log = filled(world)
     batches = stored_batches(log)
     log.close()
@@ -276,7 +277,7 @@ def test_s8_a_lying_clean_marker_does_not_let_a_torn_batch_in() -> None:
 
 
 def test_s19_a_file_name_that_lies_about_its_offsets_ends_the_log_before_it() -> None:
-    world = World(config=LogConfig(segment_bytes=600))
+    world = World(config=TopicConfig(segment_bytes=600))
     log = filled(world)
     batches = stored_batches(log)
     bases = [segment.base_offset for segment in log.segments]
@@ -299,7 +300,7 @@ def test_left_overs_of_deletions_are_removed() -> None:
 
 def test_recovery_twice_gives_what_recovery_once_gave() -> None:
     for seed in range(20):
-        world = World(SimulatedDisk(seed), config=LogConfig(segment_bytes=900))
+        world = World(SimulatedDisk(seed), config=TopicConfig(segment_bytes=900))
         log = filled(world, 10)
         flush(log)
         for number in range(20):
@@ -315,7 +316,7 @@ def test_recovery_twice_gives_what_recovery_once_gave() -> None:
 
 
 def test_batches_larger_than_the_scans_chunk_are_recovered() -> None:
-    world = World(config=LogConfig(segment_bytes=64 << 20, max_message_bytes=32 << 20))
+    world = World(config=TopicConfig(segment_bytes=64 << 20, max_message_bytes=32 << 20))
     log = world.open()
     for size in (3 << 20, 100, (1 << 20) - 61, 5 << 20, 10):
         append(log, batch(size=size))
@@ -353,7 +354,7 @@ def test_what_recovery_read_and_cut_off_is_counted() -> None:
 
 
 def test_segments_dropped_behind_a_hole_are_counted() -> None:
-    world = World(config=LogConfig(segment_bytes=600))
+    world = World(config=TopicConfig(segment_bytes=600))
     log = filled(world)
     sizes = {segment.base_offset: segment.size_bytes for segment in log.segments}
     bases = list(sizes)

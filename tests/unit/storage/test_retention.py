@@ -14,15 +14,16 @@ from tests.unit.storage.helpers import (
     batch,
     offsets,
 )
-from tidelog.storage.log import Log, LogConfig
+from tidelog.config import TopicConfig
+from tidelog.storage.log import Log
 
 MINUTE_MS = 60_000
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 
 
-def config(**options: int | bool) -> LogConfig:
-    return LogConfig(segment_bytes=600, retention_ms=-1, **options)
+def config(**options: int | bool) -> TopicConfig:
+    return TopicConfig(segment_bytes=600, retention_ms=-1, **options)
 
 
 def test_segments_go_when_their_newest_record_is_too_old() -> None:
@@ -30,7 +31,7 @@ def test_segments_go_when_their_newest_record_is_too_old() -> None:
     log = world.open()
     for hour in range(6):
         append(log, batch(2, timestamp=NOW_MS + hour * HOUR_MS, size=200))
-    log.reconfigure(LogConfig(segment_bytes=600, retention_ms=2 * HOUR_MS))
+    log.reconfigure(TopicConfig(segment_bytes=600, retention_ms=2 * HOUR_MS))
     for passed_ms, removed in ((0, 0), (2 * HOUR_MS + 1, 0), (1, 1), (3 * HOUR_MS, 3)):
         world.run_for(passed_ms)
         assert log.apply_retention(world.clock.now_ms, 12) == removed
@@ -39,7 +40,7 @@ def test_segments_go_when_their_newest_record_is_too_old() -> None:
 
 
 def test_the_active_segment_goes_too_and_offsets_go_on() -> None:
-    world = World(config=LogConfig(retention_ms=1000))
+    world = World(config=TopicConfig(retention_ms=1000))
     log = world.open()
     append(log, batch(5))
     assert log.apply_retention(NOW_MS + 2000, 5) == 1
@@ -51,7 +52,7 @@ def test_the_active_segment_goes_too_and_offsets_go_on() -> None:
 
 
 def test_nothing_above_the_high_watermark_goes() -> None:
-    world = World(config=LogConfig(segment_bytes=600, retention_ms=1, retention_bytes=0))
+    world = World(config=TopicConfig(segment_bytes=600, retention_ms=1, retention_bytes=0))
     log = world.open()
     for _ in range(6):
         append(log, batch(2, size=200))
@@ -75,7 +76,9 @@ def test_size_takes_whole_segments_and_leaves_at_least_what_was_asked_for() -> N
 
 def test_a_compacted_topic_keeps_everything_above_its_start() -> None:
     world = World(
-        config=LogConfig(segment_bytes=600, retention_ms=1, retention_bytes=0, cleanup_delete=False)
+        config=TopicConfig(
+            segment_bytes=600, retention_ms=1, retention_bytes=0, cleanup_delete=False
+        )
     )
     log = world.open()
     for _ in range(6):
@@ -104,7 +107,7 @@ def test_files_are_renamed_at_once_and_unlinked_after_the_delay() -> None:
 
 
 def test_s21_a_timestamp_from_the_future_does_not_keep_a_segment_for_ever() -> None:
-    world = World(config=LogConfig(segment_bytes=600, retention_ms=HOUR_MS))
+    world = World(config=TopicConfig(segment_bytes=600, retention_ms=HOUR_MS))
     log = world.open()
     append(log, batch(2, size=200, timestamp=NOW_MS + 10 * 365 * 24 * HOUR_MS))
     append(log, batch(2, size=200))
@@ -115,7 +118,7 @@ def test_s21_a_timestamp_from_the_future_does_not_keep_a_segment_for_ever() -> N
 
 
 def test_s21_records_without_a_timestamp_age_by_their_file() -> None:
-    world = World(config=LogConfig(retention_ms=HOUR_MS))
+    world = World(config=TopicConfig(retention_ms=HOUR_MS))
     log = world.open()
     append(log, batch(timestamp=-1))
     assert log.segments[0].largest_timestamp == -1
@@ -125,7 +128,7 @@ def test_s21_records_without_a_timestamp_age_by_their_file() -> None:
 
 
 def test_s21_after_a_jump_of_the_clock_one_segment_a_minute_goes() -> None:
-    world = World(config=LogConfig(segment_bytes=600, retention_ms=24 * HOUR_MS))
+    world = World(config=TopicConfig(segment_bytes=600, retention_ms=24 * HOUR_MS))
     log = world.open()
     for _ in range(10):
         append(log, batch(2, size=200))
@@ -145,7 +148,7 @@ def test_s21_after_a_jump_of_the_clock_one_segment_a_minute_goes() -> None:
 
 
 def test_s21_a_clock_that_falls_back_deletes_nothing() -> None:
-    world = World(config=LogConfig(segment_bytes=600, retention_ms=2 * HOUR_MS))
+    world = World(config=TopicConfig(segment_bytes=600, retention_ms=2 * HOUR_MS))
     log = world.open()
     for _ in range(4):
         append(log, batch(2, size=200))
@@ -154,7 +157,7 @@ def test_s21_a_clock_that_falls_back_deletes_nothing() -> None:
 
 
 def test_time_that_passes_on_both_clocks_is_no_jump() -> None:
-    world = World(config=LogConfig(segment_bytes=600, retention_ms=HOUR_MS))
+    world = World(config=TopicConfig(segment_bytes=600, retention_ms=HOUR_MS))
     log = world.open()
     for _ in range(5):
         append(log, batch(2, size=200))
@@ -175,7 +178,7 @@ def ten_segments(world: World) -> Log:
 
 
 def test_s21_after_a_jump_one_segment_a_minute_goes_for_an_hour_and_then_the_rest() -> None:
-    world = World(config=LogConfig(segment_bytes=600, retention_ms=DAY_MS))
+    world = World(config=TopicConfig(segment_bytes=600, retention_ms=DAY_MS))
     log = world.open()
     for _ in range(90):
         append(log, batch(2, size=200))
@@ -191,7 +194,7 @@ def test_s21_after_a_jump_one_segment_a_minute_goes_for_an_hour_and_then_the_res
 
 
 def test_s21_each_partition_has_its_own_minute() -> None:
-    world = World(config=LogConfig(segment_bytes=600, retention_ms=DAY_MS))
+    world = World(config=TopicConfig(segment_bytes=600, retention_ms=DAY_MS))
     one = ten_segments(world)
     world.disk.make_dir("/data/orders-1")
     other = Log.open(
@@ -204,7 +207,7 @@ def test_s21_each_partition_has_its_own_minute() -> None:
 
 
 def test_s21_size_is_not_slowed_by_a_jump() -> None:
-    world = World(config=LogConfig(segment_bytes=600, retention_ms=DAY_MS, retention_bytes=0))
+    world = World(config=TopicConfig(segment_bytes=600, retention_ms=DAY_MS, retention_bytes=0))
     log = ten_segments(world)
     world.clock.now_ms += 9 * DAY_MS
     assert log.apply_retention(world.clock.now_ms, 20) == 10
@@ -212,7 +215,7 @@ def test_s21_size_is_not_slowed_by_a_jump() -> None:
 
 @pytest.mark.parametrize("jump_ms", [9 * DAY_MS, 3650 * DAY_MS])
 def test_s21_what_was_written_while_the_clock_was_ahead_is_not_kept_for_ever(jump_ms: int) -> None:
-    world = World(config=LogConfig(segment_bytes=600, retention_ms=DAY_MS))
+    world = World(config=TopicConfig(segment_bytes=600, retention_ms=DAY_MS))
     log = world.open()
     world.run_for(HOUR_MS)
     world.clock.now_ms += jump_ms
@@ -228,7 +231,7 @@ def test_s21_what_was_written_while_the_clock_was_ahead_is_not_kept_for_ever(jum
 
 @pytest.mark.parametrize("jump_ms", [-9 * DAY_MS, -3650 * DAY_MS, 1000 - NOW_MS])
 def test_s21_a_clock_that_stays_behind_deletes_no_earlier_and_no_later(jump_ms: int) -> None:
-    world = World(config=LogConfig(segment_bytes=600, retention_ms=2 * DAY_MS))
+    world = World(config=TopicConfig(segment_bytes=600, retention_ms=2 * DAY_MS))
     log = ten_segments(world)
     world.run_for(DAY_MS)
     world.clock.now_ms += jump_ms
@@ -240,7 +243,7 @@ def test_s21_a_clock_that_stays_behind_deletes_no_earlier_and_no_later(jump_ms: 
 
 @pytest.mark.parametrize("jump_ms", [9 * DAY_MS, 3650 * DAY_MS])
 def test_s21_a_segment_begun_while_the_clock_was_ahead_is_rolled_in_time(jump_ms: int) -> None:
-    world = World(config=LogConfig(segment_ms=DAY_MS))
+    world = World(config=TopicConfig(segment_ms=DAY_MS))
     log = world.open()
     world.run_for(HOUR_MS)
     world.clock.now_ms += jump_ms

@@ -9,8 +9,8 @@ import pytest
 
 from tests.unit.storage.helpers import DIRECTORY, NOW_MS, World, append, batch, flush, idempotent
 from tests.unit.storage.test_producers import refused
+from tidelog.config import TopicConfig
 from tidelog.errors import ErrorCode, StorageError
-from tidelog.storage.log import LogConfig
 from tidelog.testing.disk import CrashMode, SimulatedDisk
 
 
@@ -20,7 +20,7 @@ def test_t3_state_survives_retention_where_snapshots_were_lost_before(
     whole: bool, damage: str
 ) -> None:
     retention_bytes = 0 if whole else 300
-    world = World(config=LogConfig(segment_bytes=300, retention_bytes=retention_bytes))
+    world = World(config=TopicConfig(segment_bytes=300, retention_bytes=retention_bytes))
     log = world.open()
     append(log, idempotent(0))
     for _ in range(6):
@@ -49,7 +49,7 @@ def test_t3_state_survives_retention_where_snapshots_were_lost_before(
 def test_t3_state_survives_a_power_cut_right_after_everything_was_deleted() -> None:
     emptied = 0
     for seed in range(400):
-        config = LogConfig(segment_bytes=300, retention_bytes=0)
+        config = TopicConfig(segment_bytes=300, retention_bytes=0)
         world = World(disk=SimulatedDisk(seed), config=config)
         log = world.open()
         append(log, idempotent(0))
@@ -69,7 +69,7 @@ def test_t3_the_only_snapshot_is_never_written_over() -> None:
     """The stop of a log that retention has emptied writes the snapshot that is there already."""
     crashes = 0
     for seed in range(60):
-        config = LogConfig(segment_bytes=300, retention_bytes=0)
+        config = TopicConfig(segment_bytes=300, retention_bytes=0)
         world = World(disk=SimulatedDisk(seed), config=config)
         log = world.open()
         for producer_id in (6, 7):

@@ -18,11 +18,12 @@ from tests.unit.storage.test_losses import (
     loaded,
     logs_in,
 )
+from tidelog.config import TopicConfig
 from tidelog.errors import KafkaError, StorageError
 from tidelog.host.disk import Disk
 from tidelog.model import TopicPartition
 from tidelog.storage.data_dir import DataDir
-from tidelog.storage.log import Log, LogConfig, NewLog
+from tidelog.storage.log import Log, NewLog
 from tidelog.storage.reserve import RESERVE_BYTES, DiskReserve
 from tidelog.testing.disk import CrashMode, PowerCut
 
@@ -62,7 +63,7 @@ def test_s8_a_partition_that_was_offline_after_a_crash_is_walked_once_it_is_back
 
 
 def test_nothing_is_unlinked_of_a_partition_that_is_refused() -> None:
-    world = World(config=LogConfig(segment_bytes=300))
+    world = World(config=TopicConfig(segment_bytes=300))
     data_dir, _ = loaded(world)
     log = data_dir.logs[PARTITION]
     for number in range(13):
@@ -96,7 +97,7 @@ def test_s15_a_directory_that_cannot_be_read_is_one_partitions_trouble() -> None
 
 
 def test_a_read_of_a_damaged_batch_never_moves_the_end_of_the_log() -> None:
-    world = World(config=LogConfig(segment_bytes=100_000, index_interval_bytes=100))
+    world = World(config=TopicConfig(segment_bytes=100_000, index_interval_bytes=100))
     log = world.open()
     for number in range(200):
         append(log, batch(2, fill=number))
@@ -111,7 +112,7 @@ def test_a_read_of_a_damaged_batch_never_moves_the_end_of_the_log() -> None:
 
 
 def test_s14_retention_that_meets_a_fault_tells_of_it_as_the_logs_own() -> None:
-    world = World(config=LogConfig(segment_bytes=300, retention_ms=1))
+    world = World(config=TopicConfig(segment_bytes=300, retention_ms=1))
     log = world.open()
     for number in range(12):
         append(log, batch(fill=number, timestamp=world.clock.now_ms + 10**9))

@@ -36,7 +36,6 @@ from tidelog.storage.admission import (
     LOOP_CODEC_BYTES,
     Admitted,
     admit,
-    rules_on_loop,
     takes_a_codec,
 )
 
@@ -82,7 +81,7 @@ def prepare(
             if judged.partition is not None and data.records is not None:
                 judged.records = data.records
                 checked_bytes += len(data.records)
-                if takes_a_codec(data.records, judged.partition.rules, now_ms):
+                if takes_a_codec(data.records, judged.partition.config, now_ms):
                     judged.takes_a_codec = True
                     codec_bytes += len(data.records)
     if checked_bytes <= LOOP_CHECKED_BYTES and codec_bytes <= LOOP_CODEC_BYTES:
@@ -237,14 +236,14 @@ def _judge_all(
         if judged.error is not None or judged.partition is None or judged.admitted is not None:
             continue
         records = judged.records
-        rules = judged.partition.rules
+        partition = judged.partition
         limited = on_loop and judged.takes_a_codec
         try:
             if records is None:
                 raise InvalidRecordsError(ErrorCode.INVALID_RECORD, "the request holds no records")
             judged.admitted = admit(
                 memoryview(records),
-                rules_on_loop(rules) if limited else rules,
+                partition.config_on_loop if limited else partition.config,
                 now_ms,
                 allow_zstd=allow_zstd,
             )
