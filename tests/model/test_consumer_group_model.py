@@ -13,10 +13,10 @@ from collections import Counter
 from copy import deepcopy
 from random import Random
 
-from tests.unit.coordinators.consumer_helpers import Consumer, settle
-from tests.unit.coordinators.helpers import REBALANCE_MS, World
-from tidelog.coordinators.consumer_group import ConsumerGroup, MemberState
-from tidelog.coordinators.settings import GroupSettings
+from tests.unit.coordinators.groups.consumer.helpers import Consumer, settle
+from tests.unit.coordinators.groups.helpers import REBALANCE_MS, World
+from tidelog.coordinators.groups.consumer.group import ConsumerGroup, MemberState
+from tidelog.coordinators.groups.settings import GroupSettings
 from tidelog.errors import ErrorCode, KafkaError
 
 SCHEDULES = 3_000 if os.environ.get("TIDELOG_LONG") else 200

@@ -1,6 +1,6 @@
 """The same steps and promises as the seeded models, chosen by Hypothesis, which shrinks what fails.
 
-Steps and what must hold are in `test_group_model` (the classic protocol) and
+Steps and what must hold are in `test_classic_group_model` (the classic protocol) and
 `test_consumer_group_model` (the newer one); a failure here is a short list of rules.
 """
 
@@ -17,8 +17,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from tests.model import test_classic_group_model as classic
 from tests.model import test_consumer_group_model as newer
-from tests.model import test_group_model as classic
 
 EXAMPLES = 60
 STEPS = 60

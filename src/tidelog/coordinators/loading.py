@@ -10,8 +10,8 @@ import asyncio
 from typing import Final
 
 from tidelog.audit import audit
-from tidelog.coordinators.group_records import decode_record
-from tidelog.coordinators.shard import GroupShard
+from tidelog.coordinators.groups.records import decode_record
+from tidelog.coordinators.groups.shard import GroupShard
 from tidelog.errors import StorageError
 from tidelog.host.offload import Offload
 from tidelog.protocol.batches import (

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from tidelog.coordinators.group_records import CoordinatorRecord
+from tidelog.coordinators.groups.records import CoordinatorRecord
 from tidelog.errors import KafkaError
 
 T = TypeVar("T")

@@ -26,13 +26,13 @@ from tidelog.cluster.commands import Command
 from tidelog.cluster.image import MetadataImage
 from tidelog.cluster.names import OFFSETS_TOPIC
 from tidelog.config.broker_config import BrokerConfig
-from tidelog.coordinators.group_records import CoordinatorRecord, OffsetCommitKey, encode_record
-from tidelog.coordinators.group_stats import GroupCensus, GroupStats
+from tidelog.coordinators.groups.records import CoordinatorRecord, OffsetCommitKey, encode_record
+from tidelog.coordinators.groups.settings import GroupSettings, Now
+from tidelog.coordinators.groups.shard import GroupShard
+from tidelog.coordinators.groups.stats import GroupCensus, GroupStats
+from tidelog.coordinators.groups.topic import creation, partition_of
 from tidelog.coordinators.loading import load
-from tidelog.coordinators.offsets_topic import creation, partition_of
 from tidelog.coordinators.outcome import Outcome, Reply
-from tidelog.coordinators.settings import GroupSettings, Now
-from tidelog.coordinators.shard import GroupShard
 from tidelog.errors import ErrorCode, KafkaError, TidelogError
 from tidelog.host.host import Host
 from tidelog.protocol.batches import Record, encode_batch, read_header

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from tidelog.coordinators.classic_group import GroupState
+from tidelog.coordinators.groups.classic.group import GroupState
 from tidelog.coordinators.outcome import Outcome
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.delete_groups import (

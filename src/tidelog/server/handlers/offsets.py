@@ -17,11 +17,11 @@ from collections.abc import Iterable
 from itertools import islice
 from uuid import UUID
 
-from tidelog.coordinators.group_records import OffsetCommitValue
-from tidelog.coordinators.offset_commits import Commit, Committer
+from tidelog.coordinators.groups.commits import Commit, Committer
+from tidelog.coordinators.groups.records import OffsetCommitValue
+from tidelog.coordinators.groups.settings import Now
+from tidelog.coordinators.groups.shard import GroupShard
 from tidelog.coordinators.outcome import Outcome
-from tidelog.coordinators.settings import Now
-from tidelog.coordinators.shard import GroupShard
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.model import NO_TOPIC_ID
 from tidelog.protocol.messages.offset_commit import (

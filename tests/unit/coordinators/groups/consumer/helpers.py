@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from tests.unit.coordinators.helpers import REBALANCE_MS, World
-from tidelog.coordinators.consumer_group import ConsumerGroup
-from tidelog.coordinators.offset_commits import Commit, Committer
-from tidelog.coordinators.settings import Caller
+from tests.unit.coordinators.groups.helpers import REBALANCE_MS, World
+from tidelog.coordinators.groups.commits import Commit, Committer
+from tidelog.coordinators.groups.consumer.group import ConsumerGroup
+from tidelog.coordinators.groups.settings import Caller
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.coordinators.consumer_helpers import Consumer, group_of, settle
-from tests.unit.coordinators.helpers import REBALANCE_MS, Client, World, form_group
-from tidelog.coordinators.consumer_group import MemberState
-from tidelog.coordinators.offset_commits import Committer
-from tidelog.coordinators.settings import Caller, GroupSettings
+from tests.unit.coordinators.groups.consumer.helpers import Consumer, group_of, settle
+from tests.unit.coordinators.groups.helpers import REBALANCE_MS, Client, World, form_group
+from tidelog.coordinators.groups.commits import Committer
+from tidelog.coordinators.groups.consumer.group import MemberState
+from tidelog.coordinators.groups.settings import Caller, GroupSettings
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,

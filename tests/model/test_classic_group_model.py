@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections import Counter
 from random import Random
 
-from tests.unit.coordinators.helpers import REBALANCE_MS, SESSION_MS, Client, World
-from tidelog.coordinators.classic_group import GroupState
-from tidelog.coordinators.settings import GroupSettings
+from tests.unit.coordinators.groups.helpers import REBALANCE_MS, SESSION_MS, Client, World
+from tidelog.coordinators.groups.classic.group import GroupState
+from tidelog.coordinators.groups.settings import GroupSettings
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.sync_group import SyncGroupResponse
 

@@ -12,33 +12,33 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from uuid import UUID
 
 from tidelog.cluster.image import MetadataImage
-from tidelog.coordinators.classic_group import CONSUMER_PROTOCOL_TYPE, GroupState
-from tidelog.coordinators.classic_joins import Joins
-from tidelog.coordinators.classic_members import Members
-from tidelog.coordinators.consumer_changes import ConsumerReplay
-from tidelog.coordinators.consumer_describe import describe
-from tidelog.coordinators.consumer_group import (
+from tidelog.coordinators.groups.classic.group import CONSUMER_PROTOCOL_TYPE, GroupState
+from tidelog.coordinators.groups.classic.joins import Joins
+from tidelog.coordinators.groups.classic.members import Members
+from tidelog.coordinators.groups.classic.rebalances import Rebalances
+from tidelog.coordinators.groups.commits import Commit, Committer
+from tidelog.coordinators.groups.consumer.changes import ConsumerReplay
+from tidelog.coordinators.groups.consumer.describe import describe
+from tidelog.coordinators.groups.consumer.group import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
     STATIC_LEAVE_EPOCH,
     ConsumerGroup,
 )
-from tidelog.coordinators.consumer_heartbeats import ConsumerHeartbeats
-from tidelog.coordinators.consumer_members import ConsumerMembers
-from tidelog.coordinators.group_offsets import Offsets, end_of
-from tidelog.coordinators.group_records import (
+from tidelog.coordinators.groups.consumer.heartbeats import ConsumerHeartbeats
+from tidelog.coordinators.groups.consumer.members import ConsumerMembers
+from tidelog.coordinators.groups.offsets import Offsets, end_of
+from tidelog.coordinators.groups.records import (
     CoordinatorRecord,
     GroupMetadataKey,
     GroupMetadataValue,
     OffsetCommitKey,
     OffsetCommitValue,
 )
-from tidelog.coordinators.group_stats import CLASSIC, CONSUMER, GroupStats
-from tidelog.coordinators.group_table import GroupTable
-from tidelog.coordinators.offset_commits import Commit, Committer
+from tidelog.coordinators.groups.settings import AgeOf, Caller, GroupSettings, Now
+from tidelog.coordinators.groups.stats import CLASSIC, CONSUMER, GroupStats
+from tidelog.coordinators.groups.table import GroupTable
 from tidelog.coordinators.outcome import Outcome
-from tidelog.coordinators.rebalances import Rebalances
-from tidelog.coordinators.settings import AgeOf, Caller, GroupSettings, Now
 from tidelog.coordinators.timers import TimerQueue
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.host.random import Random

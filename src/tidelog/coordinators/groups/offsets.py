@@ -2,7 +2,7 @@
 
 A commit names the generation that it belongs to; one of an older generation, of an unknown or a
 replaced member is refused, so a member that slept through a rebalance cannot move what others own
-now (for the newer protocol see `consumer_offsets`). A consumer that assigns partitions to itself
+now (for the newer protocol see `consumer/commits`). A consumer that assigns partitions to itself
 commits with generation -1, which a group with members refuses.
 
 Offsets are kept while their group lives. They go when the group has been empty for
@@ -18,20 +18,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
-from tidelog.coordinators.classic_group import ClassicGroup, GroupState
-from tidelog.coordinators.consumer_changes import group_tombstones
-from tidelog.coordinators.consumer_group import ConsumerGroup
-from tidelog.coordinators.consumer_offsets import check_commit, check_fetch
-from tidelog.coordinators.group_records import (
+from tidelog.coordinators.groups.classic.group import ClassicGroup, GroupState
+from tidelog.coordinators.groups.classic.rebalances import Rebalances
+from tidelog.coordinators.groups.commits import Commit, Committer
+from tidelog.coordinators.groups.consumer.changes import group_tombstones
+from tidelog.coordinators.groups.consumer.commits import check_commit, check_fetch
+from tidelog.coordinators.groups.consumer.group import ConsumerGroup
+from tidelog.coordinators.groups.records import (
     CoordinatorRecord,
     GroupMetadataKey,
     OffsetCommitKey,
     OffsetCommitValue,
 )
-from tidelog.coordinators.group_table import GroupTable
-from tidelog.coordinators.offset_commits import Commit, Committer
-from tidelog.coordinators.rebalances import Rebalances
-from tidelog.coordinators.settings import AgeOf, GroupSettings, Now
+from tidelog.coordinators.groups.settings import AgeOf, GroupSettings, Now
+from tidelog.coordinators.groups.table import GroupTable
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.model import NO_TOPIC_ID
 

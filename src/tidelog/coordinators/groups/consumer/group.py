@@ -17,7 +17,7 @@ from typing import Final
 from uuid import UUID
 
 from tidelog.cluster.image import MetadataImage
-from tidelog.coordinators.assignors import AssignableMember, Assignor, Partitions
+from tidelog.coordinators.groups.consumer.assignors import AssignableMember, Assignor, Partitions
 from tidelog.errors import ErrorCode, KafkaError
 
 # Partitions by topic, each with the epoch in which its owner got it.

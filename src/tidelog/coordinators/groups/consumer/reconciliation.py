@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from uuid import UUID
 
-from tidelog.coordinators.assignors import Partitions
-from tidelog.coordinators.consumer_group import ConsumerMember, MemberState, Owned
+from tidelog.coordinators.groups.consumer.assignors import Partitions
+from tidelog.coordinators.groups.consumer.group import ConsumerMember, MemberState, Owned
 
 
 @dataclass(slots=True)

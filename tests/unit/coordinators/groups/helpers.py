@@ -9,11 +9,11 @@ from random import Random
 from typing import Any
 
 from tidelog.cluster.image import MetadataImage, PartitionState, TopicImage
-from tidelog.coordinators.group_records import CoordinatorRecord, decode_record, encode_record
-from tidelog.coordinators.offset_commits import Commit, Committer
+from tidelog.coordinators.groups.commits import Commit, Committer
+from tidelog.coordinators.groups.records import CoordinatorRecord, decode_record, encode_record
+from tidelog.coordinators.groups.settings import Caller, GroupSettings, Now
+from tidelog.coordinators.groups.shard import GroupShard
 from tidelog.coordinators.outcome import Outcome, Reply
-from tidelog.coordinators.settings import Caller, GroupSettings, Now
-from tidelog.coordinators.shard import GroupShard
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.heartbeat import HeartbeatRequest
 from tidelog.protocol.messages.join_group import (

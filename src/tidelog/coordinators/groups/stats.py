@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tidelog.coordinators.consumer_records import ConsumerGroupMetadataValue
-from tidelog.coordinators.group_records import CoordinatorRecord, OffsetCommitValue
+from tidelog.coordinators.groups.consumer.records import ConsumerGroupMetadataValue
+from tidelog.coordinators.groups.records import CoordinatorRecord, OffsetCommitValue
 
 if TYPE_CHECKING:
-    from tidelog.coordinators.shard import GroupShard
+    from tidelog.coordinators.groups.shard import GroupShard
 
 CLASSIC = "classic"
 CONSUMER = "consumer"

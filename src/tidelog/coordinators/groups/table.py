@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from tidelog.coordinators.classic_group import ClassicGroup
-from tidelog.coordinators.consumer_group import ConsumerGroup
+from tidelog.coordinators.groups.classic.group import ClassicGroup
+from tidelog.coordinators.groups.consumer.group import ConsumerGroup
 
 
 @dataclass(slots=True)

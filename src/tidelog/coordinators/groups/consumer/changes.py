@@ -11,14 +11,14 @@ from dataclasses import replace
 from typing import Final
 from uuid import UUID
 
-from tidelog.coordinators.assignors import Partitions
-from tidelog.coordinators.consumer_group import (
+from tidelog.coordinators.groups.consumer.assignors import Partitions
+from tidelog.coordinators.groups.consumer.group import (
     ConsumerGroup,
     ConsumerMember,
     MemberState,
     Owned,
 )
-from tidelog.coordinators.consumer_records import (
+from tidelog.coordinators.groups.consumer.records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataKey,
@@ -33,7 +33,7 @@ from tidelog.coordinators.consumer_records import (
     OwnedTopicPartitions,
     TargetTopicPartitions,
 )
-from tidelog.coordinators.group_records import CoordinatorRecord, Value
+from tidelog.coordinators.groups.records import CoordinatorRecord, Value
 
 Records = list[CoordinatorRecord]
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from tidelog.coordinators.consumer_group import ConsumerGroup, ConsumerMember
-from tidelog.coordinators.offset_commits import Commit, Committer
+from tidelog.coordinators.groups.commits import Commit, Committer
+from tidelog.coordinators.groups.consumer.group import ConsumerGroup, ConsumerMember
 from tidelog.errors import ErrorCode, KafkaError
 
 _VERSION_WITH_EPOCHS: Final = 9

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 from tidelog.cluster.image import MetadataImage
-from tidelog.coordinators.assignors import ASSIGNORS, Partitions
-from tidelog.coordinators.consumer_changes import (
+from tidelog.coordinators.groups.consumer.assignors import ASSIGNORS, Partitions
+from tidelog.coordinators.groups.consumer.changes import (
     Records,
     current_record,
     group_record,
@@ -24,7 +24,7 @@ from tidelog.coordinators.consumer_changes import (
     target_epoch_record,
     target_record,
 )
-from tidelog.coordinators.consumer_group import (
+from tidelog.coordinators.groups.consumer.group import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
     STATIC_LEAVE_EPOCH,
@@ -35,10 +35,10 @@ from tidelog.coordinators.consumer_group import (
     preferred_assignor,
     subscribed_ids,
 )
-from tidelog.coordinators.consumer_members import ConsumerMembers
+from tidelog.coordinators.groups.consumer.members import ConsumerMembers
+from tidelog.coordinators.groups.consumer.reconciliation import Goal, reconcile
+from tidelog.coordinators.groups.settings import Caller, GroupSettings, Now
 from tidelog.coordinators.outcome import Outcome
-from tidelog.coordinators.reconciliation import Goal, reconcile
-from tidelog.coordinators.settings import Caller, GroupSettings, Now
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.host.random import Random
 from tidelog.protocol.messages.consumer_group_heartbeat import (

@@ -12,22 +12,22 @@ from dataclasses import replace
 from typing import Final
 
 from tidelog.cluster.image import MetadataImage
-from tidelog.coordinators.consumer_changes import (
+from tidelog.coordinators.groups.consumer.changes import (
     Records,
     current_record,
     group_record,
     member_tombstones,
     target_epoch_record,
 )
-from tidelog.coordinators.consumer_group import (
+from tidelog.coordinators.groups.consumer.group import (
     STATIC_LEAVE_EPOCH,
     ConsumerGroup,
     ConsumerMember,
     MemberState,
     hash_topics,
 )
+from tidelog.coordinators.groups.settings import GroupSettings, Now
 from tidelog.coordinators.outcome import Outcome
-from tidelog.coordinators.settings import GroupSettings, Now
 from tidelog.coordinators.timers import TimerQueue
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.consumer_group_heartbeat import (

@@ -2,7 +2,7 @@
 
 States and their successors are Kafka's. What is here only looks at the group or changes one thing
 about it; what a request means is in
-`classic_joins` and `classic_members`. Persisted are generation, protocol, leader
+`joins` and `members`. Persisted are generation, protocol, leader
 and, for each member, identity, subscription and assignment; all else is volatile and starts anew
 when the group is loaded: who waits for a join or a sync, who was promised a member id.
 """
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from tidelog.coordinators.group_records import GroupMetadataValue, MemberMetadata
+from tidelog.coordinators.groups.records import GroupMetadataValue, MemberMetadata
 from tidelog.coordinators.outcome import Reply
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.consumer_protocol import subscribed_topics

@@ -6,14 +6,18 @@ from uuid import UUID
 
 import pytest
 
-from tidelog.coordinators.consumer_changes import ConsumerReplay, current_record, member_record
-from tidelog.coordinators.consumer_group import ConsumerGroup, ConsumerMember, MemberState
-from tidelog.coordinators.consumer_records import (
+from tidelog.coordinators.groups.consumer.changes import (
+    ConsumerReplay,
+    current_record,
+    member_record,
+)
+from tidelog.coordinators.groups.consumer.group import ConsumerGroup, ConsumerMember, MemberState
+from tidelog.coordinators.groups.consumer.records import (
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMetadataKey,
     ConsumerGroupMetadataValue,
 )
-from tidelog.coordinators.group_records import (
+from tidelog.coordinators.groups.records import (
     CoordinatorRecord,
     GroupMetadataKey,
     GroupMetadataValue,

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from tests.unit.coordinators.helpers import (
+from tests.unit.coordinators.groups.helpers import (
     REBALANCE_MS,
     SESSION_MS,
     START_WALL_MS,
@@ -16,10 +16,10 @@ from tests.unit.coordinators.helpers import (
     form_group,
     subscription,
 )
-from tidelog.coordinators.classic_group import GroupState
-from tidelog.coordinators.offset_commits import Commit, Committer
+from tidelog.coordinators.groups.classic.group import GroupState
+from tidelog.coordinators.groups.commits import Commit, Committer
+from tidelog.coordinators.groups.settings import Caller, GroupSettings
 from tidelog.coordinators.outcome import Outcome
-from tidelog.coordinators.settings import Caller, GroupSettings
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from tidelog.storage.running_clock import RunningClock

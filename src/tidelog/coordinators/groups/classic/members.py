@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import logging
 
-from tidelog.coordinators.classic_group import ClassicGroup, GroupState, Member
-from tidelog.coordinators.group_records import (
+from tidelog.coordinators.groups.classic.group import ClassicGroup, GroupState, Member
+from tidelog.coordinators.groups.classic.rebalances import Rebalances
+from tidelog.coordinators.groups.records import (
     CoordinatorRecord,
     GroupMetadataKey,
     GroupMetadataValue,
     MemberMetadata,
 )
+from tidelog.coordinators.groups.settings import Now
 from tidelog.coordinators.outcome import Outcome, Reply
-from tidelog.coordinators.rebalances import Rebalances
-from tidelog.coordinators.settings import Now
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from tidelog.protocol.messages.leave_group import (

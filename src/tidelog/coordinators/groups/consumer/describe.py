@@ -7,7 +7,7 @@ from typing import Final
 from uuid import UUID
 
 from tidelog.cluster.image import MetadataImage
-from tidelog.coordinators.consumer_group import (
+from tidelog.coordinators.groups.consumer.group import (
     ConsumerGroup,
     ConsumerMember,
     preferred_assignor,

@@ -8,7 +8,7 @@ from uuid import UUID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidelog.coordinators.assignors import (
+from tidelog.coordinators.groups.consumer.assignors import (
     ASSIGNORS,
     AssignableMember,
     Assignor,

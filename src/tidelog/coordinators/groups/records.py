@@ -3,7 +3,7 @@
 A key is an int16 that tells what it is the key of, then its fields; a value is an int16 version,
 then the fields of that version. A record without a value is a tombstone. Kinds: 0 and 1 a committed
 offset (1 is written), 2 a classic group with its members, 3 to 8 groups of the newer protocol
-(`consumer_records`). Kinds that are not known are left alone, as Kafka does, so that a log written
+(`consumer/records`). Kinds that are not known are left alone, as Kafka does, so that a log written
 by a newer broker can be read.
 
 Versions written: 3 of a classic group; 4 of an offset where the topic's id is known, else 3; 0 of
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
-from tidelog.coordinators.consumer_records import (
+from tidelog.coordinators.groups.consumer.records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataKey,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from tidelog.coordinators.classic_group import ClassicGroup, GroupState, Member
-from tidelog.coordinators.group_records import CoordinatorRecord, GroupMetadataKey
+from tidelog.coordinators.groups.classic.group import ClassicGroup, GroupState, Member
+from tidelog.coordinators.groups.classic.rebalances import Rebalances
+from tidelog.coordinators.groups.records import CoordinatorRecord, GroupMetadataKey
+from tidelog.coordinators.groups.settings import Caller, GroupSettings, Now
 from tidelog.coordinators.outcome import Outcome, Reply
-from tidelog.coordinators.rebalances import Rebalances
-from tidelog.coordinators.settings import Caller, GroupSettings, Now
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.host.random import Random
 from tidelog.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse

@@ -16,11 +16,11 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from tidelog.coordinators.classic_group import ClassicGroup, GroupState, Member
-from tidelog.coordinators.group_records import CoordinatorRecord, GroupMetadataKey
-from tidelog.coordinators.group_stats import CLASSIC, GroupStats
+from tidelog.coordinators.groups.classic.group import ClassicGroup, GroupState, Member
+from tidelog.coordinators.groups.records import CoordinatorRecord, GroupMetadataKey
+from tidelog.coordinators.groups.settings import GroupSettings, Now
+from tidelog.coordinators.groups.stats import CLASSIC, GroupStats
 from tidelog.coordinators.outcome import Outcome
-from tidelog.coordinators.settings import GroupSettings, Now
 from tidelog.coordinators.timers import TimerQueue
 from tidelog.errors import ErrorCode, KafkaError
 

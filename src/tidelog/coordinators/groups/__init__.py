@@ -1,0 +1,1 @@
+"""Groups of consumers, of both protocols, and the offsets that they commit."""
