@@ -44,8 +44,8 @@ from tidelog.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from tidelog.server.dispatch import route
 from tidelog.server.pieces import TURNS
+from tidelog.server.routes import route
 
 Scenario = Callable[[InProcessBroker, RawConnection], Coroutine[Any, Any, None]]
 
@@ -229,7 +229,7 @@ def test_large_produce_requests_that_wait_to_be_committed_keep_no_turn(
 
     async def scenario(broker: InProcessBroker, client: RawConnection) -> None:
         committed: asyncio.Future[ProduceResponse] = asyncio.get_running_loop().create_future()
-        monkeypatch.setattr(route(0), "handler", lambda *_: committed)
+        monkeypatch.setattr(route("Produce"), "handler", lambda *_: committed)
         waiting = []
         for _ in range(TURNS):
             producer = broker.connect()

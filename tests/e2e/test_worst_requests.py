@@ -25,7 +25,7 @@ from tests.e2e.worst_requests import (
     WorstRequest,
     worst_requests,
 )
-from tidelog.protocol.apis import API_BY_KEY, Api
+from tidelog.protocol.apis import APIS, Api
 from tidelog.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from tidelog.protocol.messages.find_coordinator import FindCoordinatorRequest
 from tidelog.protocol.messages.offset_commit import (
@@ -33,7 +33,6 @@ from tidelog.protocol.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from tidelog.server.dispatch import served_keys
 
 MIB = 1 << 20
 ELEMENTS = 5_000
@@ -80,7 +79,7 @@ def resident_bytes() -> int:
 
 
 def test_every_api_that_is_served_has_its_worst_request() -> None:
-    assert sorted(WORST) == served_keys()
+    assert sorted(WORST) == sorted(api.name for api in APIS)
 
 
 async def prepare(broker: InProcessBroker) -> None:
@@ -127,7 +126,7 @@ async def measure(broker: InProcessBroker, api: Api, request: WorstRequest) -> s
     async with odometer.running():
         size = await client.ask(frame)
     growth = resident_bytes() - before
-    worst = WORST[api.key]
+    worst = WORST[api.name]
     allowed = worst.answer_bytes + worst.answer_bytes_per_element * request.elements
     told = (
         f"{api.name} {request.label}: {len(frame)} bytes in, {size} out,"
@@ -139,12 +138,11 @@ async def measure(broker: InProcessBroker, api: Api, request: WorstRequest) -> s
     return None if is_fine and not client.is_closed else told
 
 
-@pytest.mark.parametrize("api_key", served_keys(), ids=lambda key: API_BY_KEY[key].name)
+@pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
 def test_the_worst_requests_stay_within_bounds(
-    runner: asyncio.Runner, broker: InProcessBroker, api_key: int
+    runner: asyncio.Runner, broker: InProcessBroker, api: Api
 ) -> None:
-    api = API_BY_KEY[api_key]
-    requests = list(worst_requests(api_key, api.served[1], ELEMENTS))
+    requests = list(worst_requests(api, api.served[1], ELEMENTS))
     assert requests
     faults = [runner.run(measure(broker, api, each)) for each in requests]
     assert not any(faults), "\n".join(filter(None, faults))

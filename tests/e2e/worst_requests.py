@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from tidelog.protocol.apis import API_BY_KEY
+from tidelog.protocol.apis import Api
 from tidelog.protocol.schema import FieldSpec, schema_of
 
 Path = tuple[str, ...]
@@ -39,43 +39,64 @@ class Worst:
 
 
 # Every API that is served has an entry: a new one is not complete without.
-WORST: dict[int, Worst] = {
-    0: Worst({"acks": 1, "records": None}),
-    1: Worst({"max_wait_ms": 0, "session_epoch": 0, "partition_max_bytes": 1 << 20}),
-    2: Worst({"timestamp": 0, "replica_id": -1, "current_leader_epoch": -1}),
-    3: Worst({"allow_auto_topic_creation": False, "topic_id": UUID(int=0)}),
-    8: Worst({"generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None}),
-    9: Worst({"member_id": None, "member_epoch": -1}),
-    10: Worst({"key_type": 0}),
-    11: Worst({"session_timeout_ms": 10_000, "member_id": "", "protocol_type": "consumer"}),
-    12: Worst(),
-    13: Worst(),
-    14: Worst({"generation_id": 1}),
-    15: Worst(),
-    16: Worst(),
-    18: Worst({"client_software_name": "raw", "client_software_version": "1"}),
-    19: Worst({"num_partitions": 1, "replication_factor": 1, "validate_only": True},
-              answer_bytes_per_element=200),
-    20: Worst({"topic_id": UUID(int=0)}, topic="missing"),
-    21: Worst({"offset": 0}),
-    22: Worst({"transactional_id": None}),
-    23: Worst({"replica_id": -1, "current_leader_epoch": -1}),
-    32: Worst({"resource_type": 2}),
-    33: Worst({"resource_type": 2, "validate_only": True}, answer_bytes_per_element=200),
-    37: Worst({"count": 2, "assignments": None, "validate_only": True},
-              answer_bytes_per_element=200),
-    42: Worst(group="missing"),
-    44: Worst({"resource_type": 2, "validate_only": True}, answer_bytes_per_element=200),
-    47: Worst(),
-    60: Worst({"endpoint_type": 1}),
-    68: Worst({"member_epoch": 0, "rebalance_timeout_ms": 1_000, "instance_id": None,
-               "rack_id": None, "subscribed_topic_regex": None, "server_assignor": None,
-               "member_id": "member", "topic_partitions": []}, group="consumers",
-              # A shard takes a subscription as a whole; the number of its names has a bound.
-              calls=100_000),
-    69: Worst(),
-    20000: Worst({"start_offset": 0, "max_bytes": 1}),
-}  # fmt: skip
+WORST: dict[str, Worst] = {
+    "Produce": Worst({"acks": 1, "records": None}),
+    "Fetch": Worst({"max_wait_ms": 0, "session_epoch": 0, "partition_max_bytes": 1 << 20}),
+    "ListOffsets": Worst({"timestamp": 0, "replica_id": -1, "current_leader_epoch": -1}),
+    "Metadata": Worst({"allow_auto_topic_creation": False, "topic_id": UUID(int=0)}),
+    "OffsetCommit": Worst(
+        {"generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None}
+    ),
+    "OffsetFetch": Worst({"member_id": None, "member_epoch": -1}),
+    "FindCoordinator": Worst({"key_type": 0}),
+    "JoinGroup": Worst(
+        {"session_timeout_ms": 10_000, "member_id": "", "protocol_type": "consumer"}
+    ),
+    "Heartbeat": Worst(),
+    "LeaveGroup": Worst(),
+    "SyncGroup": Worst({"generation_id": 1}),
+    "DescribeGroups": Worst(),
+    "ListGroups": Worst(),
+    "ApiVersions": Worst({"client_software_name": "raw", "client_software_version": "1"}),
+    "CreateTopics": Worst(
+        {"num_partitions": 1, "replication_factor": 1, "validate_only": True},
+        answer_bytes_per_element=200,
+    ),
+    "DeleteTopics": Worst({"topic_id": UUID(int=0)}, topic="missing"),
+    "DeleteRecords": Worst({"offset": 0}),
+    "InitProducerId": Worst({"transactional_id": None}),
+    "OffsetForLeaderEpoch": Worst({"replica_id": -1, "current_leader_epoch": -1}),
+    "DescribeConfigs": Worst({"resource_type": 2}),
+    "AlterConfigs": Worst(
+        {"resource_type": 2, "validate_only": True}, answer_bytes_per_element=200
+    ),
+    "CreatePartitions": Worst(
+        {"count": 2, "assignments": None, "validate_only": True}, answer_bytes_per_element=200
+    ),
+    "DeleteGroups": Worst(group="missing"),
+    "IncrementalAlterConfigs": Worst(
+        {"resource_type": 2, "validate_only": True}, answer_bytes_per_element=200
+    ),
+    "OffsetDelete": Worst(),
+    "DescribeCluster": Worst({"endpoint_type": 1}),
+    "ConsumerGroupHeartbeat": Worst(
+        {
+            "member_epoch": 0,
+            "rebalance_timeout_ms": 1_000,
+            "instance_id": None,
+            "rack_id": None,
+            "subscribed_topic_regex": None,
+            "server_assignor": None,
+            "member_id": "member",
+            "topic_partitions": [],
+        },
+        group="consumers",
+        # A shard takes a subscription as a whole; the number of its names has a bound.
+        calls=100_000,
+    ),
+    "ConsumerGroupDescribe": Worst(),
+    "OffsetsWithinBytes": Worst({"start_offset": 0, "max_bytes": 1}),
+}
 
 
 @dataclass(slots=True)
@@ -87,10 +108,10 @@ class WorstRequest:
     elements: int
 
 
-def worst_requests(api_key: int, version: int, elements: int) -> Iterator[WorstRequest]:
+def worst_requests(api: Api, version: int, elements: int) -> Iterator[WorstRequest]:
     """All of them for one API; one that has no arrays is sent as it is."""
-    cls = API_BY_KEY[api_key].request
-    worst = WORST[api_key]
+    cls = api.request
+    worst = WORST[api.name]
     paths = [path for path in _arrays(cls, version, ()) if worst.values.keys().isdisjoint(path)]
     for path in paths:
         for kind in ("repeated", "distinct"):

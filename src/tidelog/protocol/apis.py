@@ -1,4 +1,7 @@
-"""The table of APIs: which versions are advertised, which are served, where their messages are.
+"""The table of APIs: keys, versions advertised and served, and the modules of their messages.
+
+This is the one place that says so: a message takes its versions from here (`api_message`), and
+`server/routes` names handlers by the names of the APIs.
 
 The classes of an API are imported when they are first asked for, so that a program pays only for
 the messages it speaks. Advertised and served versions differ for Produce alone: librdkafka up to
@@ -11,9 +14,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from typing import Any, Final
+from typing import Any, Final, TypeVar, dataclass_transform
 
-from tidelog.protocol.schema import NEVER_FLEXIBLE
+from tidelog.protocol.schema import NEVER_FLEXIBLE, message
+
+T = TypeVar("T")
 
 API_VERSIONS_KEY: Final = 18
 
@@ -89,6 +94,13 @@ APIS: Final[tuple[Api, ...]] = (
 
 API_BY_KEY: Final[dict[int, Api]] = {each.key: each for each in APIS}
 _API_BY_NAME: Final[dict[str, Api]] = {each.name: each for each in APIS}
+
+
+@dataclass_transform()
+def api_message(cls: type[T]) -> type[T]:
+    """Declare the request or response of the API that its name begins with."""
+    own = _API_BY_NAME[cls.__name__.removesuffix("Request").removesuffix("Response")]
+    return message(versions=own.served, flexible=own.flexible)(cls)
 
 
 def api(name_or_key: str | int) -> Api:

@@ -2,7 +2,7 @@
 
 A message is a slotted dataclass. Each field names its wire type and the versions that carry it::
 
-    @message(api_key=0, versions=(3, 13), flexible=9)
+    @message(versions=(3, 13), flexible=9)
     class ProduceRequest:
         transactional_id: str | None = string(nullable="3+", default=None)
         acks: int = int16()
@@ -61,7 +61,6 @@ Encoder: TypeAlias = Callable[[Any], Any]
 ELEMENTS_MAX: Final = 100_000
 VERSION_MAX: Final = 32767
 NEVER_FLEXIBLE: Final = VERSION_MAX
-NO_API_KEY: Final = -1
 _ZERO_UUID: Final = UUID(int=0)
 
 Primitive = Literal["bool", "int8", "int16", "int32", "int64", "uuid", "string", "bytes"]
@@ -104,7 +103,6 @@ class Schema:
     fields: tuple[FieldSpec, ...]
     versions: tuple[int, int] = (0, VERSION_MAX)
     flexible: int = NEVER_FLEXIBLE
-    api_key: int = NO_API_KEY
 
     @property
     def name(self) -> str:
@@ -125,13 +123,13 @@ def schema_of(cls: type[Any]) -> Schema:
 
 @dataclass_transform()
 def message(
-    *, versions: tuple[int, int], flexible: int = NEVER_FLEXIBLE, api_key: int = NO_API_KEY
+    *, versions: tuple[int, int], flexible: int = NEVER_FLEXIBLE
 ) -> Callable[[type[T]], type[T]]:
     """Declare a whole message: its valid versions and the first one with the compact encoding."""
 
     def declare(cls: type[T]) -> type[T]:
         made = dataclass(slots=True)(cls)
-        _schemas[made] = Schema(made, _field_specs(made), versions, flexible, api_key)
+        _schemas[made] = Schema(made, _field_specs(made), versions, flexible)
         return made
 
     return declare

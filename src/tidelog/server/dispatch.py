@@ -14,14 +14,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from types import CoroutineType, GeneratorType
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tidelog.errors import ProtocolError, TidelogError
-from tidelog.protocol.apis import API_BY_KEY, Api
+from tidelog.protocol.apis import API_BY_KEY, API_VERSIONS_KEY, Api
 from tidelog.protocol.framing import decode_request_header, encode_response, frame_response
 from tidelog.protocol.primitives import Part, part_size
 from tidelog.protocol.schema import decode, decode_in_pieces, encode_in_pieces, encode_sized
@@ -34,6 +33,7 @@ from tidelog.server.answer_memory import (
 )
 from tidelog.server.context import RequestContext
 from tidelog.server.pieces import Work, first_piece
+from tidelog.server.routes import Answer, Route, SplitAndJoin, route
 
 if TYPE_CHECKING:
     from tidelog.server.connection import Connection
@@ -46,41 +46,6 @@ T = TypeVar("T")
 
 # A frame of this size holds some thousand elements at most and is decoded at a stretch.
 _BRIEF_FRAME_BYTES = 16 * 1024
-
-API_VERSIONS_KEY = 18
-
-# Which module serves which API; imported when first asked for.
-_HANDLER_MODULES = {
-    0: "produce",
-    1: "fetch",
-    2: "list_offsets",
-    3: "metadata",
-    8: "offsets",
-    9: "offsets",
-    10: "find_coordinator",
-    11: "groups",
-    12: "groups",
-    13: "groups",
-    14: "groups",
-    15: "group_admin",
-    16: "group_admin",
-    18: "api_versions",
-    19: "topics",
-    20: "topics",
-    21: "delete_records",
-    22: "init_producer_id",
-    23: "offset_for_leader_epoch",
-    32: "configs",
-    33: "configs",
-    37: "topics",
-    42: "group_admin",
-    44: "configs",
-    47: "offsets",
-    60: "describe_cluster",
-    68: "consumer_groups",
-    69: "consumer_groups",
-    20000: "offsets_within_bytes",
-}
 
 
 class CloseConnection(TidelogError):
@@ -99,69 +64,6 @@ class Pending:
 Parts = list[Part] | None
 Result = Parts | Pending
 Encoded = Parts | Coroutine[Any, Any, Parts]
-Answer = Any
-Handler = Callable[[Any, RequestContext], Answer | Awaitable[Answer]]
-SplitAndJoin = tuple[Callable[[Any], Iterable[Any]], Callable[[Sequence[Any]], Any]]
-Prepare = Callable[[Any, RequestContext], object | asyncio.Future[object]]
-
-
-class RouteOptions(TypedDict, total=False):
-    """What a handler may say about itself.
-
-    With `prepare`, its result (or the result of the future it returns) is in `context.prepared`
-    when the handler runs. `overlaps` lets the next request start while this one's answer waits.
-    A large request that `waits`, for records, replicas or members, gives its turn to others
-    meanwhile. An answer that `is_brief`, as a rule, is encoded in one go. A large request is served
-    in `parts` where there is a way to split it, and to join the answers.
-    """
-
-    prepare: Prepare
-    overlaps: bool
-    waits: bool
-    is_brief: bool
-    parts: SplitAndJoin
-
-
-@dataclass(slots=True)
-class Route:
-    """How one API is served; see `RouteOptions`."""
-
-    handler: Handler
-    prepare: Prepare | None = None
-    overlaps: bool = False
-    waits: bool = False
-    is_brief: bool = False
-    parts: SplitAndJoin | None = None
-
-
-_ROUTES: dict[int, Route] = {}
-
-
-def handles(api_key: int, **options: Unpack[RouteOptions]) -> Callable[[Handler], Handler]:
-    """Register a handler: `handler(request, context)` returns an answer or a wait for one.
-
-    A handler with much to do is a generator that yields after every unit of work (see `pieces`).
-    """
-
-    def register(handler: Handler) -> Handler:
-        _ROUTES[api_key] = Route(handler, **options)
-        return handler
-
-    return register
-
-
-def served_keys() -> list[int]:
-    """The keys of all served APIs, in order."""
-    return sorted(_HANDLER_MODULES)
-
-
-def route(api_key: int) -> Route:
-    """The route of a served API, importing its module at the first call."""
-    found = _ROUTES.get(api_key)
-    if found is None:
-        import_module(f"tidelog.server.handlers.{_HANDLER_MODULES[api_key]}")
-        found = _ROUTES[api_key]
-    return found
 
 
 class Dispatcher:
@@ -226,9 +128,9 @@ class Dispatcher:
     def _serve(self, api_key: int) -> tuple[Api, Route, ApiMetrics]:
         """All that is needed for the requests of an API, found when it is first asked for."""
         api = API_BY_KEY.get(api_key)
-        if api is None or api_key not in _HANDLER_MODULES:
+        if api is None:
             raise CloseConnection(f"unknown api key {api_key}")
-        served = api, route(api_key), self._services.metrics.api(api_key, api.name)
+        served = api, route(api.name), self._services.metrics.api(api_key, api.name)
         self._served[api_key] = served
         return served
 

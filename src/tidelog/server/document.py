@@ -14,9 +14,9 @@ from importlib import import_module
 from typing import Final
 
 from tidelog.config.document import main
-from tidelog.protocol.apis import API_BY_KEY, Api
+from tidelog.protocol.apis import APIS, Api
 from tidelog.protocol.schema import NEVER_FLEXIBLE
-from tidelog.server.dispatch import route, served_keys
+from tidelog.server.routes import handler_module
 
 _INTRODUCTION: Final = """\
 # Protocol support
@@ -34,23 +34,17 @@ _LABEL: Final = re.compile(r"^(Behaviour|Versions|Gaps): ", re.MULTILINE)
 
 def document() -> str:
     """The whole page, in Markdown."""
-    apis = [API_BY_KEY[key] for key in served_keys()]
-    parts = [_INTRODUCTION, _table(apis)]
-    for module, members in _by_module(apis).items():
+    parts = [_INTRODUCTION, _table(APIS)]
+    for module, members in _by_module(APIS).items():
         heading = ", ".join(api.name for api in members)
         parts.append(f"## {heading}\n\n{_section(module)}")
     return "\n".join(parts)
 
 
-def handler_module(api: Api) -> str:
-    """The dotted name of the module whose handler serves an API."""
-    return route(api.key).handler.__module__
-
-
 def _by_module(apis: Sequence[Api]) -> dict[str, list[Api]]:
     grouped: dict[str, list[Api]] = {}
     for api in apis:
-        grouped.setdefault(handler_module(api), []).append(api)
+        grouped.setdefault(handler_module(api.name), []).append(api)
     return grouped
 
 

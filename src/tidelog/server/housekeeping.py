@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.host.host import Host
-from tidelog.protocol.apis import API_BY_KEY
+from tidelog.protocol.apis import api
 from tidelog.protocol.schema import warm
 from tidelog.storage.checkpoint import write_durably
 from tidelog.storage.reserve import RESERVE_BYTES
@@ -36,8 +36,8 @@ _CHECKPOINT_INTERVALS = (
     "log.flush.start.offset.checkpoint.interval.ms",
     "replica.high.watermark.checkpoint.interval.ms",
 )
-# ApiVersions, Metadata, Produce and Fetch, in the newest version served.
-_WARM_APIS = (18, 3, 0, 1)
+# In the newest version served.
+_WARM_APIS = ("ApiVersions", "Metadata", "Produce", "Fetch")
 _HEARTBEAT_SECONDS = 0.05
 _SWEEP_SECONDS = 1.0
 _DISK_CHECK_SECONDS = 1.0
@@ -238,8 +238,7 @@ class Housekeeping:
 
 async def _warm_up() -> None:
     """Compile the codecs that every client needs, a millisecond each, before the first one asks."""
-    for key in _WARM_APIS:
-        api = API_BY_KEY[key]
-        for message in (api.request, api.response):
+    for each in map(api, _WARM_APIS):
+        for message in (each.request, each.response):
             await asyncio.sleep(0)
-            warm(message, api.served[1])
+            warm(message, each.served[1])

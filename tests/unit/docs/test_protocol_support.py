@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tidelog.protocol.apis import API_BY_KEY, Api
-from tidelog.server.dispatch import served_keys
-from tidelog.server.document import document, handler_module, main
+from tidelog.protocol.apis import APIS, Api
+from tidelog.server.document import document, main
+from tidelog.server.routes import handler_module
 
 ROOT = Path(__file__).parents[3]
-SERVED = [API_BY_KEY[key] for key in served_keys()]
 
 
 def test_the_page_is_up_to_date() -> None:
@@ -22,9 +21,9 @@ def test_the_page_is_up_to_date() -> None:
     )
 
 
-@pytest.mark.parametrize("api", SERVED, ids=lambda api: api.name)
+@pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
 def test_a_handler_names_its_api_and_the_versions_that_the_table_has(api: Api) -> None:
-    text = import_module(handler_module(api)).__doc__ or ""
+    text = import_module(handler_module(api.name)).__doc__ or ""
     title = " ".join(text.split("\n\n")[0].split())
     # "Fetch (key 1), versions 4 to 16" or "CreateTopics (19, versions 2 to 7), DeleteTopics (20, …"
     own = title[title.index(f"{api.name} (") :].removeprefix(api.name)
@@ -35,7 +34,7 @@ def test_a_handler_names_its_api_and_the_versions_that_the_table_has(api: Api) -
 
 def test_every_served_api_has_a_row_and_a_section() -> None:
     page = document()
-    for api in SERVED:
+    for api in APIS:
         assert f"| {api.key} | {api.name} | " in page
         headings = [line for line in page.splitlines() if line.startswith("## ")]
         assert any(api.name in line.removeprefix("## ").split(", ") for line in headings), api.name

@@ -57,7 +57,7 @@ def test_a_message_is_declared_as_kafka_defines_it(jar: ZipFile, api: Api, kind:
     cls = api.request if kind == "Request" else api.response
     schema = schema_of(cls)
     assert schema.name == definition["name"]
-    assert schema.api_key == definition["apiKey"]
+    assert api.key == definition["apiKey"]
     served = range(schema.versions[0], schema.versions[1] + 1)
     assert set(served) <= set(versions_of(definition["validVersions"]))
     for version in served:

@@ -7,19 +7,11 @@ the smallest version of a feature to be zero.
 
 from __future__ import annotations
 
-from tidelog.protocol.schema import (
-    array_of,
-    boolean,
-    int16,
-    int32,
-    int64,
-    message,
-    string,
-    structure,
-)
+from tidelog.protocol.apis import api_message
+from tidelog.protocol.schema import array_of, boolean, int16, int32, int64, string, structure
 
 
-@message(api_key=18, versions=(0, 4), flexible=3)
+@api_message
 class ApiVersionsRequest:
     """Who asks; the names are for the logs of the broker."""
 
@@ -54,7 +46,7 @@ class FinalizedFeatureKey:
     min_version_level: int = int16("3+")
 
 
-@message(api_key=18, versions=(0, 4), flexible=3)
+@api_message
 class ApiVersionsResponse:
     """The APIs and features on offer."""
 

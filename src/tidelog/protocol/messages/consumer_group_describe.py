@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from uuid import UUID
 
+from tidelog.protocol.apis import api_message
 from tidelog.protocol.schema import (
     array_of,
     boolean,
     int8,
     int16,
     int32,
-    message,
     string,
     struct_of,
     structure,
@@ -21,7 +21,7 @@ from tidelog.protocol.schema import (
 )
 
 
-@message(api_key=69, versions=(0, 1), flexible=0)
+@api_message
 class ConsumerGroupDescribeRequest:
     """The groups asked for."""
 
@@ -77,7 +77,7 @@ class DescribedGroup:
     authorized_operations: int = int32(default=-2147483648)
 
 
-@message(api_key=69, versions=(0, 1), flexible=0)
+@api_message
 class ConsumerGroupDescribeResponse:
     """The groups."""
 

@@ -9,16 +9,8 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from tidelog.protocol.schema import (
-    array_of,
-    int16,
-    int32,
-    message,
-    string,
-    struct_of,
-    structure,
-    uuid,
-)
+from tidelog.protocol.apis import api_message
+from tidelog.protocol.schema import array_of, int16, int32, string, struct_of, structure, uuid
 
 
 @structure
@@ -29,7 +21,7 @@ class TopicPartitions:
     partitions: list[int] = array_of("int32")
 
 
-@message(api_key=68, versions=(0, 1), flexible=0)
+@api_message
 class ConsumerGroupHeartbeatRequest:
     """A member, what it wants, and what it owns."""
 
@@ -54,7 +46,7 @@ class Assignment:
     topic_partitions: list[TopicPartitions] = array_of(TopicPartitions)
 
 
-@message(api_key=68, versions=(0, 1), flexible=0)
+@api_message
 class ConsumerGroupHeartbeatResponse:
     """The member's epoch, and its assignment where that changed."""
 

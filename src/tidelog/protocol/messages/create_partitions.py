@@ -5,15 +5,8 @@ Version notes: 2 is flexible, 3 differs in its error codes only.
 
 from __future__ import annotations
 
-from tidelog.protocol.schema import (
-    array_of,
-    boolean,
-    int16,
-    int32,
-    message,
-    string,
-    structure,
-)
+from tidelog.protocol.apis import api_message
+from tidelog.protocol.schema import array_of, boolean, int16, int32, string, structure
 
 
 @structure
@@ -34,7 +27,7 @@ class CreatePartitionsTopic:
     )
 
 
-@message(api_key=37, versions=(0, 3), flexible=2)
+@api_message
 class CreatePartitionsRequest:
     """Topics to enlarge."""
 
@@ -52,7 +45,7 @@ class CreatePartitionsTopicResult:
     error_message: str | None = string(nullable="0+", default=None)
 
 
-@message(api_key=37, versions=(0, 3), flexible=2)
+@api_message
 class CreatePartitionsResponse:
     """What became of every topic."""
 

@@ -9,17 +9,8 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from tidelog.protocol.schema import (
-    array_of,
-    boolean,
-    int8,
-    int16,
-    int32,
-    message,
-    string,
-    structure,
-    uuid,
-)
+from tidelog.protocol.apis import api_message
+from tidelog.protocol.schema import array_of, boolean, int8, int16, int32, string, structure, uuid
 
 
 @structure
@@ -49,7 +40,7 @@ class CreatableTopic:
     configs: list[CreatableTopicConfig] = array_of(CreatableTopicConfig)
 
 
-@message(api_key=19, versions=(2, 7), flexible=5)
+@api_message
 class CreateTopicsRequest:
     """Topics to create."""
 
@@ -85,7 +76,7 @@ class CreatableTopicResult:
     )
 
 
-@message(api_key=19, versions=(2, 7), flexible=5)
+@api_message
 class CreateTopicsResponse:
     """What became of every topic."""
 

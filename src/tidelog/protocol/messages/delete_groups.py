@@ -5,17 +5,11 @@ Version notes: 2 is flexible.
 
 from __future__ import annotations
 
-from tidelog.protocol.schema import (
-    array_of,
-    int16,
-    int32,
-    message,
-    string,
-    structure,
-)
+from tidelog.protocol.apis import api_message
+from tidelog.protocol.schema import array_of, int16, int32, string, structure
 
 
-@message(api_key=42, versions=(0, 2), flexible=2)
+@api_message
 class DeleteGroupsRequest:
     """The groups to delete."""
 
@@ -30,7 +24,7 @@ class DeletableGroupResult:
     error_code: int = int16()
 
 
-@message(api_key=42, versions=(0, 2), flexible=2)
+@api_message
 class DeleteGroupsResponse:
     """The outcome for every group."""
 

@@ -5,15 +5,8 @@ Version notes: 2 is flexible.
 
 from __future__ import annotations
 
-from tidelog.protocol.schema import (
-    array_of,
-    int16,
-    int32,
-    int64,
-    message,
-    string,
-    structure,
-)
+from tidelog.protocol.apis import api_message
+from tidelog.protocol.schema import array_of, int16, int32, int64, string, structure
 
 
 @structure
@@ -32,7 +25,7 @@ class DeleteRecordsTopic:
     partitions: list[DeleteRecordsPartition] = array_of(DeleteRecordsPartition)
 
 
-@message(api_key=21, versions=(0, 2), flexible=2)
+@api_message
 class DeleteRecordsRequest:
     """The offsets below which records are deleted."""
 
@@ -57,7 +50,7 @@ class DeleteRecordsTopicResult:
     partitions: list[DeleteRecordsPartitionResult] = array_of(DeleteRecordsPartitionResult)
 
 
-@message(api_key=21, versions=(0, 2), flexible=2)
+@api_message
 class DeleteRecordsResponse:
     """The low watermarks after the deletion."""
 

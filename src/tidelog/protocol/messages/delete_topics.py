@@ -7,15 +7,8 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from tidelog.protocol.schema import (
-    array_of,
-    int16,
-    int32,
-    message,
-    string,
-    structure,
-    uuid,
-)
+from tidelog.protocol.apis import api_message
+from tidelog.protocol.schema import array_of, int16, int32, string, structure, uuid
 
 
 @structure
@@ -26,7 +19,7 @@ class DeleteTopicState:
     topic_id: UUID = uuid("6+")
 
 
-@message(api_key=20, versions=(1, 6), flexible=4)
+@api_message
 class DeleteTopicsRequest:
     """Topics to delete."""
 
@@ -45,7 +38,7 @@ class DeletableTopicResult:
     error_message: str | None = string("5+", nullable="5+", default=None, ignorable=True)
 
 
-@message(api_key=20, versions=(1, 6), flexible=4)
+@api_message
 class DeleteTopicsResponse:
     """What became of every topic."""
 

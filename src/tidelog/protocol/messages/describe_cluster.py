@@ -5,19 +5,11 @@ All versions are flexible. Version notes: 1 chooses brokers or controllers, 2 sh
 
 from __future__ import annotations
 
-from tidelog.protocol.schema import (
-    array_of,
-    boolean,
-    int8,
-    int16,
-    int32,
-    message,
-    string,
-    structure,
-)
+from tidelog.protocol.apis import api_message
+from tidelog.protocol.schema import array_of, boolean, int8, int16, int32, string, structure
 
 
-@message(api_key=60, versions=(0, 2), flexible=0)
+@api_message
 class DescribeClusterRequest:
     """What to describe."""
 
@@ -37,7 +29,7 @@ class DescribeClusterBroker:
     is_fenced: bool = boolean("2+")
 
 
-@message(api_key=60, versions=(0, 2), flexible=0)
+@api_message
 class DescribeClusterResponse:
     """The cluster and its brokers."""
 

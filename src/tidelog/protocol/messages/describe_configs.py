@@ -5,16 +5,8 @@ Version notes: 3 adds types and documentation, 4 is flexible.
 
 from __future__ import annotations
 
-from tidelog.protocol.schema import (
-    array_of,
-    boolean,
-    int8,
-    int16,
-    int32,
-    message,
-    string,
-    structure,
-)
+from tidelog.protocol.apis import api_message
+from tidelog.protocol.schema import array_of, boolean, int8, int16, int32, string, structure
 
 
 @structure
@@ -26,7 +18,7 @@ class DescribeConfigsResource:
     configuration_keys: list[str] | None = array_of("string", nullable="0+")
 
 
-@message(api_key=32, versions=(1, 4), flexible=4)
+@api_message
 class DescribeConfigsRequest:
     """What to describe."""
 
@@ -69,7 +61,7 @@ class DescribeConfigsResult:
     configs: list[DescribeConfigsResourceResult] = array_of(DescribeConfigsResourceResult)
 
 
-@message(api_key=32, versions=(1, 4), flexible=4)
+@api_message
 class DescribeConfigsResponse:
     """The settings of every resource."""
 

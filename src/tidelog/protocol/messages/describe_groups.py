@@ -6,19 +6,11 @@ unknown group with an error.
 
 from __future__ import annotations
 
-from tidelog.protocol.schema import (
-    array_of,
-    boolean,
-    byte_string,
-    int16,
-    int32,
-    message,
-    string,
-    structure,
-)
+from tidelog.protocol.apis import api_message
+from tidelog.protocol.schema import array_of, boolean, byte_string, int16, int32, string, structure
 
 
-@message(api_key=15, versions=(0, 6), flexible=5)
+@api_message
 class DescribeGroupsRequest:
     """The groups asked for."""
 
@@ -52,7 +44,7 @@ class DescribedGroup:
     authorized_operations: int = int32("3+", default=-2147483648)
 
 
-@message(api_key=15, versions=(0, 6), flexible=5)
+@api_message
 class DescribeGroupsResponse:
     """The groups."""
 

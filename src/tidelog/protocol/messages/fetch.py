@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
+from tidelog.protocol.apis import api_message
 from tidelog.protocol.primitives import Part
 from tidelog.protocol.schema import (
     array_of,
@@ -16,7 +17,6 @@ from tidelog.protocol.schema import (
     int16,
     int32,
     int64,
-    message,
     record_batches,
     string,
     struct_of,
@@ -63,7 +63,7 @@ class ForgottenTopic:
     partitions: list[int] = array_of("int32", "7+")
 
 
-@message(api_key=1, versions=(4, 16), flexible=12)
+@api_message
 class FetchRequest:
     """Where to read, how long to wait and for how much."""
 
@@ -151,7 +151,7 @@ class NodeEndpoint:
     rack: str | None = string("16+", nullable="16+", default=None)
 
 
-@message(api_key=1, versions=(4, 16), flexible=12)
+@api_message
 class FetchResponse:
     """The batches that were found, per partition."""
 

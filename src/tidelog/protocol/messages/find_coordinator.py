@@ -6,18 +6,11 @@ Version notes: 3 is flexible, 4 asks for many keys at once, 6 knows share groups
 
 from __future__ import annotations
 
-from tidelog.protocol.schema import (
-    array_of,
-    int8,
-    int16,
-    int32,
-    message,
-    string,
-    structure,
-)
+from tidelog.protocol.apis import api_message
+from tidelog.protocol.schema import array_of, int8, int16, int32, string, structure
 
 
-@message(api_key=10, versions=(0, 6), flexible=3)
+@api_message
 class FindCoordinatorRequest:
     """The keys whose coordinators are asked for."""
 
@@ -38,7 +31,7 @@ class Coordinator:
     error_message: str | None = string("4+", nullable="4+", ignorable=True)
 
 
-@message(api_key=10, versions=(0, 6), flexible=3)
+@api_message
 class FindCoordinatorResponse:
     """The coordinator, or from version 4 on the list of them."""
 

@@ -5,15 +5,11 @@ Version notes: 3 brings static members, 4 is flexible.
 
 from __future__ import annotations
 
-from tidelog.protocol.schema import (
-    int16,
-    int32,
-    message,
-    string,
-)
+from tidelog.protocol.apis import api_message
+from tidelog.protocol.schema import int16, int32, string
 
 
-@message(api_key=12, versions=(0, 4), flexible=4)
+@api_message
 class HeartbeatRequest:
     """A sign of life."""
 
@@ -23,7 +19,7 @@ class HeartbeatRequest:
     group_instance_id: str | None = string("3+", default=None, nullable="3+")
 
 
-@message(api_key=12, versions=(0, 4), flexible=4)
+@api_message
 class HeartbeatResponse:
     """Whether all is as the member thinks."""
 

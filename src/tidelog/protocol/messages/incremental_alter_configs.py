@@ -5,16 +5,8 @@ Version notes: 1 is flexible.
 
 from __future__ import annotations
 
-from tidelog.protocol.schema import (
-    array_of,
-    boolean,
-    int8,
-    int16,
-    int32,
-    message,
-    string,
-    structure,
-)
+from tidelog.protocol.apis import api_message
+from tidelog.protocol.schema import array_of, boolean, int8, int16, int32, string, structure
 
 
 @structure
@@ -35,7 +27,7 @@ class AlterConfigsResource:
     configs: list[AlterableConfig] = array_of(AlterableConfig)
 
 
-@message(api_key=44, versions=(0, 1), flexible=1)
+@api_message
 class IncrementalAlterConfigsRequest:
     """The changes."""
 
@@ -53,7 +45,7 @@ class AlterConfigsResourceResponse:
     resource_name: str = string()
 
 
-@message(api_key=44, versions=(0, 1), flexible=1)
+@api_message
 class IncrementalAlterConfigsResponse:
     """What became of every resource."""
 

@@ -6,16 +6,11 @@ the error codes that the client understands.
 
 from __future__ import annotations
 
-from tidelog.protocol.schema import (
-    int16,
-    int32,
-    int64,
-    message,
-    string,
-)
+from tidelog.protocol.apis import api_message
+from tidelog.protocol.schema import int16, int32, int64, string
 
 
-@message(api_key=22, versions=(0, 5), flexible=2)
+@api_message
 class InitProducerIdRequest:
     """Asks for a producer id, for a transactional id or, with null, for none."""
 
@@ -25,7 +20,7 @@ class InitProducerIdRequest:
     producer_epoch: int = int16("3+", default=-1)
 
 
-@message(api_key=22, versions=(0, 5), flexible=2)
+@api_message
 class InitProducerIdResponse:
     """The producer id and epoch."""
 

@@ -6,16 +6,8 @@ Version notes: 1 brings the rebalance timeout, 4 the round in which a member id 
 
 from __future__ import annotations
 
-from tidelog.protocol.schema import (
-    array_of,
-    boolean,
-    byte_string,
-    int16,
-    int32,
-    message,
-    string,
-    structure,
-)
+from tidelog.protocol.apis import api_message
+from tidelog.protocol.schema import array_of, boolean, byte_string, int16, int32, string, structure
 
 
 @structure
@@ -26,7 +18,7 @@ class JoinGroupRequestProtocol:
     metadata: bytes = byte_string()
 
 
-@message(api_key=11, versions=(0, 9), flexible=6)
+@api_message
 class JoinGroupRequest:
     """Who wants to join, and on which terms."""
 
@@ -49,7 +41,7 @@ class JoinGroupResponseMember:
     metadata: bytes = byte_string()
 
 
-@message(api_key=11, versions=(0, 9), flexible=6)
+@api_message
 class JoinGroupResponse:
     """The new generation; only its leader is told of the other members."""
 

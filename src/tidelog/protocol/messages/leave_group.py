@@ -5,14 +5,8 @@ Version notes: 3 takes several members and static ones, 4 is flexible, 5 takes a
 
 from __future__ import annotations
 
-from tidelog.protocol.schema import (
-    array_of,
-    int16,
-    int32,
-    message,
-    string,
-    structure,
-)
+from tidelog.protocol.apis import api_message
+from tidelog.protocol.schema import array_of, int16, int32, string, structure
 
 
 @structure
@@ -24,7 +18,7 @@ class MemberIdentity:
     reason: str | None = string("5+", default=None, nullable="5+", ignorable=True)
 
 
-@message(api_key=13, versions=(0, 5), flexible=4)
+@api_message
 class LeaveGroupRequest:
     """Who leaves."""
 
@@ -42,7 +36,7 @@ class MemberResponse:
     error_code: int = int16("3+")
 
 
-@message(api_key=13, versions=(0, 5), flexible=4)
+@api_message
 class LeaveGroupResponse:
     """The outcome, from version 3 on for each member."""
 

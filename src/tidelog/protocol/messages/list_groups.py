@@ -5,17 +5,11 @@ Version notes: 3 is flexible, 4 filters by state, 5 by type.
 
 from __future__ import annotations
 
-from tidelog.protocol.schema import (
-    array_of,
-    int16,
-    int32,
-    message,
-    string,
-    structure,
-)
+from tidelog.protocol.apis import api_message
+from tidelog.protocol.schema import array_of, int16, int32, string, structure
 
 
-@message(api_key=16, versions=(0, 5), flexible=3)
+@api_message
 class ListGroupsRequest:
     """Which states and types are wanted; all where nothing is said."""
 
@@ -33,7 +27,7 @@ class ListedGroup:
     group_type: str = string("5+", ignorable=True)
 
 
-@message(api_key=16, versions=(0, 5), flexible=3)
+@api_message
 class ListGroupsResponse:
     """The groups."""
 

@@ -7,16 +7,8 @@ Version notes: 4 brings leader epochs, 6 is flexible, 10 takes a timeout.
 
 from __future__ import annotations
 
-from tidelog.protocol.schema import (
-    array_of,
-    int8,
-    int16,
-    int32,
-    int64,
-    message,
-    string,
-    structure,
-)
+from tidelog.protocol.apis import api_message
+from tidelog.protocol.schema import array_of, int8, int16, int32, int64, string, structure
 
 
 @structure
@@ -36,7 +28,7 @@ class ListOffsetsTopic:
     partitions: list[ListOffsetsPartition] = array_of(ListOffsetsPartition)
 
 
-@message(api_key=2, versions=(1, 10), flexible=6)
+@api_message
 class ListOffsetsRequest:
     """Timestamps to look up."""
 
@@ -65,7 +57,7 @@ class ListOffsetsTopicResponse:
     partitions: list[ListOffsetsPartitionResponse] = array_of(ListOffsetsPartitionResponse)
 
 
-@message(api_key=2, versions=(1, 10), flexible=6)
+@api_message
 class ListOffsetsResponse:
     """The offsets that were found."""
 

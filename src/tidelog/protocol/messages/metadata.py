@@ -9,16 +9,8 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from tidelog.protocol.schema import (
-    array_of,
-    boolean,
-    int16,
-    int32,
-    message,
-    string,
-    structure,
-    uuid,
-)
+from tidelog.protocol.apis import api_message
+from tidelog.protocol.schema import array_of, boolean, int16, int32, string, structure, uuid
 
 
 @structure
@@ -29,7 +21,7 @@ class MetadataRequestTopic:
     name: str | None = string(nullable="10+")
 
 
-@message(api_key=3, versions=(0, 13), flexible=9)
+@api_message
 class MetadataRequest:
     """Which topics to describe."""
 
@@ -74,7 +66,7 @@ class MetadataResponseTopic:
     topic_authorized_operations: int = int32("8+", default=-2147483648)
 
 
-@message(api_key=3, versions=(0, 13), flexible=9)
+@api_message
 class MetadataResponse:
     """The cluster as the answering broker knows it."""
 

@@ -8,16 +8,8 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from tidelog.protocol.schema import (
-    array_of,
-    int16,
-    int32,
-    int64,
-    message,
-    string,
-    structure,
-    uuid,
-)
+from tidelog.protocol.apis import api_message
+from tidelog.protocol.schema import array_of, int16, int32, int64, string, structure, uuid
 
 
 @structure
@@ -39,7 +31,7 @@ class OffsetCommitRequestTopic:
     partitions: list[OffsetCommitRequestPartition] = array_of(OffsetCommitRequestPartition)
 
 
-@message(api_key=8, versions=(2, 10), flexible=8)
+@api_message
 class OffsetCommitRequest:
     """Offsets to remember, and who says so."""
 
@@ -68,7 +60,7 @@ class OffsetCommitResponseTopic:
     partitions: list[OffsetCommitResponsePartition] = array_of(OffsetCommitResponsePartition)
 
 
-@message(api_key=8, versions=(2, 10), flexible=8)
+@api_message
 class OffsetCommitResponse:
     """The outcome for every partition."""
 

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-from tidelog.protocol.schema import (
-    array_of,
-    int16,
-    int32,
-    message,
-    string,
-    structure,
-)
+from tidelog.protocol.apis import api_message
+from tidelog.protocol.schema import array_of, int16, int32, string, structure
 
 
 @structure
@@ -27,7 +21,7 @@ class OffsetDeleteRequestTopic:
     partitions: list[OffsetDeleteRequestPartition] = array_of(OffsetDeleteRequestPartition)
 
 
-@message(api_key=47, versions=(0, 0))
+@api_message
 class OffsetDeleteRequest:
     """The offsets to forget."""
 
@@ -51,7 +45,7 @@ class OffsetDeleteResponseTopic:
     partitions: list[OffsetDeleteResponsePartition] = array_of(OffsetDeleteResponsePartition)
 
 
-@message(api_key=47, versions=(0, 0))
+@api_message
 class OffsetDeleteResponse:
     """The outcome, as a whole and for every partition."""
 

@@ -9,17 +9,8 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from tidelog.protocol.schema import (
-    array_of,
-    boolean,
-    int16,
-    int32,
-    int64,
-    message,
-    string,
-    structure,
-    uuid,
-)
+from tidelog.protocol.apis import api_message
+from tidelog.protocol.schema import array_of, boolean, int16, int32, int64, string, structure, uuid
 
 
 @structure
@@ -51,7 +42,7 @@ class OffsetFetchRequestGroup:
     )
 
 
-@message(api_key=9, versions=(1, 10), flexible=6)
+@api_message
 class OffsetFetchRequest:
     """Whose offsets are asked for."""
 
@@ -111,7 +102,7 @@ class OffsetFetchResponseGroup:
     error_code: int = int16("8+")
 
 
-@message(api_key=9, versions=(1, 10), flexible=6)
+@api_message
 class OffsetFetchResponse:
     """Committed offsets, from version 8 on by group."""
 

@@ -5,15 +5,8 @@ Version notes: 3 names the replica that asks, 4 is flexible.
 
 from __future__ import annotations
 
-from tidelog.protocol.schema import (
-    array_of,
-    int16,
-    int32,
-    int64,
-    message,
-    string,
-    structure,
-)
+from tidelog.protocol.apis import api_message
+from tidelog.protocol.schema import array_of, int16, int32, int64, string, structure
 
 
 @structure
@@ -33,7 +26,7 @@ class OffsetForLeaderTopic:
     partitions: list[OffsetForLeaderPartition] = array_of(OffsetForLeaderPartition)
 
 
-@message(api_key=23, versions=(2, 4), flexible=4)
+@api_message
 class OffsetForLeaderEpochRequest:
     """Epochs to look up."""
 
@@ -59,7 +52,7 @@ class OffsetForLeaderTopicResult:
     partitions: list[EpochEndOffset] = array_of(EpochEndOffset)
 
 
-@message(api_key=23, versions=(2, 4), flexible=4)
+@api_message
 class OffsetForLeaderEpochResponse:
     """The ends that were found."""
 

@@ -5,7 +5,8 @@ It lets a reader plan by bytes without reading any.
 
 from __future__ import annotations
 
-from tidelog.protocol.schema import array_of, int8, int16, int32, int64, message, string, structure
+from tidelog.protocol.apis import api_message
+from tidelog.protocol.schema import array_of, int8, int16, int32, int64, string, structure
 
 
 @structure
@@ -25,7 +26,7 @@ class OffsetsWithinBytesTopic:
     partitions: list[OffsetsWithinBytesPartition] = array_of(OffsetsWithinBytesPartition)
 
 
-@message(api_key=20000, versions=(0, 0), flexible=0)
+@api_message
 class OffsetsWithinBytesRequest:
     """The places to measure from."""
 
@@ -53,7 +54,7 @@ class OffsetsWithinBytesTopicResult:
     )
 
 
-@message(api_key=20000, versions=(0, 0), flexible=0)
+@api_message
 class OffsetsWithinBytesResponse:
     """The ends that were found."""
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from uuid import UUID
 
+from tidelog.protocol.apis import api_message
 from tidelog.protocol.primitives import Buffer
 from tidelog.protocol.schema import (
     array_of,
     int16,
     int32,
     int64,
-    message,
     record_batches,
     string,
     struct_of,
@@ -39,7 +39,7 @@ class TopicProduceData:
     partition_data: list[PartitionProduceData] = array_of(PartitionProduceData)
 
 
-@message(api_key=0, versions=(3, 13), flexible=9)
+@api_message
 class ProduceRequest:
     """Record batches to append; `acks` is 0, 1 or -1 for all in-sync replicas."""
 
@@ -100,7 +100,7 @@ class NodeEndpoint:
     rack: str | None = string("10+", nullable="10+", default=None)
 
 
-@message(api_key=0, versions=(3, 13), flexible=9)
+@api_message
 class ProduceResponse:
     """The base offset or the error of every partition."""
 

@@ -5,15 +5,8 @@ Version notes: 3 brings static members, 4 is flexible, 5 names the protocol for 
 
 from __future__ import annotations
 
-from tidelog.protocol.schema import (
-    array_of,
-    byte_string,
-    int16,
-    int32,
-    message,
-    string,
-    structure,
-)
+from tidelog.protocol.apis import api_message
+from tidelog.protocol.schema import array_of, byte_string, int16, int32, string, structure
 
 
 @structure
@@ -24,7 +17,7 @@ class SyncGroupRequestAssignment:
     assignment: bytes = byte_string()
 
 
-@message(api_key=14, versions=(0, 5), flexible=4)
+@api_message
 class SyncGroupRequest:
     """A member's wish for its assignment; the leader's holds those of all."""
 
@@ -37,7 +30,7 @@ class SyncGroupRequest:
     assignments: list[SyncGroupRequestAssignment] = array_of(SyncGroupRequestAssignment)
 
 
-@message(api_key=14, versions=(0, 5), flexible=4)
+@api_message
 class SyncGroupResponse:
     """What this member owns in the generation."""
 

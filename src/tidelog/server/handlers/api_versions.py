@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from tidelog.errors import ErrorCode
-from tidelog.protocol.apis import API_BY_KEY
+from tidelog.protocol.apis import APIS
 from tidelog.protocol.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
@@ -21,7 +21,6 @@ from tidelog.protocol.messages.api_versions import (
 from tidelog.protocol.schema import encode
 from tidelog.server.answer_cache import EncodedAnswer
 from tidelog.server.context import RequestContext, Services
-from tidelog.server.dispatch import handles, served_keys
 
 _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _FEATURES = ("group.version",)
@@ -29,7 +28,6 @@ _LEVEL = 1
 _OWN_CLIENT = "tidelog"
 
 
-@handles(18)
 def api_versions(
     request: ApiVersionsRequest, context: RequestContext
 ) -> ApiVersionsResponse | EncodedAnswer:
@@ -59,5 +57,4 @@ def unsupported_version(services: Services) -> ApiVersionsResponse:
 
 
 def _ranges(*, private: bool) -> list[ApiVersion]:
-    served = [API_BY_KEY[key] for key in served_keys()]
-    return [ApiVersion(api.key, *api.advertised) for api in served if private or not api.private]
+    return [ApiVersion(api.key, *api.advertised) for api in APIS if private or not api.private]

@@ -33,7 +33,6 @@ from tidelog.protocol.messages.describe_configs import (
 )
 from tidelog.security.authorizer import CLUSTER, Operation
 from tidelog.server.context import RequestContext
-from tidelog.server.dispatch import handles
 from tidelog.server.handlers.asked import distinct_by
 from tidelog.server.pieces import LazyList
 
@@ -52,7 +51,6 @@ def describe_topic_settings(
     return describe_topic(context.services.config, overrides)
 
 
-@handles(32)
 def describe_configs(
     request: DescribeConfigsRequest, context: RequestContext
 ) -> Generator[int, None, DescribeConfigsResponse]:
@@ -126,7 +124,6 @@ def _described(
     return result
 
 
-@handles(33)
 async def alter_configs(
     request: full.AlterConfigsRequest, context: RequestContext
 ) -> full.AlterConfigsResponse:
@@ -150,7 +147,6 @@ async def alter_configs(
     return response
 
 
-@handles(44)
 async def incremental_alter_configs(
     request: incremental.IncrementalAlterConfigsRequest, context: RequestContext
 ) -> incremental.IncrementalAlterConfigsResponse:

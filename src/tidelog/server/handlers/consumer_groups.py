@@ -29,7 +29,6 @@ from tidelog.protocol.messages.consumer_group_heartbeat import (
 )
 from tidelog.security.authorizer import Operation
 from tidelog.server.context import RequestContext
-from tidelog.server.dispatch import handles
 from tidelog.server.handlers.asked import distinct
 from tidelog.server.handlers.group_admin import add_operations
 from tidelog.server.handlers.groups import ask, ask_for_member, caller_of
@@ -37,7 +36,6 @@ from tidelog.server.handlers.groups import ask, ask_for_member, caller_of
 _Beat = ConsumerGroupHeartbeatResponse | Awaitable[ConsumerGroupHeartbeatResponse]
 
 
-@handles(68)
 def consumer_group_heartbeat(
     request: ConsumerGroupHeartbeatRequest, context: RequestContext
 ) -> _Beat | Generator[int, None, _Beat]:
@@ -71,7 +69,6 @@ def _refused(error: KafkaError) -> ConsumerGroupHeartbeatResponse:
     return ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
 
 
-@handles(69)
 async def consumer_group_describe(
     request: ConsumerGroupDescribeRequest, context: RequestContext
 ) -> ConsumerGroupDescribeResponse:

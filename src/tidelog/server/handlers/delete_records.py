@@ -17,11 +17,9 @@ from tidelog.protocol.messages.delete_records import (
 )
 from tidelog.security.authorizer import Operation
 from tidelog.server.context import RequestContext
-from tidelog.server.dispatch import handles
 from tidelog.server.handlers.asked import by_topic
 
 
-@handles(21)
 async def delete_records(
     request: DeleteRecordsRequest, context: RequestContext
 ) -> DeleteRecordsResponse:

@@ -15,13 +15,11 @@ from tidelog.protocol.messages.describe_cluster import (
 )
 from tidelog.security.authorizer import CLUSTER
 from tidelog.server.context import RequestContext
-from tidelog.server.dispatch import handles
 from tidelog.server.handlers.metadata import address
 
 _BROKERS = 1
 
 
-@handles(60)
 def describe_cluster(
     request: DescribeClusterRequest, context: RequestContext
 ) -> DescribeClusterResponse:

@@ -31,16 +31,16 @@ from tidelog.protocol.messages.fetch import (
 from tidelog.replication.partition import Partition, PartitionRead
 from tidelog.security.authorizer import CLUSTER, Operation
 from tidelog.server.context import RequestContext
-from tidelog.server.dispatch import handles
 from tidelog.server.fetch_sessions import FINAL_EPOCH, FetchPlan, FetchTarget, FetchWaiter
 from tidelog.server.pieces import PIECE_UNITS, Work
+from tidelog.server.routes import served
 
 _log = logging.getLogger(__name__)
 
 _VERSION_WITH_ZSTD = 10
 
 
-@handles(1, waits=True, is_brief=True)
+@served(waits=True, is_brief=True)
 def fetch(
     request: FetchRequest, context: RequestContext
 ) -> Generator[int, None, FetchResponse | asyncio.Future[FetchResponse]]:

@@ -17,7 +17,6 @@ from tidelog.protocol.messages.find_coordinator import (
 )
 from tidelog.security.authorizer import Operation
 from tidelog.server.context import RequestContext
-from tidelog.server.dispatch import handles
 from tidelog.server.handlers.asked import distinct
 from tidelog.server.handlers.metadata import address
 
@@ -25,7 +24,6 @@ _GROUP = 0
 _TRANSACTION = 1
 
 
-@handles(10)
 async def find_coordinator(
     request: FindCoordinatorRequest, context: RequestContext
 ) -> FindCoordinatorResponse:

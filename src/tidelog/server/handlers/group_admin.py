@@ -32,14 +32,12 @@ from tidelog.protocol.messages.list_groups import (
 )
 from tidelog.security.authorizer import CLUSTER, Operation, Resource, ResourceType
 from tidelog.server.context import RequestContext
-from tidelog.server.dispatch import handles
 from tidelog.server.handlers.asked import distinct
 from tidelog.server.handlers.groups import ask
 
 _VERSION_WITH_ERRORS = 6
 
 
-@handles(15)
 async def describe_groups(
     request: DescribeGroupsRequest, context: RequestContext
 ) -> DescribeGroupsResponse:
@@ -80,7 +78,6 @@ async def _describe(group_id: str, context: RequestContext) -> DescribedGroup:
         return described
 
 
-@handles(16)
 async def list_groups(request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
     states = {each.lower() for each in request.states_filter}
     types = {each.lower() for each in request.types_filter}
@@ -111,7 +108,6 @@ def _may_see(group: ListedGroup, context: RequestContext) -> bool:
     )
 
 
-@handles(42)
 async def delete_groups(
     request: DeleteGroupsRequest, context: RequestContext
 ) -> DeleteGroupsResponse:

@@ -27,13 +27,13 @@ from tidelog.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupR
 from tidelog.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from tidelog.security.authorizer import Operation
 from tidelog.server.context import RequestContext
-from tidelog.server.dispatch import handles
+from tidelog.server.routes import served
 
 # How many members leave at a stretch, while everything else waits.
 _LEAVING_AT_ONCE = 500
 
 
-@handles(11, waits=True)
+@served(waits=True)
 async def join_group(request: JoinGroupRequest, context: RequestContext) -> JoinGroupResponse:
     caller = caller_of(context)
 
@@ -47,7 +47,7 @@ async def join_group(request: JoinGroupRequest, context: RequestContext) -> Join
     return answer
 
 
-@handles(14, waits=True)
+@served(waits=True)
 async def sync_group(request: SyncGroupRequest, context: RequestContext) -> SyncGroupResponse:
     def sync(shard: GroupShard, now: Now) -> Outcome:
         return shard.sync(request, now)
@@ -59,7 +59,7 @@ async def sync_group(request: SyncGroupRequest, context: RequestContext) -> Sync
     return answer
 
 
-@handles(12, is_brief=True)
+@served(is_brief=True)
 def heartbeat(
     request: HeartbeatRequest, context: RequestContext
 ) -> HeartbeatResponse | Awaitable[HeartbeatResponse]:
@@ -74,7 +74,6 @@ def heartbeat(
     return answer
 
 
-@handles(13)
 async def leave_group(request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupResponse:
     def leave(shard: GroupShard, now: Now) -> Outcome:
         return shard.leave(some, context.version, now)

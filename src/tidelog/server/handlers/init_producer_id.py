@@ -17,10 +17,8 @@ from tidelog.protocol.messages.init_producer_id import (
 )
 from tidelog.security.authorizer import CLUSTER, Operation
 from tidelog.server.context import RequestContext
-from tidelog.server.dispatch import handles
 
 
-@handles(22)
 def init_producer_id(
     request: InitProducerIdRequest, context: RequestContext
 ) -> InitProducerIdResponse | asyncio.Future[InitProducerIdResponse]:

@@ -29,7 +29,6 @@ from tidelog.protocol.messages.list_offsets import (
 from tidelog.replication.partition import Partition
 from tidelog.security.authorizer import Operation
 from tidelog.server.context import RequestContext
-from tidelog.server.dispatch import handles
 from tidelog.server.handlers.asked import by_topic
 from tidelog.storage.timestamp_search import FoundRecord
 
@@ -85,7 +84,6 @@ async def _search(partition: Partition, timestamp: int, offload: Offload) -> Fou
     return None
 
 
-@handles(2)
 def list_offsets(
     request: ListOffsetsRequest, context: RequestContext
 ) -> Generator[int, None, ListOffsetsResponse | Coroutine[Any, Any, ListOffsetsResponse]]:

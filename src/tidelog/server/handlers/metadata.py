@@ -31,7 +31,6 @@ from tidelog.protocol.schema import encode_in_pieces
 from tidelog.security.authorizer import CLUSTER, Operation, Resource, ResourceType
 from tidelog.server.answer_cache import EncodedAnswer
 from tidelog.server.context import RequestContext
-from tidelog.server.dispatch import handles
 from tidelog.server.handlers.asked import distinct_by
 from tidelog.server.pieces import LazyList
 
@@ -41,7 +40,6 @@ _Answer = EncodedAnswer | MetadataResponse | asyncio.Future[MetadataResponse]
 _CACHED_NAMES_MAX = 1_000
 
 
-@handles(3)
 def metadata(
     request: MetadataRequest, context: RequestContext
 ) -> EncodedAnswer | Generator[int, None, _Answer]:

@@ -18,11 +18,9 @@ from tidelog.protocol.messages.offset_for_leader_epoch import (
 )
 from tidelog.security.authorizer import Operation
 from tidelog.server.context import RequestContext
-from tidelog.server.dispatch import handles
 from tidelog.server.handlers.asked import by_topic
 
 
-@handles(23)
 def offset_for_leader_epoch(
     request: OffsetForLeaderEpochRequest, context: RequestContext
 ) -> Generator[int, None, OffsetForLeaderEpochResponse]:

@@ -50,7 +50,6 @@ from tidelog.protocol.messages.offset_fetch import (
 )
 from tidelog.security.authorizer import Operation
 from tidelog.server.context import RequestContext
-from tidelog.server.dispatch import handles
 from tidelog.server.handlers.asked import by_topic, distinct_by
 from tidelog.server.handlers.groups import ask
 
@@ -64,7 +63,6 @@ _OFFSETS_AT_ONCE = 500
 # OffsetCommit
 
 
-@handles(8)
 async def offset_commit(
     request: OffsetCommitRequest, context: RequestContext
 ) -> OffsetCommitResponse:
@@ -142,7 +140,6 @@ def _commit_topic(
 # OffsetFetch
 
 
-@handles(9)
 async def offset_fetch(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
     if context.version >= _VERSION_WITH_GROUPS:
         asked, _ = await context.complete(distinct_by(request.groups, "group_id"))
@@ -303,7 +300,6 @@ def _no_offset(index: int, code: ErrorCode) -> OffsetFetchResponsePartitions:
 # OffsetDelete
 
 
-@handles(47)
 async def offset_delete(
     request: OffsetDeleteRequest, context: RequestContext
 ) -> OffsetDeleteResponse:

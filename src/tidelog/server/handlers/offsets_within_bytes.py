@@ -19,11 +19,9 @@ from tidelog.protocol.messages.offsets_within_bytes import (
 )
 from tidelog.security.authorizer import Operation
 from tidelog.server.context import RequestContext
-from tidelog.server.dispatch import handles
 from tidelog.server.handlers.asked import by_topic
 
 
-@handles(20000)
 def offsets_within_bytes(
     request: OffsetsWithinBytesRequest, context: RequestContext
 ) -> Generator[int, None, OffsetsWithinBytesResponse]:

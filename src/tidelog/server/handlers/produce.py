@@ -29,8 +29,9 @@ from tidelog.protocol.primitives import Buffer
 from tidelog.replication.partition import Partition
 from tidelog.security.authorizer import Operation
 from tidelog.server.context import RequestContext
-from tidelog.server.dispatch import CloseConnection, handles
+from tidelog.server.dispatch import CloseConnection
 from tidelog.server.handlers.produce_large import join, split
+from tidelog.server.routes import served
 from tidelog.storage.admission import (
     LOOP_CHECKED_BYTES,
     LOOP_CODEC_BYTES,
@@ -90,7 +91,7 @@ def prepare(
     return context.services.offload.run(_judge_all, found, now_ms, allow_zstd)
 
 
-@handles(0, prepare=prepare, overlaps=True, waits=True, is_brief=True, parts=(split, join))
+@served(prepare=prepare, overlaps=True, waits=True, is_brief=True, parts=(split, join))
 def produce(
     request: ProduceRequest, context: RequestContext
 ) -> ProduceResponse | asyncio.Future[ProduceResponse] | None:

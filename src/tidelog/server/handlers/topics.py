@@ -44,7 +44,6 @@ from tidelog.protocol.messages.delete_topics import (
 )
 from tidelog.security.authorizer import CLUSTER, Operation
 from tidelog.server.context import RequestContext
-from tidelog.server.dispatch import handles
 from tidelog.server.handlers.asked import distinct_by
 from tidelog.server.handlers.configs import describe_topic_settings
 from tidelog.server.pieces import LazyList
@@ -53,7 +52,6 @@ from tidelog.server.pieces import LazyList
 _COMMANDS_AT_ONCE = 200
 
 
-@handles(19)
 async def create_topics(
     request: CreateTopicsRequest, context: RequestContext
 ) -> CreateTopicsResponse:
@@ -161,7 +159,6 @@ def _created(
     )
 
 
-@handles(20)
 async def delete_topics(
     request: DeleteTopicsRequest, context: RequestContext
 ) -> DeleteTopicsResponse:
@@ -216,7 +213,6 @@ def _refuse_internal(name: str) -> None:
         )
 
 
-@handles(37)
 async def create_partitions(
     request: CreatePartitionsRequest, context: RequestContext
 ) -> CreatePartitionsResponse:

@@ -1,0 +1,105 @@
+"""Which function serves which API.
+
+To serve another API, add its row to `protocol/apis`, its messages, a handler and a row here. What
+the key, the versions and the messages are, `protocol/apis` alone says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import Any, Final, TypedDict, Unpack
+
+from tidelog.server.context import RequestContext
+
+# By the name of the API: a module of `server/handlers`, imported on first use, and its function.
+HANDLERS: Final = {
+    "Produce": "produce:produce",
+    "Fetch": "fetch:fetch",
+    "ListOffsets": "list_offsets:list_offsets",
+    "Metadata": "metadata:metadata",
+    "OffsetCommit": "offsets:offset_commit",
+    "OffsetFetch": "offsets:offset_fetch",
+    "FindCoordinator": "find_coordinator:find_coordinator",
+    "JoinGroup": "groups:join_group",
+    "Heartbeat": "groups:heartbeat",
+    "LeaveGroup": "groups:leave_group",
+    "SyncGroup": "groups:sync_group",
+    "DescribeGroups": "group_admin:describe_groups",
+    "ListGroups": "group_admin:list_groups",
+    "ApiVersions": "api_versions:api_versions",
+    "CreateTopics": "topics:create_topics",
+    "DeleteTopics": "topics:delete_topics",
+    "DeleteRecords": "delete_records:delete_records",
+    "InitProducerId": "init_producer_id:init_producer_id",
+    "OffsetForLeaderEpoch": "offset_for_leader_epoch:offset_for_leader_epoch",
+    "DescribeConfigs": "configs:describe_configs",
+    "AlterConfigs": "configs:alter_configs",
+    "CreatePartitions": "topics:create_partitions",
+    "DeleteGroups": "group_admin:delete_groups",
+    "IncrementalAlterConfigs": "configs:incremental_alter_configs",
+    "OffsetDelete": "offsets:offset_delete",
+    "DescribeCluster": "describe_cluster:describe_cluster",
+    "ConsumerGroupHeartbeat": "consumer_groups:consumer_group_heartbeat",
+    "ConsumerGroupDescribe": "consumer_groups:consumer_group_describe",
+    "OffsetsWithinBytes": "offsets_within_bytes:offsets_within_bytes",
+}
+
+Answer = Any
+Handler = Callable[[Any, RequestContext], Answer | Awaitable[Answer]]
+SplitAndJoin = tuple[Callable[[Any], Iterable[Any]], Callable[[Sequence[Any]], Any]]
+Prepare = Callable[[Any, RequestContext], object | asyncio.Future[object]]
+
+
+class RouteOptions(TypedDict, total=False):
+    """What a handler may say about itself.
+
+    With `prepare`, its result (or the result of the future it returns) is in `context.prepared`
+    when the handler runs. `overlaps` lets the next request start while this one's answer waits.
+    A large request that `waits`, for records, replicas or members, gives its turn to others
+    meanwhile. An answer that `is_brief`, as a rule, is encoded in one go. A large request is served
+    in `parts` where there is a way to split it, and to join the answers.
+    """
+
+    prepare: Prepare
+    overlaps: bool
+    waits: bool
+    is_brief: bool
+    parts: SplitAndJoin
+
+
+@dataclass(slots=True)
+class Route:
+    """How one API is served; see `RouteOptions`.
+
+    `handler(request, context)` returns an answer or a wait for one. A handler with much to do is a
+    generator that yields after every unit of work (see `pieces`).
+    """
+
+    handler: Handler
+    prepare: Prepare | None = None
+    overlaps: bool = False
+    waits: bool = False
+    is_brief: bool = False
+    parts: SplitAndJoin | None = None
+
+
+def served(**options: Unpack[RouteOptions]) -> Callable[[Handler], Route]:
+    """Put options on a handler; one without any is a plain function."""
+    return lambda handler: Route(handler, **options)
+
+
+def handler_module(api_name: str) -> str:
+    """The dotted name of the module that serves an API; KeyError if none does."""
+    return f"tidelog.server.handlers.{HANDLERS[api_name].partition(':')[0]}"
+
+
+@cache
+def route(api_name: str) -> Route:
+    """The route of an API, importing its module at the first call; KeyError if there is none."""
+    module = import_module(handler_module(api_name))
+    found = getattr(module, HANDLERS[api_name].partition(":")[2])
+    return found if isinstance(found, Route) else Route(found)
