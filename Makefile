@@ -30,7 +30,7 @@ toolchains:  ## install what Debian has of the toolchains that some tests need
 	@sh scripts/toolchains.sh
 
 java: $(STAMP)
-	@$(BIN)/python -m tidelog.spark.java > /dev/null || { \
+	@$(BIN)/python -m tidelog.spark.launch.java > /dev/null || { \
 		echo "fetching a Java runtime for Spark"; \
 		$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/java.txt; }
 

@@ -71,7 +71,7 @@ def _java() -> str | None:
 
 def _spark() -> str | None:
     """The Java that the pipelines would use, from PyPI where the system has none."""
-    from tidelog.spark.java import JavaNotFoundError, find_java
+    from tidelog.spark.launch.java import JavaNotFoundError, find_java
 
     try:
         find_java(os.environ)

@@ -20,7 +20,7 @@ from pyspark import cloudpickle
 
 from bench.measure import Stopwatch, percentile
 from bench.peers import constant_source, spark_connector
-from tidelog.spark.session import open_session, session_settings
+from tidelog.spark.launch.session import open_session, session_settings
 
 _COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp")
 _STREAM_RATE = 200

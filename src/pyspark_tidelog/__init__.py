@@ -24,26 +24,26 @@ class DefaultSource(DataSource):
         return "tidelog"
 
     def schema(self) -> str:
-        from tidelog.spark.source import default_schema
+        from tidelog.spark.source.reader import default_schema
 
         return default_schema(self.options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from tidelog.spark.source import TidelogReader
+        from tidelog.spark.source.reader import TidelogReader
 
         return TidelogReader(schema, self.options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        from tidelog.spark.source import TidelogStreamReader
+        from tidelog.spark.source.reader import TidelogStreamReader
 
         return TidelogStreamReader(schema, self.options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from tidelog.spark.sink import batch_writer
+        from tidelog.spark.sink.writer import batch_writer
 
         return batch_writer(schema, self.options, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
-        from tidelog.spark.sink import stream_writer
+        from tidelog.spark.sink.writer import stream_writer
 
         return stream_writer(schema, self.options, overwrite)

@@ -10,18 +10,18 @@ from pyspark.sql.types import StructType
 
 
 class DefaultSource(DataSource):
-    """`tidelog_table`: a query kept as Delta or Parquet; options in `tidelog.spark.tables`."""
+    """`tidelog_table`: a query kept as Delta or Parquet; options in `spark.table.writers`."""
 
     @classmethod
     def name(cls) -> str:
         return "tidelog_table"
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        from tidelog.spark.tables import BatchTableWriter
+        from tidelog.spark.table.writers import BatchTableWriter
 
         return BatchTableWriter(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
-        from tidelog.spark.tables import StreamTableWriter
+        from tidelog.spark.table.writers import StreamTableWriter
 
         return StreamTableWriter(self.options, schema, overwrite)

@@ -16,7 +16,7 @@ import pyspark
 
 from tests.e2e.broker_process import free_port
 from tests.spark.processes import descendants_of, kill_with_descendants, wait_until
-from tidelog.spark.java import find_java
+from tidelog.spark.launch.java import find_java
 
 ROOT = Path(__file__).resolve().parents[2]
 HOST = "127.0.0.1"

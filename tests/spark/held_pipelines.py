@@ -16,9 +16,9 @@ from tests.spark import held_step
 from tests.spark.topics import create
 from tidelog.client.batching import ProducerRecord
 from tidelog.client.blocking_producer import Producer
-from tidelog.spark.pipeline.check import check_static
-from tidelog.spark.pipeline.file import load_pipeline
-from tidelog.spark.pipeline.model import Mode
+from tidelog.pipelines.declare.check import check_static
+from tidelog.pipelines.declare.file import load_pipeline
+from tidelog.pipelines.declare.pipeline import Mode
 
 PARTITIONS = 4
 FILE = """\
@@ -80,7 +80,7 @@ class HeldPipeline:
                     self.visits[(f"u{number}", page)] += 1
 
     def runner(self, session: Any, mode: Mode = Mode.CATCH_UP, **wanted: Any) -> Any:
-        from tidelog.spark.pipeline.runner import Runner, RunSettings
+        from tidelog.pipelines.run.runner import Runner, RunSettings
 
         pipeline = load_pipeline(self.file, {})
         settings = RunSettings(mode, publish=False, **wanted)

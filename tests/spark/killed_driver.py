@@ -11,10 +11,10 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from tidelog.spark.pipeline.check import check_static
-from tidelog.spark.pipeline.file import load_pipeline
-from tidelog.spark.pipeline.model import Mode
-from tidelog.spark.session import open_session, session_settings
+from tidelog.pipelines.declare.check import check_static
+from tidelog.pipelines.declare.file import load_pipeline
+from tidelog.pipelines.declare.pipeline import Mode
+from tidelog.spark.launch.session import open_session, session_settings
 
 LOOK_SECONDS = 0.05
 
@@ -30,7 +30,7 @@ def main(directory: Path, topic: str) -> None:
     settings = {"spark.master": "local[2]", **pipeline.spark}
     session = open_session("killed", session_settings(settings, pipeline.checkpoint))
     # Only where there is a session can it be imported.
-    from tidelog.spark.pipeline.runner import Runner, RunSettings
+    from tidelog.pipelines.run.runner import Runner, RunSettings
 
     planned = threading.Event()
 

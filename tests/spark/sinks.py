@@ -12,7 +12,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from tidelog.spark.sink import BatchWriter, Written, batch_writer, write_rows
+from tidelog.spark.sink.writer import BatchWriter, Written, batch_writer, write_rows
 
 KILLED_FORMAT = "tidelog_killed"
 BATCHES_BEFORE_KILL = 5

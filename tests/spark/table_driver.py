@@ -19,8 +19,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 
 from tests.spark.table_streams import run
-from tidelog.spark import table_files
-from tidelog.spark.tables import StreamTableWriter
+from tidelog.spark.table import files
+from tidelog.spark.table.writers import StreamTableWriter
 
 LAST_BATCH = 1
 
@@ -41,7 +41,7 @@ class FaultyWriter(StreamTableWriter):
         self._directory = Path(options["path"]).parent.parent
 
     def write(self, iterator: Iterator[Any]) -> Any:
-        table_files.BUFFER_BYTES_MAX = 1
+        files.BUFFER_BYTES_MAX = 1
         return super().write(killed_once(iterator, self._directory))
 
     def commit(self, messages: Any, batchId: int) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 from examples.pipelines.example import load
 from examples.pipelines.targets import Comparison
 from examples.pipelines.trial import Trial
-from tidelog.spark.pipeline.check import check_static
-from tidelog.spark.pipeline.file import load_pipeline
-from tidelog.spark.pipeline.model import Mode
+from tidelog.pipelines.declare.check import check_static
+from tidelog.pipelines.declare.file import load_pipeline
+from tidelog.pipelines.declare.pipeline import Mode
 from tidelog.testing import Broker
 
 COUNT = 2_000
@@ -21,7 +21,7 @@ LIMIT = 1_200
 def test_a_mirror_keeps_all_of_every_record_and_repeats_what_was_not_committed(
     spark: Any, tmp_path: Path
 ) -> None:
-    from tidelog.spark.pipeline.runner import Runner, RunSettings
+    from tidelog.pipelines.run.runner import Runner, RunSettings
 
     example = load("mirror")
     parts = example.generate(COUNT, 3)

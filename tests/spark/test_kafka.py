@@ -29,12 +29,12 @@ from tidelog.client.partitioner import partition_for_key
 from tidelog.client.settings import ConsumerSettings
 from tidelog.errors import TidelogError
 from tidelog.model import Isolation, TopicPartition
-from tidelog.spark.open_transactions import PATIENCE_S
-from tidelog.spark.pipeline.connector import log_ends, open_client
-from tidelog.spark.pipeline.file import load_pipeline
-from tidelog.spark.progress import QueryProgress
-from tidelog.spark.read_options import parse
-from tidelog.spark.topics import Topics
+from tidelog.pipelines.declare.file import load_pipeline
+from tidelog.pipelines.run.brokers import log_ends, open_client
+from tidelog.spark.source.open_transactions import PATIENCE_S
+from tidelog.spark.source.progress import QueryProgress
+from tidelog.spark.source.read_options import parse
+from tidelog.spark.source.topics import Topics
 
 COMPACTED_WITHIN_S = 60
 PARTITIONS = 4

@@ -29,7 +29,7 @@ from tests.spark.processes import (
 )
 from tests.spark.table_writers import start_delta_runtime
 from tests.spark.topics import create, produce_values
-from tidelog.spark.pipeline.model import PipelineError
+from tidelog.pipelines.declare.pipeline import PipelineError
 
 LATER = "later"
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.unit.spark.pipeline_files import load
-from tidelog.spark.pipeline.check import check_static
-from tidelog.spark.pipeline.model import PipelineError
+from tests.unit.pipelines.pipeline_files import load
+from tidelog.pipelines.declare.check import check_static
+from tidelog.pipelines.declare.pipeline import PipelineError
 
 FILE = """\
 pipeline: p
@@ -26,7 +26,7 @@ DECODED = 'value: {json: "user STRING, n INT"}'
 
 
 def analysed(spark: Any, directory: Path, source: str, sql: str, target: str) -> Any:
-    from tidelog.spark.pipeline.analysis import analyse
+    from tidelog.pipelines.run.analysis import analyse
 
     text = FILE.format(source=source or DECODED, sql=sql or "SELECT * FROM a", target=target)
     pipeline = load(directory, text)
@@ -66,7 +66,7 @@ def test_a_column_with_a_dot_can_be_key_and_header(spark: Any, tmp_path: Path) -
 
 
 def test_a_setting_of_spark_with_a_wrong_value_is_named(spark: Any, tmp_path: Path) -> None:
-    from tidelog.spark.pipeline.analysis import analyse
+    from tidelog.pipelines.run.analysis import analyse
 
     text = FILE.format(source=DECODED, sql="SELECT * FROM a", target="value: json")
     pipeline = load(tmp_path, text + "spark: {spark.sql.shuffle.partitions: many}\n")

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from tests.unit.spark.pipeline_files import load, write_whole
-from tidelog.spark.pipeline.check import check_static
-from tidelog.spark.pipeline.file import load_pipeline
-from tidelog.spark.pipeline.model import Pipeline, PipelineError, Source
-from tidelog.spark.pipeline.starter import write_starter
+from tests.unit.pipelines.pipeline_files import load, write_whole
+from tidelog.pipelines.declare.check import check_static
+from tidelog.pipelines.declare.file import load_pipeline
+from tidelog.pipelines.declare.pipeline import Pipeline, PipelineError, Source
+from tidelog.pipelines.declare.starter import write_starter
 
 HEAD = """\
 pipeline: p
@@ -24,7 +24,7 @@ TARGET = "targets: {o: {from: b, topic: u}}"
 
 def static(values: list[Any]) -> Any:
     """Records with these values (or whole records), as a source."""
-    from tidelog.spark.pipeline.values import record_schema
+    from tidelog.pipelines.run.rows import record_schema
 
     def row(index: int, given: Any) -> dict[str, Any]:
         record = given if isinstance(given, dict) else {"value": given}
@@ -49,7 +49,7 @@ def static(values: list[Any]) -> Any:
 
 
 def plan(spark: Any, pipeline: Pipeline, values: list[Any]) -> Any:
-    from tidelog.spark.pipeline.plan import Plan
+    from tidelog.pipelines.run.plan import Plan
 
     return Plan(spark, pipeline, check_static(pipeline), static(values))
 
@@ -227,7 +227,7 @@ def test_a_row_that_is_a_tombstone_becomes_a_record_without_a_value(
 def test_what_spark_refuses_is_told_with_file_and_line(
     spark: Any, tmp_path: Path, rest: str, error: str
 ) -> None:
-    from tidelog.spark.pipeline.analysis import analyse
+    from tidelog.pipelines.run.analysis import analyse
 
     (tmp_path / "steps.py").write_text("def broken(a):\n    1 / 0\n")
     (tmp_path / "wrong.py").write_text("x = 1\nnonsense\n")
@@ -239,7 +239,7 @@ def test_what_spark_refuses_is_told_with_file_and_line(
 
 
 def test_a_wrong_schema_and_a_wrong_watermark_name_their_line(spark: Any, tmp_path: Path) -> None:
-    from tidelog.spark.pipeline.values import source_schema
+    from tidelog.pipelines.run.rows import source_schema
 
     for source, error in (
         ("value: {json: 'n INT, b'}", ":4:40: Syntax error"),
@@ -274,7 +274,7 @@ def test_a_copy_leaves_the_partition_and_keeps_headers_and_tombstones(
 
 
 def test_the_whole_form_is_analysed_with_its_state(spark: Any, tmp_path: Path) -> None:
-    from tidelog.spark.pipeline.analysis import analyse
+    from tidelog.pipelines.run.analysis import analyse
 
     pipeline = load_pipeline(write_whole(tmp_path), {})
     counts, visits = analyse(spark, pipeline, check_static(pipeline))
@@ -289,7 +289,7 @@ def test_the_whole_form_is_analysed_with_its_state(spark: Any, tmp_path: Path) -
 
 
 def test_the_tests_of_a_file_pass_and_show_what_differs(spark: Any, tmp_path: Path) -> None:
-    from tidelog.spark.pipeline.cases import run_case
+    from tidelog.pipelines.run.cases import run_case
 
     pipeline = load_pipeline(write_starter(tmp_path, "clicks")[0], {})
     checked = check_static(pipeline)
@@ -312,7 +312,7 @@ def test_the_tests_of_a_file_pass_and_show_what_differs(spark: Any, tmp_path: Pa
 
 
 def test_a_checkpoint_elsewhere_is_kept_through_hadoop(spark: Any, tmp_path: Path) -> None:
-    from tidelog.spark.pipeline.checkpoint import HadoopStore
+    from tidelog.pipelines.run.checkpoint import HadoopStore
 
     store = HadoopStore(spark)
     path = f"file://{tmp_path}/state/x.json"

@@ -20,10 +20,10 @@ from tidelog.client.group_admin import committed_offsets
 from tidelog.client.offsets import Start, log_bounds
 from tidelog.client.settings import ClientSettings
 from tidelog.model import TopicPartition
-from tidelog.spark.pipeline.check import check_static
-from tidelog.spark.pipeline.file import load_pipeline
-from tidelog.spark.pipeline.model import Mode, PipelineError
-from tidelog.spark.pipeline.published import read_published
+from tidelog.pipelines.declare.check import check_static
+from tidelog.pipelines.declare.file import load_pipeline
+from tidelog.pipelines.declare.pipeline import Mode, PipelineError
+from tidelog.pipelines.run.published import read_published
 from tidelog.testing import Broker
 
 FILE = """\
@@ -81,7 +81,7 @@ class World:
         return dict(Counter(page for _, page in self.visits.elements()))
 
     def runner(self, mode: Mode, **settings: Any) -> Any:
-        from tidelog.spark.pipeline.runner import Runner, RunSettings
+        from tidelog.pipelines.run.runner import Runner, RunSettings
 
         pipeline = load_pipeline(self.file, {})
         wanted = RunSettings(mode, **settings)

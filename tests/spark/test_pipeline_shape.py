@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.unit.spark.pipeline_files import load
-from tidelog.spark.pipeline.check import check_static
-from tidelog.spark.pipeline.model import Pipeline
+from tests.unit.pipelines.pipeline_files import load
+from tidelog.pipelines.declare.check import check_static
+from tidelog.pipelines.declare.pipeline import Pipeline
 
 HEAD = """\
 pipeline: p
@@ -42,9 +42,9 @@ def of_python(directory: Path, body: str) -> Pipeline:
 
 def shape(spark: Any, pipeline: Pipeline) -> tuple[list[str], list[str]]:
     """The state of the target `out`, and the sources that it reads."""
-    from tidelog.spark.pipeline.plan import Plan
-    from tidelog.spark.pipeline.shape import source_order, state_of
-    from tidelog.spark.pipeline.values import record_schema
+    from tidelog.pipelines.run.plan import Plan
+    from tidelog.pipelines.run.rows import record_schema
+    from tidelog.pipelines.run.shape import source_order, state_of
 
     with tempfile.TemporaryDirectory() as empty:
 

@@ -15,10 +15,10 @@ import pytest
 from tests.spark.held_pipelines import HeldPipeline
 from tests.spark.processes import wait_for
 from tests.spark.table_writers import FORMATS, batch_of, start_delta_runtime, stream_writer
-from tidelog.spark import tables
-from tidelog.spark.pipeline.checkpoint import Checkpoint
-from tidelog.spark.pipeline.model import Mode, PipelineError, TableSink
-from tidelog.spark.pipeline.tables import check_table, set_aside
+from tidelog.pipelines.declare.pipeline import Mode, PipelineError, TableSink
+from tidelog.pipelines.run.checkpoint import Checkpoint
+from tidelog.pipelines.run.table_state import check_table, set_aside
+from tidelog.spark.table import writers
 from tidelog.testing import Broker
 
 
@@ -62,7 +62,7 @@ class Written:
 
 @pytest.fixture(params=FORMATS)
 def written(request: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Written:
-    monkeypatch.setattr(tables, "_query_id", lambda: "query-a")
+    monkeypatch.setattr(writers, "_query_id", lambda: "query-a")
     return Written(tmp_path, request.param)
 
 

@@ -15,9 +15,9 @@ from tests.spark.table_writers import start_delta_runtime
 from tests.spark.topics import create
 from tidelog.client.batching import ProducerRecord
 from tidelog.client.blocking_producer import Producer
-from tidelog.spark.pipeline.check import check_static
-from tidelog.spark.pipeline.file import load_pipeline
-from tidelog.spark.pipeline.model import Mode
+from tidelog.pipelines.declare.check import check_static
+from tidelog.pipelines.declare.file import load_pipeline
+from tidelog.pipelines.declare.pipeline import Mode
 from tidelog.testing import Broker
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -65,7 +65,7 @@ class Windows:
 
     def run(self, *times: datetime) -> Any:
         """Send clicks at these times, and catch up."""
-        from tidelog.spark.pipeline.runner import Runner, RunSettings
+        from tidelog.pipelines.run.runner import Runner, RunSettings
 
         with Producer(self.servers) as producer:
             for at in times:

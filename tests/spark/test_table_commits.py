@@ -26,8 +26,8 @@ from tests.spark.table_writers import (
     start_delta_runtime,
     stream_writer,
 )  # fmt: skip
-from tidelog.spark import table_delta, table_parquet, tables
-from tidelog.spark.table_options import TableError
+from tidelog.spark.table import delta, parquet, writers
+from tidelog.spark.table.options import TableError
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -38,7 +38,7 @@ def _delta_runtime(tmp_path_factory: pytest.TempPathFactory) -> None:
 @pytest.fixture
 def query_id(monkeypatch: pytest.MonkeyPatch) -> str:
     """Tasks get it from Spark."""
-    monkeypatch.setattr(tables, "_query_id", lambda: "query-a")
+    monkeypatch.setattr(writers, "_query_id", lambda: "query-a")
     return "query-a"
 
 
@@ -152,7 +152,7 @@ def test_a_parquet_table_is_put_back_when_replacing_it_was_cut_short(
         rename(source, target)
 
     with monkeypatch.context() as patch:
-        patch.setattr(table_parquet.os, "rename", die_before_the_new_rows)
+        patch.setattr(parquet.os, "rename", die_before_the_new_rows)
         with pytest.raises(KeyboardInterrupt):
             writer.commit([message])
     assert not path.exists()
@@ -174,7 +174,7 @@ def test_a_batch_of_parquet_becomes_visible_by_one_rename(
         seen.append(len(parquet_files(path)))
 
     with monkeypatch.context() as patch:
-        patch.setattr(table_parquet.os, "rename", look_around)
+        patch.setattr(parquet.os, "rename", look_around)
         writer.commit(messages)
     assert set(seen) == {0, 9}
     assert len(parquet_files(tmp_path)) == 9
@@ -209,7 +209,7 @@ def test_two_drivers_of_one_query_commit_a_batch_once(
 
     views = [stale]
     monkeypatch.setattr(
-        table_delta, "open_table", lambda path: views.pop() if views else DeltaTable(path)
+        delta, "open_table", lambda path: views.pop() if views else DeltaTable(path)
     )
     writer.commit(messages[1], 5)
     assert views == []

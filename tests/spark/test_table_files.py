@@ -29,9 +29,9 @@ from tests.spark.table_writers import (
     start_delta_runtime,
     stream_writer,
 )  # fmt: skip
-from tidelog.spark import table_files
-from tidelog.spark.table_files import TableFiles, split_by_partition
-from tidelog.spark.table_options import TableError, TableOptions
+from tidelog.spark.table import files
+from tidelog.spark.table.files import TableFiles, split_by_partition
+from tidelog.spark.table.options import TableError, TableOptions
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -122,17 +122,17 @@ def test_rows_are_split_by_partition_in_their_order() -> None:
 
 
 def test_memory_and_open_files_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table_files, "BUFFER_BYTES_MAX", 2000)
-    monkeypatch.setattr(table_files, "FILE_BYTES_MAX", 3000)
-    monkeypatch.setattr(table_files, "OPEN_FILES_MAX", 2)
+    monkeypatch.setattr(files, "BUFFER_BYTES_MAX", 2000)
+    monkeypatch.setattr(files, "FILE_BYTES_MAX", 3000)
+    monkeypatch.setattr(files, "OPEN_FILES_MAX", 2)
     days = ["a", "b", "c", "d"]
     batches = [
         pa.record_batch({"id": range(start, start + 100), "day": [days[i % 4] for i in range(100)]})
         for start in range(0, 3000, 100)
     ]
-    files = TableFiles(str(tmp_path), ("day",))
-    written = files.write_all(batches)
-    assert files._buffered_bytes == 0
+    task = TableFiles(str(tmp_path), ("day",))
+    written = task.write_all(batches)
+    assert task._buffered_bytes == 0
     assert len(written) > len(days), "no file was ended early"
     by_day: dict[str, list[int]] = {}
     for file in written:
@@ -144,7 +144,7 @@ def test_memory_and_open_files_are_bounded(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_failed_task_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table_files, "BUFFER_BYTES_MAX", 1)
+    monkeypatch.setattr(files, "BUFFER_BYTES_MAX", 1)
 
     def batches() -> Any:
         yield batch_of(range(10))

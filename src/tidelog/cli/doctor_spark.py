@@ -24,7 +24,7 @@ def examine(environment: Mapping[str, str]) -> Iterator[Finding]:
 
 def check_java(environment: Mapping[str, str]) -> Finding:
     """Is there a Java that runs and is new enough?"""
-    from tidelog.spark.java import JavaNotFoundError, find_java
+    from tidelog.spark.launch.java import JavaNotFoundError, find_java
 
     try:
         java = find_java(environment)

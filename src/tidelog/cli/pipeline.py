@@ -24,10 +24,10 @@ from tidelog.cli.common import (
 from tidelog.cli.faults import EXIT_FAILED, EXIT_USAGE, CliError, paint
 
 if TYPE_CHECKING:
-    from tidelog.spark.pipeline.check import Checked
-    from tidelog.spark.pipeline.model import Pipeline
-    from tidelog.spark.pipeline.progress import QueryReport
-    from tidelog.spark.pipeline.published import Published
+    from tidelog.pipelines.declare.check import Checked
+    from tidelog.pipelines.declare.pipeline import Pipeline
+    from tidelog.pipelines.run.published import Published
+    from tidelog.pipelines.run.reports import QueryReport
 
 _file_argument = click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 _master_option = click.option(
@@ -71,7 +71,7 @@ def pipeline() -> None:
 @click.option("--name", default="clicks", show_default=True, help="What the pipeline is called.")
 def init(directory: Path, name: str) -> None:
     """Write a small pipeline that works, with a test."""
-    from tidelog.spark.pipeline.starter import write_starter
+    from tidelog.pipelines.declare.starter import write_starter
 
     with _explained():
         written = write_starter(directory, name)
@@ -98,7 +98,7 @@ def check(
         analysed = []
         if not no_spark:
             with _session(found, master, settings) as session:
-                from tidelog.spark.pipeline.analysis import analyse
+                from tidelog.pipelines.run.analysis import analyse
 
                 analysed = analyse(session, found, checked)
     for warning in checked.warnings:
@@ -170,13 +170,13 @@ def run(
         raise CliError("--into is for --mode batch", "a stream writes to its targets", EXIT_USAGE)
     with _explained():
         found, checked = _load(file)
-        from tidelog.spark.pipeline.connector import require_topics
+        from tidelog.pipelines.run.brokers import require_topics
 
         require_topics(found)
         with _session(found, master, settings, found.checkpoint) as session:
             from tidelog.cli.pipeline_view import View
-            from tidelog.spark.pipeline.model import Mode
-            from tidelog.spark.pipeline.runner import Runner, RunSettings
+            from tidelog.pipelines.declare.pipeline import Mode
+            from tidelog.pipelines.run.runner import Runner, RunSettings
 
             wanted = RunSettings(Mode(mode), targets, reset, append, into, not no_publish)
             view = View(found.name, quiet=quiet or output == "json")
@@ -188,7 +188,7 @@ def run(
 
 
 def _conclude(context: click.Context, reports: list[QueryReport], output: str) -> None:
-    from tidelog.spark.pipeline.progress import State, report_json
+    from tidelog.pipelines.run.reports import State, report_json
 
     if output == "json":
         print_json([report_json(report) for report in reports])
@@ -226,7 +226,7 @@ def test(
                 raise CliError(f"{file} has no test '{name}'", hint, EXIT_USAGE)
         wanted = [case for case in found.tests if not cases or case.name in cases]
         with _session(found, master, settings) as session:
-            from tidelog.spark.pipeline.cases import run_case
+            from tidelog.pipelines.run.cases import run_case
 
             results = [run_case(session, found, checked, case) for case in wanted]
     if output == "json":
@@ -268,7 +268,7 @@ def list_(bootstrap: str, output: str, timeout_s: float) -> None:
     """List the pipelines that ran here: the last run in each mode, and how far it is or got."""
     import time
 
-    from tidelog.spark.pipeline.published import read_published
+    from tidelog.pipelines.run.published import read_published
 
     words = read_published(bootstrap, client_settings(timeout_s))
     rows = [_listed(word, int(time.time() * 1000)) for word in words]
@@ -312,8 +312,8 @@ def _listed(word: Published, now_ms: int) -> dict[str, Any]:
 
 
 def _load(file: Path) -> tuple[Pipeline, Checked]:
-    from tidelog.spark.pipeline.check import check_static
-    from tidelog.spark.pipeline.file import load_pipeline
+    from tidelog.pipelines.declare.check import check_static
+    from tidelog.pipelines.declare.file import load_pipeline
 
     found = load_pipeline(file, os.environ)
     return found, check_static(found)
@@ -322,9 +322,9 @@ def _load(file: Path) -> tuple[Pipeline, Checked]:
 @contextmanager
 def _explained() -> Iterator[None]:
     """Turn what is wrong with a pipeline into the command line's errors."""
-    from tidelog.spark.java import JavaNotFoundError
-    from tidelog.spark.pipeline.model import PipelineError
-    from tidelog.spark.session import SparkMissingError
+    from tidelog.pipelines.declare.pipeline import PipelineError
+    from tidelog.spark.launch.java import JavaNotFoundError
+    from tidelog.spark.launch.session import SparkMissingError
 
     try:
         yield
@@ -345,7 +345,7 @@ def _explained() -> Iterator[None]:
     except Exception as error:
         if not type(error).__module__.startswith(("pyspark.", "py4j.")):
             raise
-        from tidelog.spark.pipeline.explain import sentence
+        from tidelog.pipelines.run.explain import sentence
 
         raise CliError(sentence(error), "what Spark itself says stands above") from error
 
@@ -355,8 +355,8 @@ def _session(
     found: Pipeline, master: str | None, settings: tuple[str, ...], state: str = ""
 ) -> Iterator[Any]:
     """A session, and a JVM that ends with it; `state` is where its temporary files may lie."""
-    from tidelog.spark.run_directory import RunDirectory
-    from tidelog.spark.session import close_session, open_session, session_settings
+    from tidelog.spark.launch.run_directory import RunDirectory
+    from tidelog.spark.launch.session import close_session, open_session, session_settings
 
     given: dict[str, Any] = {**found.spark, **parse_assignments(settings, "--conf")}
     if master is not None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, TextIO
 from tidelog.cli.faults import paint
 
 if TYPE_CHECKING:
-    from tidelog.spark.pipeline.progress import QueryReport
+    from tidelog.pipelines.run.reports import QueryReport
 
 _REPAINT_S: Final = 0.5
 _LINE_S: Final = 10.0

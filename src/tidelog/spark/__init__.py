@@ -7,7 +7,7 @@ need PySpark, and reading a pipeline's file does not.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tidelog.spark.values import Values, decode
+    from tidelog.spark.value_columns import Values, decode
 
 __all__ = ["Values", "decode"]
 
@@ -15,6 +15,6 @@ __all__ = ["Values", "decode"]
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module 'tidelog.spark' has no attribute '{name}'")
-    from tidelog.spark import values
+    from tidelog.spark import value_columns
 
-    return getattr(values, name)
+    return getattr(value_columns, name)

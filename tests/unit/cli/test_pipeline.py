@@ -13,7 +13,7 @@ from pyspark.errors import PySparkRuntimeError
 from tidelog.cli.doctor_spark import check_java, check_worker_python
 from tidelog.cli.main import main
 from tidelog.errors import TidelogError
-from tidelog.spark import session
+from tidelog.spark.launch import session
 from tidelog.testing import Broker
 
 
@@ -135,7 +135,7 @@ def test_driver_memory_is_a_setting_of_the_session(
         raise TidelogError("seen")
 
     seen: dict[str, str] = {}
-    monkeypatch.setattr("tidelog.spark.session.open_session", refuse)
+    monkeypatch.setattr("tidelog.spark.launch.session.open_session", refuse)
     file = tmp_path / "p.yaml"
     file.write_text(
         f"pipeline: x\nconnect: {{bootstrap.servers: '{tidelog_broker.bootstrap_servers}'}}\n"
@@ -177,7 +177,7 @@ def test_the_doctor_names_the_python_of_the_workers(tmp_path: Path) -> None:
 def test_the_doctor_explains_a_missing_java(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tidelog.spark import java
+    from tidelog.spark.launch import java
 
     monkeypatch.setattr(java, "_candidates", lambda environment, system: iter(()))
     finding = check_java({})

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tidelog.spark.cache import cache_directory
+from tidelog.spark.launch.cache import cache_directory
 
 
 @pytest.fixture(autouse=True)

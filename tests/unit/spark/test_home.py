@@ -10,10 +10,10 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from tidelog.spark import home
-from tidelog.spark.home import quick_home, use_quick_home
+from tidelog.spark.launch import home
+from tidelog.spark.launch.home import quick_home, use_quick_home
 
-PACKAGE = Path(pyspark.__file__).parent
+PACKAGE = Path(pyspark.__file__).parent.resolve()
 
 
 def test_python_imports_the_installed_package_and_not_the_zip(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_a_program_that_runs_from_such_a_home_makes_no_other(tmp_path: Path) -> 
     ask = """
 import os, sys
 from pathlib import Path
-from tidelog.spark.home import use_quick_home
+from tidelog.spark.launch.home import use_quick_home
 use_quick_home(os.environ, Path(sys.argv[1]))
 print(os.environ["SPARK_HOME"])
 """

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tidelog.spark import java
-from tidelog.spark.java import JavaNotFoundError, find_java, parse_version, wrap
+from tidelog.spark.launch import java
+from tidelog.spark.launch.java import JavaNotFoundError, find_java, parse_version, wrap
 
 
 def make_java(home: Path, words: str, status: int = 0) -> Path:

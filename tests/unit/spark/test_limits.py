@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tidelog.model import TopicPartition
-from tidelog.spark.limits import share_bytes, share_out
+from tidelog.spark.source.limits import share_bytes, share_out
 
 A, B, C = (TopicPartition("t", each) for each in range(3))
 START = {A: 10, B: 0, C: 5}

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tidelog.model import TopicPartition
-from tidelog.spark.offsets import (
+from tidelog.spark.source.offsets import (
     OffsetFormatError,
     StreamOffset,
     parse_assignment,

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from tidelog.arrow.scan import PartitionRange
-from tidelog.spark.planning import ROWS_PER_TASK, TaskLimits, plan_tasks
+from tidelog.spark.source.planning import ROWS_PER_TASK, TaskLimits, plan_tasks
 
 
 def ranges(*sizes: int) -> list[PartitionRange]:

@@ -29,10 +29,10 @@ from tidelog.client.group_admin import committed_offsets
 from tidelog.client.operation import refresh
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.model import TopicPartition
-from tidelog.spark.offsets import StreamOffset
-from tidelog.spark.progress import QueryProgress
-from tidelog.spark.read_options import parse
-from tidelog.spark.topics import Topics
+from tidelog.spark.source.offsets import StreamOffset
+from tidelog.spark.source.progress import QueryProgress
+from tidelog.spark.source.read_options import parse
+from tidelog.spark.source.topics import Topics
 from tidelog.testing import Broker
 
 

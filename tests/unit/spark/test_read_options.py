@@ -6,8 +6,8 @@ import pytest
 
 from tidelog.model import Isolation, TopicPartition
 from tidelog.spark.option_values import OptionError
-from tidelog.spark.read_option_table import READ_OPTIONS
-from tidelog.spark.read_options import parse
+from tidelog.spark.source.read_option_table import READ_OPTIONS
+from tidelog.spark.source.read_options import parse
 
 BASE = {"kafka.bootstrap.servers": "127.0.0.1:9092", "subscribe": "orders"}
 

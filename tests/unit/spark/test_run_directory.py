@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from tidelog.spark.run_directory import NAME, PATH_LENGTH_MAX, RunDirectory
-from tidelog.spark.session import session_settings
+from tidelog.spark.launch.run_directory import NAME, PATH_LENGTH_MAX, RunDirectory
+from tidelog.spark.launch.session import session_settings
 
 RUN = """
 import sys
-from tidelog.spark.run_directory import RunDirectory
+from tidelog.spark.launch.run_directory import RunDirectory
 directory = RunDirectory(sys.argv[1])
 for name in ("blockmgr-1", "spark-2"):
     (directory.path / name).mkdir()

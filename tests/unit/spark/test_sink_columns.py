@@ -20,7 +20,13 @@ from pyspark.sql.types import (
 )
 
 from tidelog.errors import ConfigError
-from tidelog.spark.sink import ColumnError, Written, batch_writer, count_records, stream_writer
+from tidelog.spark.sink.writer import (
+    ColumnError,
+    Written,
+    batch_writer,
+    count_records,
+    stream_writer,
+)
 
 OPTIONS = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"}
 NO_TOPIC = {"kafka.bootstrap.servers": "127.0.0.1:1"}

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tidelog.spark import worker
+from tidelog.spark.launch import worker
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +35,7 @@ def test_memory_of_an_answer_is_used_again_and_not_mapped_anew() -> None:
     """Three answers at once would be 12,000 pages each time."""
     script = """
 import resource
-from tidelog.spark.worker import settle
+from tidelog.spark.launch.worker import settle
 
 def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt

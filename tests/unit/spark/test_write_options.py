@@ -7,7 +7,7 @@ import pytest
 from tidelog.arrow.writer import WriterSettings
 from tidelog.model import Codec
 from tidelog.spark.option_values import OptionError
-from tidelog.spark.write_options import BATCH_BYTES, WRITE_OPTIONS, parse_write_options
+from tidelog.spark.sink.write_options import BATCH_BYTES, WRITE_OPTIONS, parse_write_options
 
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:1"}
 

@@ -1,0 +1,1 @@
+"""Pipelines declared in a file: sources, steps and targets, run on Spark Structured Streaming."""

@@ -1,0 +1,1 @@
+"""A pipeline's file, read and checked. Nothing in here imports PySpark."""

@@ -1,0 +1,1 @@
+"""Starting Spark: a Java, a home, a session, its directories, its workers."""

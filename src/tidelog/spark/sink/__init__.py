@@ -1,0 +1,1 @@
+"""Writing topics: Spark's interface and its options."""

@@ -1,0 +1,1 @@
+"""Delta and Parquet tables: what tasks write, and how the driver commits it."""
