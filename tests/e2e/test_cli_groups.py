@@ -120,7 +120,7 @@ def test_a_group_in_use_is_neither_moved_nor_deleted(broker: BrokerProcess) -> N
     assert document(shell, "group", "list") == []
 
 
-def test_a_group_of_the_newer_protocol_is_shown_like_any_other(broker: BrokerProcess) -> None:
+def test_a_consumer_group_is_shown_like_any_other(broker: BrokerProcess) -> None:
     shell = Shell(broker)
     produce(broker, range(3))
     settings: dict[str, object] = {"client.id": "worker-8", "group.protocol": "consumer"}

@@ -1,4 +1,4 @@
-"""Random groups of the newer protocol on a virtual clock, with restarts, refusals and lost answers.
+"""Random consumer groups on a virtual clock, with restarts, refusals and lost answers.
 
 Whatever happens: a partition has one owner, counting who has yet to give it back, in the eyes of
 the coordinator and of the members; epochs rise; what is loaded equals what was kept; a commit that
@@ -289,7 +289,7 @@ def kept(group: ConsumerGroup | None) -> object:
     return found
 
 
-def test_random_groups_of_the_newer_protocol_keep_their_promises() -> None:
+def test_random_consumer_groups_keep_their_promises() -> None:
     counts: Counter[str] = Counter()
     for seed in range(SCHEDULES):
         schedule = Schedule(seed)

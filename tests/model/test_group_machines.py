@@ -1,7 +1,7 @@
 """The same steps and promises as the seeded models, chosen by Hypothesis, which shrinks what fails.
 
-Steps and what must hold are in `test_classic_group_model` (the classic protocol) and
-`test_consumer_group_model` (the newer one); a failure here is a short list of rules.
+Steps and what must hold are in `test_classic_group_model` (classic groups) and
+`test_consumer_group_model` (consumer groups); a failure here is a short list of rules.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from hypothesis.stateful import (
 )
 
 from tests.model import test_classic_group_model as classic
-from tests.model import test_consumer_group_model as newer
+from tests.model import test_consumer_group_model as consumer
 
 EXAMPLES = 60
 STEPS = 60
@@ -29,7 +29,7 @@ NEWER_STEPS = (
     "add", "move", "commit", "lose_answer", "sleep", "subscribe", "grow", "replace_topic",
     "leave", "static_return", "vanish", "restart", "refuse",
 )  # fmt: skip
-RUNS: dict[str, int] = {"classic": 0, "newer": 0}
+RUNS: dict[str, int] = {"classic": 0, "consumer": 0}
 
 
 class ClassicGroup(RuleBasedStateMachine):
@@ -51,13 +51,13 @@ class ClassicGroup(RuleBasedStateMachine):
             self.group.settle()
 
 
-class NewerGroup(RuleBasedStateMachine):
-    """Groups of the newer protocol: members reconcile, subscribe anew, and topics change."""
+class ConsumerGroup(RuleBasedStateMachine):
+    """Consumer groups: members reconcile, subscribe anew, and topics change."""
 
     @initialize(chance=st.randoms(use_true_random=False))
     def begin(self, chance: Random) -> None:
-        self.group = newer.Schedule(0, chance)
-        RUNS["newer"] += 1
+        self.group = consumer.Schedule(0, chance)
+        RUNS["consumer"] += 1
 
     @rule(step=st.sampled_from(NEWER_STEPS), times=st.integers(1, 6))
     def act(self, step: str, times: int) -> None:
@@ -84,5 +84,5 @@ def test_groups_of_the_classic_protocol_as_a_state_machine() -> None:
     run(ClassicGroup, "classic")
 
 
-def test_groups_of_the_newer_protocol_as_a_state_machine() -> None:
-    run(NewerGroup, "newer")
+def test_consumer_groups_as_a_state_machine() -> None:
+    run(ConsumerGroup, "consumer")

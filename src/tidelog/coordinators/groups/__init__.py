@@ -1,1 +1,1 @@
-"""Groups of consumers, of both protocols, and the offsets that they commit."""
+"""Groups, classic and consumer groups, and the offsets that they commit."""

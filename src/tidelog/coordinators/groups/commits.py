@@ -10,7 +10,7 @@ from uuid import UUID
 class Committer(NamedTuple):
     """In whose name offsets are committed, and by which version of the request.
 
-    The generation is a member epoch where the group uses the newer protocol.
+    The generation is a member epoch in a consumer group.
     """
 
     member_id: str

@@ -2,7 +2,7 @@
 
 A commit names the generation that it belongs to; one of an older generation, of an unknown or a
 replaced member is refused, so a member that slept through a rebalance cannot move what others own
-now (for the newer protocol see `consumer/commits`). A consumer that assigns partitions to itself
+now (for consumer groups see `consumer/commits`). A consumer that assigns partitions to itself
 commits with generation -1, which a group with members refuses.
 
 Offsets are kept while their group lives. They go when the group has been empty for
@@ -112,7 +112,7 @@ class Offsets:
     # Reading
 
     def check_fetch(self, group_id: str, member_id: str | None, epoch: int) -> None:
-        """KafkaError where a member of the newer protocol asks in the name of another epoch."""
+        """KafkaError where a member of a consumer group asks in the name of another epoch."""
         group = self._groups.consumer.get(group_id)
         if group is not None:
             check_fetch(group, member_id, epoch)
@@ -153,7 +153,7 @@ class Offsets:
         group = self._groups.find(group_id)
         if group is None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
-        if group.state != GroupState.EMPTY and not group.is_consumer_group:
+        if group.state != GroupState.EMPTY and not group.knows_subscriptions:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
         records: Records = []
         codes: list[ErrorCode] = []

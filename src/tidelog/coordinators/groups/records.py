@@ -2,7 +2,7 @@
 
 A key is an int16 that tells what it is the key of, then its fields; a value is an int16 version,
 then the fields of that version. A record without a value is a tombstone. Kinds: 0 and 1 a committed
-offset (1 is written), 2 a classic group with its members, 3 to 8 groups of the newer protocol
+offset (1 is written), 2 a classic group with its members, 3 to 8 consumer groups
 (`consumer/records`). Kinds that are not known are left alone, as Kafka does, so that a log written
 by a newer broker can be read.
 

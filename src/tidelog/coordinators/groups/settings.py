@@ -39,7 +39,7 @@ class GroupSettings:
     offsets_retention_ms: int = 7 * 24 * 60 * 60 * 1_000
     # The largest subscription of one member; it is part of a record, and kept in memory.
     member_metadata_bytes_max: int = 1_048_588
-    # Groups of the newer protocol: their broker says how often to be heard of.
+    # Consumer groups: their broker says how often to be heard of.
     consumer_session_timeout_ms: int = 45_000
     consumer_heartbeat_interval_ms: int = 5_000
     consumer_group_size_max: int = INT_MAX

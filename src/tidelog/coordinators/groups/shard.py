@@ -110,7 +110,7 @@ class GroupShard:
             return self._consumer_members.remove(group, request.members, now)
         return self._members.leave(request, version, now)
 
-    # Members of the newer protocol
+    # Members of consumer groups
 
     def consumer_heartbeat(
         self, request: ConsumerGroupHeartbeatRequest, version: int, caller: Caller, now: Now

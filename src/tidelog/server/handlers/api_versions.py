@@ -2,7 +2,7 @@
 
 Behaviour: what this broker serves, and nothing else; a client with an unknown version gets version
 0 of the answer with error 35 and steps down. An invalid client software name is refused (KIP-511).
-One feature is finalized, `group.version` at level 1: the newer protocol of consumer groups.
+One feature is finalized, `group.version` at level 1: the protocol of consumer groups (KIP-848).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat (68, versions 0 to 1) and ConsumerGroupDescribe (69, 0 to 1): the newer
+"""ConsumerGroupHeartbeat (68, versions 0 to 1) and ConsumerGroupDescribe (69, 0 to 1): the
 protocol of consumer groups (KIP-848), `group.protocol=consumer`.
 
 Behaviour: Kafka's. The broker assigns, `uniform` or `range`, and moves members to the assignment

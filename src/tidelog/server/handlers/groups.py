@@ -1,5 +1,5 @@
 """JoinGroup (11, versions 0 to 9), Heartbeat (12, 0 to 4), LeaveGroup (13, 0 to 5) and SyncGroup
-(14, 0 to 5): the classic protocol of consumer groups.
+(14, 0 to 5): the protocol of classic groups.
 
 Behaviour: Kafka's. A rebalance waits for its members up to their longest rebalance time-out, the
 first one of an empty group for `group.initial.rebalance.delay.ms`. A member that is silent for its

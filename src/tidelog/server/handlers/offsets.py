@@ -3,8 +3,8 @@
 Behaviour: Kafka's. A commit is answered when it is durable; one of an older generation or of a
 replaced member is refused. A group or partition without an offset is answered -1 without an error,
 but never while the coordinator loads. An offset of a topic that was deleted and created anew under
-its name is not given out. An answer to OffsetFetch shows only what is durable. In groups of the
-newer protocol a commit in an older member epoch is taken where the member has owned all of its
+its name is not given out. An answer to OffsetFetch shows only what is durable. In consumer
+groups a commit in an older member epoch is taken where the member has owned all of its
 partitions since then, and is stale otherwise (KIP-1251).
 Versions: OffsetFetch 2 asks for all partitions, 8 for several groups; 9 of both carries a member
 epoch; 10 of both names topics by id. `require_stable` (OffsetFetch 7) has nothing to wait for

@@ -1,4 +1,4 @@
-"""A classic consumer group as data: members, generation, state, and how a protocol is chosen.
+"""A classic group as data: members, generation, state, and how a protocol is chosen.
 
 States and their successors are Kafka's. What is here only looks at the group or changes one thing
 about it; what a request means is in
@@ -129,12 +129,13 @@ class ClassicGroup:
         self.state = state
 
     @property
-    def is_consumer_group(self) -> bool:
+    def knows_subscriptions(self) -> bool:
+        """Whether the members are consumers, whose metadata tell their topics."""
         return self.protocol_type == CONSUMER_PROTOCOL_TYPE
 
     def is_subscribed_to(self, topic: str) -> bool:
         """Whether the members consume the topic, as far as anybody but they can tell."""
-        if not self.is_consumer_group or self.state is GroupState.EMPTY:
+        if not self.knows_subscriptions or self.state is GroupState.EMPTY:
             return False
         return self.topics is None or topic in self.topics
 
@@ -149,7 +150,7 @@ class ClassicGroup:
             return -1
         if self.state is GroupState.EMPTY:
             return self.state_timestamp_ms
-        stable = self.state is GroupState.STABLE and self.is_consumer_group
+        stable = self.state is GroupState.STABLE and self.knows_subscriptions
         return -1 if stable and not self.is_subscribed_to(topic) else None
 
     # Members
@@ -275,7 +276,7 @@ class ClassicGroup:
 
     def note_subscriptions(self) -> None:
         self.topics = None
-        if self.is_consumer_group:
+        if self.knows_subscriptions:
             self.topics = subscribed_topics(
                 each.metadata_for(self.protocol) for each in self.members.values()
             )

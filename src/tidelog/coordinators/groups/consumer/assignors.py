@@ -1,4 +1,4 @@
-"""Who is to own what: the assignors that a broker runs for groups of the newer protocol (KIP-848).
+"""Who is to own what: the assignors that a broker runs for consumer groups (KIP-848).
 
 Pure functions: the same group gives the same target, whatever the order in which it is told of its
 members. `uniform` spreads partitions evenly over all topics and moves as few as it can from where

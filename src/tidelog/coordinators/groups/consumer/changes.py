@@ -1,4 +1,4 @@
-"""Changes of groups of the newer protocol: as records, and from records back into groups.
+"""Changes of consumer groups: as records, and from records back into groups.
 
 Records of one group may come in any order that a compacted log has left, so whatever is told of a
 group or a member that is not known yet makes it known, and the end of an unknown one is nothing.

@@ -1,4 +1,4 @@
-"""Offsets of groups of the newer protocol: who may commit and fetch them (KIP-848, KIP-1251).
+"""Offsets of consumer groups: who may commit and fetch them (KIP-848, KIP-1251).
 
 A commit names the member's epoch. One in the current epoch is taken. One in an older epoch is on
 its way since before a rebalance: it is taken where the member has owned all its partitions since

@@ -1,4 +1,4 @@
-"""A group of the newer protocol as ConsumerGroupDescribe shows it."""
+"""A consumer group as ConsumerGroupDescribe shows it."""
 
 from __future__ import annotations
 

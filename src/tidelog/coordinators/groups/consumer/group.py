@@ -1,4 +1,4 @@
-"""A group of the newer protocol (KIP-848) as data: its epochs, its members and what they own.
+"""A consumer group (KIP-848) as data: its epochs, its members and what they own.
 
 The group's epoch rises when a member comes, goes or changes its subscription, and when a topic that
 is subscribed to changes. For each epoch an assignor computes a target; members are brought to it
@@ -111,7 +111,7 @@ class ConsumerGroup:
         return self.subscribers[topic] > 0
 
     @property
-    def is_consumer_group(self) -> bool:
+    def knows_subscriptions(self) -> bool:
         return True
 
     @property

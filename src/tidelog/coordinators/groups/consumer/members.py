@@ -1,4 +1,4 @@
-"""The members of groups of the newer protocol: their sessions, how they leave and are fenced.
+"""The members of consumer groups: their sessions, how they leave and are fenced.
 
 A member that is silent for `group.consumer.session.timeout.ms` is fenced, as is one that does not
 give partitions back within its own rebalance time-out. What it owned is then free.

@@ -1,4 +1,4 @@
-"""The records of groups of the newer protocol (KIP-848), in Kafka's own formats.
+"""The records of consumer groups (KIP-848), in Kafka's own formats.
 
 Kinds: 3 the group with its epoch, 5 a member as it described itself, 6 the epoch of the target
 assignment, 7 a member's part of that target, 8 what a member owns now. Kinds 4 (superseded by the

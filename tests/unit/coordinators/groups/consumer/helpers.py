@@ -1,4 +1,4 @@
-"""Members of groups of the newer protocol, as their own programs see themselves."""
+"""Members of consumer groups, as their own programs see themselves."""
 
 from __future__ import annotations
 

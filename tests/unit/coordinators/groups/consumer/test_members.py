@@ -1,4 +1,4 @@
-"""Groups of the newer protocol on a virtual clock: joins, moves, fences, restarts."""
+"""Consumer groups on a virtual clock: joins, moves, fences, restarts."""
 
 from __future__ import annotations
 
