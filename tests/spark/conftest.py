@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from bench.peers import spark_connector
-from tidelog.spark.launch.session import close_session, prepare_environment
+from tidelog.spark.jvm import close_session
+from tidelog.spark.launch.session import prepare_environment
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -45,6 +45,12 @@ def test_no_leftovers_in_the_source() -> None:
     assert found == []
 
 
+def test_private_handles_of_spark_are_used_in_one_module() -> None:
+    handle = re.compile(r"\._(jvm|jdf|jsc|jsparkSession|gateway)\b")
+    users = {path.name for path in tracked("src/*.py") if handle.search(path.read_text())}
+    assert users == {"jvm.py"}
+
+
 def test_every_module_is_imported_or_an_entry_point() -> None:
     text = "\n".join(path.read_text() for path in tracked("*.py"))
     text += (ROOT / "pyproject.toml").read_text() + (ROOT / "Makefile").read_text()

@@ -355,8 +355,9 @@ def _session(
     found: Pipeline, master: str | None, settings: tuple[str, ...], state: str = ""
 ) -> Iterator[Any]:
     """A session, and a JVM that ends with it; `state` is where its temporary files may lie."""
+    from tidelog.spark.jvm import close_session
     from tidelog.spark.launch.run_directory import RunDirectory
-    from tidelog.spark.launch.session import close_session, open_session, session_settings
+    from tidelog.spark.launch.session import open_session, session_settings
 
     given: dict[str, Any] = {**found.spark, **parse_assignments(settings, "--conf")}
     if master is not None:

@@ -28,6 +28,7 @@ from tidelog.pipelines.run.option_check import check_options
 from tidelog.pipelines.run.plan import Plan
 from tidelog.pipelines.run.rows import record_schema
 from tidelog.pipelines.run.shape import state_of
+from tidelog.spark.jvm import check_streaming
 
 
 @dataclass(slots=True)
@@ -98,12 +99,8 @@ def output_mode(target: Target, state: list[str]) -> str:
 
 def check_stream(frame: DataFrame, target: Target, mode: str) -> None:
     """PipelineError where Spark cannot run what a target writes as a stream in this mode."""
-    jvm: Any = frame.sparkSession._jvm
-    modes = jvm.org.apache.spark.sql.streaming.OutputMode
-    checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
-    logical = frame._jdf.queryExecution().analyzed()
     try:
-        checker.checkForStreaming(logical, modes.Update() if mode == "update" else modes.Append())
+        check_streaming(frame, mode)
     except AnalysisException as error:
         text = sentence(error)
         if "watermark" in text.lower():

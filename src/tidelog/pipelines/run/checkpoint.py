@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from tidelog.pipelines.declare.pipeline import PipelineError
+from tidelog.spark.jvm import hadoop_file
 from tidelog.spark.locations import is_local, local_path
 
 FINGERPRINT: Final = "_tidelog.json"
@@ -136,15 +137,10 @@ class HadoopStore:
     """A checkpoint wherever Spark can keep one, through Hadoop's file systems."""
 
     def __init__(self, session: Any) -> None:
-        self._jvm = session._jvm
-        self._configuration = session._jsc.hadoopConfiguration()
-
-    def _open(self, path: str) -> tuple[Any, Any]:
-        place = self._jvm.org.apache.hadoop.fs.Path(path)
-        return place.getFileSystem(self._configuration), place
+        self._session = session
 
     def read(self, path: str) -> str | None:
-        files, place = self._open(path)
+        files, place = hadoop_file(self._session, path)
         if not files.exists(place):
             return None
         stream = files.open(place)
@@ -154,7 +150,7 @@ class HadoopStore:
             stream.close()
 
     def write(self, path: str, text: str) -> None:
-        files, place = self._open(path)
+        files, place = hadoop_file(self._session, path)
         stream = files.create(place, True)
         try:
             stream.write(bytearray(text.encode()))
@@ -162,11 +158,11 @@ class HadoopStore:
             stream.close()
 
     def delete(self, path: str) -> None:
-        files, place = self._open(path)
+        files, place = hadoop_file(self._session, path)
         files.delete(place, True)
 
     def names(self, path: str) -> list[str]:
-        files, place = self._open(path)
+        files, place = hadoop_file(self._session, path)
         if not files.exists(place):
             return []
         return [each.getPath().getName() for each in files.listStatus(place)]

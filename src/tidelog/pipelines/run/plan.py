@@ -40,12 +40,12 @@ from tidelog.pipelines.run.rows import (
     write_records,
 )
 from tidelog.pipelines.run.shape import SOURCE_PREFIX
+from tidelog.spark.jvm import elements, logical_class, parsed_plan
 from tidelog.spark.option_values import OptionError
 
 if TYPE_CHECKING:
     from pyspark.sql import Observation
 
-_LOGICAL: Final = "org.apache.spark.sql.catalyst.plans.logical"
 _COMMANDS: Final = ("Command", "ParsedStatement")
 # Those that Spark's classes do not call commands.
 _EFFECTS: Final = ("InsertIntoDir", "Call")
@@ -156,17 +156,14 @@ def _make(session: SparkSession, step: Step, frames: dict[str, DataFrame]) -> Da
 
 def _refuse_command(session: SparkSession, sql: Scalar, step: Step) -> None:
     """Spark carries a command out as soon as it is given one, and a check must change nothing."""
-    jvm: Any = session._jvm
-    state: Any = session._jsparkSession.sessionState()
-    kinds = [jvm.java.lang.Class.forName(f"{_LOGICAL}.{name}") for name in _COMMANDS]
-    waiting = [state.sqlParser().parsePlan(sql.text)]
+    kinds = [logical_class(session, name) for name in _COMMANDS]
+    waiting = [parsed_plan(session, sql.text)]
     while waiting:
         node = waiting.pop()
         if node.nodeName() in _EFFECTS or any(kind.isInstance(node) for kind in kinds):
             what = f"step {step.name} is a command ({node.nodeName()}); a step is a query"
             raise PipelineError([f"{sql.mark}: {what}, such as SELECT"])
-        children = node.children()
-        waiting += [children.apply(index) for index in range(children.size())]
+        waiting += elements(node.children())
 
 
 def load_function(python: PythonFunction, step: Step) -> Callable[..., Any]:

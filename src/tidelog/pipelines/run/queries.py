@@ -32,6 +32,7 @@ from tidelog.pipelines.run.places import batch_place
 from tidelog.pipelines.run.plan import Plan, Records
 from tidelog.pipelines.run.rows import record_schema
 from tidelog.pipelines.run.shape import source_order, state_of
+from tidelog.spark.jvm import activate
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -60,12 +61,6 @@ class Query:
     def table(self) -> TableSink | None:
         sink = self.target.sink if self.target is not None else None
         return sink if isinstance(sink, TableSink) else None
-
-
-def activate(session: SparkSession) -> None:
-    """Make a session that of this thread: by it Spark finds the sinks that Python has."""
-    jvm: Any = session._jvm
-    jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)
 
 
 def pipeline_queries(pipeline: Pipeline, only: Iterable[str] = ()) -> list[Query]:

@@ -32,7 +32,6 @@ from tidelog.pipelines.run.plan import Plan
 from tidelog.pipelines.run.queries import (
     Query,
     Streams,
-    activate,
     batch_records,
     build,
     check_names,
@@ -43,6 +42,7 @@ from tidelog.pipelines.run.queries import (
 from tidelog.pipelines.run.reports import BadCounts, QueryReport, State
 from tidelog.pipelines.run.table_state import check_table, set_aside
 from tidelog.pipelines.run.watch import Watch
+from tidelog.spark.jvm import activate
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, Final
 
 from pyspark.sql import DataFrame
+
+from tidelog.spark.jvm import analysed_plan, elements, optimized_plan, pretty_sql
 
 # No name in a file can have a colon, so no alias in SQL is taken for a source by chance.
 SOURCE_PREFIX: Final = "tidelog-source:"
@@ -30,12 +32,10 @@ _NUMBER: Final = re.compile(r"\b\d+\b")
 
 def state_of(frame: DataFrame) -> list[str]:
     """What a query keeps between micro-batches, as text that changes when that must change."""
-    logical: Any = frame._jdf.queryExecution().analyzed()
-    texts = _Texts(frame.sparkSession._jvm)
-    found = list(texts.states(logical))
+    texts = _Texts(pretty_sql(frame.sparkSession))
+    found = list(texts.states(analysed_plan(frame)))
     if found:
-        state: Any = frame.sparkSession._jsparkSession.sessionState()
-        found += texts.kept(state.optimizer().execute(logical))
+        found += texts.kept(optimized_plan(frame))
     return found
 
 
@@ -51,10 +51,10 @@ def source_order(frame: DataFrame, sources: Collection[str]) -> list[str]:
         if name in sources:
             found.append(name)
             return
-        for child in _seq(node.children()):
+        for child in elements(node.children()):
             visit(child)
 
-    visit(frame._jdf.queryExecution().analyzed())
+    visit(analysed_plan(frame))
     return found
 
 
@@ -69,8 +69,8 @@ def _source_of(node: Any) -> str:
 class _Texts:
     """Plans and expressions in words."""
 
-    def __init__(self, jvm: Any) -> None:
-        self._sql = jvm.org.apache.spark.sql.catalyst.util.package.toPrettySQL
+    def __init__(self, pretty_sql: Callable[[Any, bool], str]) -> None:
+        self._sql = pretty_sql
         # The functions of the plan as it was written, by the id of their result.
         self._written: dict[int, str] = {}
 
@@ -92,7 +92,7 @@ class _Texts:
             yield f"{name} by ({keys}) of ({_columns(node)})"
         elif name in _OTHERS:
             yield f"{name} of ({_columns(node)})"
-        for child in _seq(node.children()):
+        for child in elements(node.children()):
             yield from self.states(child)
 
     def kept(self, node: Any) -> Iterator[str]:
@@ -104,7 +104,7 @@ class _Texts:
         elif node.nodeName() == "Join" and _joins_streams(node):
             sides = " and ".join(f"({_columns(side)})" for side in (node.left(), node.right()))
             yield f"kept of both sides: {sides}"
-        for child in _seq(node.children()):
+        for child in elements(node.children()):
             yield from self.kept(child)
 
     def _text(self, expression: Any, node: Any = None) -> str:
@@ -124,7 +124,7 @@ class _Texts:
         place of `current_timestamp()`.
         """
         found = []
-        for column in _seq(aggregate.aggregateExpressions()):
+        for column in elements(aggregate.aggregateExpressions()):
             for each in _functions(column):
                 number = each.resultId().id()
                 if number not in self._written:
@@ -136,16 +136,16 @@ class _Texts:
     def _keys(self, node: Any, keys: Any) -> str:
         """Keys with their types and what they stand for, as far back as the sources."""
         made: dict[int, list[Any]] = {}
-        for child in _seq(node.children()):
+        for child in elements(node.children()):
             _note_made(child, made)
         return ", ".join(
             f"{self._with_origin(each, made, node)}: {each.dataType().simpleString()}"
-            for each in _seq(keys)
+            for each in elements(keys)
         )
 
     def _with_origin(self, expression: Any, made: dict[int, list[Any]], node: Any = None) -> str:
         text = self._text(expression, node)
-        attributes = list(_seq(expression.references().toSeq()))
+        attributes = list(elements(expression.references().toSeq()))
         if _WINDOW.search(text):
             numbers = ", ".join(dict.fromkeys(_NUMBER.findall(text)))
             text = f"{', '.join(each.name() for each in attributes)} in windows by {numbers}"
@@ -166,15 +166,15 @@ def _note_made(node: Any, made: dict[int, list[Any]]) -> None:
     name = node.nodeName()
     if name in ("Project", "Aggregate"):
         columns = node.projectList() if name == "Project" else node.aggregateExpressions()
-        for each in _seq(columns):
+        for each in elements(columns):
             if each.nodeName() == "Alias":
                 made.setdefault(each.exprId().id(), []).append(each.child())
     elif name == "Expand":
-        for row in _seq(node.projections()):
-            for column, each in zip(_seq(node.output()), _seq(row), strict=True):
+        for row in elements(node.projections()):
+            for column, each in zip(elements(node.output()), elements(row), strict=True):
                 if each.children().size():
                     made.setdefault(column.exprId().id(), []).append(each)
-    for child in _seq(node.children()):
+    for child in elements(node.children()):
         _note_made(child, made)
 
 
@@ -183,16 +183,18 @@ def _functions(expression: Any) -> Iterator[Any]:
     if expression.nodeName() == "AggregateExpression":
         yield expression
         return
-    for child in _seq(expression.children()):
+    for child in elements(expression.children()):
         yield from _functions(child)
 
 
 def _is_ambiguous(expression: Any, node: Any) -> bool:
     """Whether a column of an expression has the name of another that a node is given."""
     given = Counter(
-        column.name().lower() for child in _seq(node.children()) for column in _seq(child.output())
+        column.name().lower()
+        for child in elements(node.children())
+        for column in elements(child.output())
     )
-    return any(given[each.name().lower()] > 1 for each in _seq(expression.references().toSeq()))
+    return any(given[each.name().lower()] > 1 for each in elements(expression.references().toSeq()))
 
 
 def _joins_streams(join: Any) -> bool:
@@ -202,8 +204,3 @@ def _joins_streams(join: Any) -> bool:
 def _columns(node: Any) -> str:
     fields = node.schema().fields()
     return ", ".join(f"{field.name()}: {field.dataType().simpleString()}" for field in fields)
-
-
-def _seq(sequence: Any) -> Iterator[Any]:
-    for index in range(sequence.size()):
-        yield sequence.apply(index)

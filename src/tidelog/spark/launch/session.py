@@ -10,10 +10,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
-from subprocess import TimeoutExpired
 from typing import TYPE_CHECKING, Final
 
 from tidelog.errors import TidelogError
@@ -29,8 +27,6 @@ _CHECKPOINTS: Final = (
 )
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-
-JVM_EXIT_TIMEOUT_S: Final = 30
 
 # What the runner sets unless the pipeline's file says otherwise.
 DEFAULTS: Final[Mapping[str, str]] = {
@@ -103,21 +99,3 @@ def open_session(name: str, settings: Mapping[str, str]) -> SparkSession:
     for key, value in settings.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
-
-
-def close_session(session: SparkSession) -> None:
-    """Stop the session and its JVM, which would else outlive it until this process ends."""
-    from pyspark import SparkContext
-
-    gateway = session.sparkContext._gateway
-    session.stop()
-    if gateway is None:
-        return
-    gateway.shutdown()
-    process = getattr(gateway, "proc", None)
-    if process is not None:
-        process.stdin.close()
-        # It goes in any case, later, now that it has no input.
-        with suppress(TimeoutExpired):
-            process.wait(JVM_EXIT_TIMEOUT_S)
-    SparkContext._gateway = SparkContext._jvm = None
