@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -19,21 +17,9 @@ from tidelog.cluster.registration import register_broker
 from tidelog.errors import ConfigError
 from tidelog.store.embedded import EmbeddedStore
 from tidelog.store.port import Store
+from tidelog.testing.virtual_loop import SeededRandom
 
 ENDPOINTS = (Endpoint("PLAINTEXT", "localhost", 9092),)
-
-
-class SeededRandom:
-    """The seam for chance, repeatable."""
-
-    def __init__(self, seed: int = 0) -> None:
-        self._random = random.Random(seed)
-
-    def uuid(self) -> uuid.UUID:
-        return uuid.UUID(int=self._random.getrandbits(128), version=4)
-
-    def below(self, bound: int) -> int:
-        return self._random.randrange(bound)
 
 
 def validate(configs: Mapping[str, str]) -> None:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.cluster.helpers import SeededRandom
 from tidelog.cluster.placement import Start, place, random_start, start_after
+from tidelog.testing.virtual_loop import SeededRandom
 
 
 def test_the_worked_example_of_kafkas_documentation() -> None:

@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pytest
 
-from tests.unit.storage.helpers import ManualClock, SeededRandom
+from tests.unit.storage.helpers import ManualClock
 from tidelog.cluster.image import PartitionState
 from tidelog.config import load, topic_config
 from tidelog.host.host import Host
@@ -26,6 +26,7 @@ from tidelog.storage.file_cache import FileCache
 from tidelog.storage.log import NewLog
 from tidelog.storage.log_context import LogContext
 from tidelog.testing.disk import SimulatedDisk
+from tidelog.testing.virtual_loop import SeededRandom
 
 T = TypeVar("T")
 BUFFER_BYTES = 1 << 20

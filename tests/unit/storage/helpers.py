@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from tidelog.storage.log import AppendResult, Log, LogContext
 from tidelog.storage.losses import Expectation
 from tidelog.storage.running_clock import RunningClock
 from tidelog.testing.disk import SimulatedDisk
+from tidelog.testing.virtual_loop import SeededRandom
 
 TOPIC_ID = uuid.UUID(int=0x1234)
 PARTITION = TopicPartition("orders", 0)
@@ -46,17 +46,6 @@ class ManualClock:
     def advance(self, ms: int) -> None:
         self.now_ms += ms
         self.seconds += ms / 1000
-
-
-class SeededRandom:
-    def __init__(self, seed: int = 0) -> None:
-        self._random = random.Random(seed)
-
-    def uuid(self) -> uuid.UUID:
-        return uuid.UUID(int=self._random.getrandbits(128), version=4)
-
-    def below(self, bound: int) -> int:
-        return self._random.randrange(bound)
 
 
 @dataclass
