@@ -101,7 +101,7 @@ class Schedule:
             if self.guard(client, done) and syncing:
                 self.note_assignment(client)
             return
-        group = self.world.shard.groups.get("g")
+        group = self.world.shard.table.classic("g")
         member = None if group is None else group.members.get(client.member_id)
         current = group is not None and group.generation == client.generation
         if member is None or not current or self.chance.random() < 0.05:
@@ -123,7 +123,7 @@ class Schedule:
         client = self.pick()
         if client is None:
             return
-        group = self.world.shard.groups.get("g")
+        group = self.world.shard.table.classic("g")
         partition, offset = self.chance.randrange(4), self.next_offset
         self.next_offset += 1
         codes = self.world.commit(offset, client.committer, partition=partition)
@@ -149,7 +149,7 @@ class Schedule:
         client = self.pick()
         if client is not None:
             self.clients.remove(client)
-            group = self.world.shard.groups.get("g")
+            group = self.world.shard.table.classic("g")
             if group is not None and client.member_id in group.members:
                 client.leave()
 
@@ -178,7 +178,7 @@ class Schedule:
     # What must hold
 
     def kept(self) -> tuple[object, dict[int, int | None]]:
-        group = self.world.shard.groups.get("g")
+        group = self.world.shard.table.classic("g")
         stable = None
         if group is not None and group.state is GroupState.STABLE:
             stable = (
@@ -191,7 +191,7 @@ class Schedule:
     def check(self) -> None:
         for partition in range(4):
             assert self.world.committed(partition=partition) == self.committed.get(partition)
-        group = self.world.shard.groups.get("g")
+        group = self.world.shard.table.classic("g")
         if group is None:
             return
         members = group.members.values()
@@ -214,7 +214,7 @@ class Schedule:
         self.world.pass_time(2 * REBALANCE_MS + 20 * 60 * 1000)
         for client in self.clients:
             assert client.waiting is None or client.waiting.is_done
-        group = self.world.shard.groups.get("g")
+        group = self.world.shard.table.classic("g")
         assert group is None or group.state is GroupState.EMPTY, group
         self.check()
 

@@ -61,7 +61,7 @@ class Schedule:
 
     @property
     def group(self) -> ConsumerGroup | None:
-        return self.world.shard.consumer_groups.get("g")
+        return self.world.shard.table.consumer("g")
 
     def run(self) -> None:
         steps = (

@@ -27,12 +27,13 @@ from tidelog.cluster.image import MetadataImage
 from tidelog.cluster.names import OFFSETS_TOPIC
 from tidelog.config.broker_config import BrokerConfig
 from tidelog.coordinators.groups.records import CoordinatorRecord, OffsetCommitKey, encode_record
-from tidelog.coordinators.groups.settings import GroupSettings, Now
+from tidelog.coordinators.groups.settings import GroupSettings
 from tidelog.coordinators.groups.shard import GroupShard
 from tidelog.coordinators.groups.stats import GroupCensus, GroupStats
 from tidelog.coordinators.groups.topic import creation, partition_of
 from tidelog.coordinators.loading import load
 from tidelog.coordinators.outcome import Outcome, Reply
+from tidelog.coordinators.timers import Now
 from tidelog.errors import ErrorCode, KafkaError, TidelogError
 from tidelog.host.host import Host
 from tidelog.protocol.batches import Record, encode_batch, read_header

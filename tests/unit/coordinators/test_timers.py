@@ -8,14 +8,14 @@ from tidelog.coordinators.timers import TimerQueue
 
 
 def names(queue: TimerQueue[str], now_ms: int) -> list[str]:
-    return [action for _, action in queue.due(now_ms)]
+    return list(queue.due(now_ms))
 
 
 def test_what_is_due_comes_in_the_order_of_deadlines() -> None:
     queue: TimerQueue[str] = TimerQueue()
-    queue.schedule(("b",), 20, "b")
-    queue.schedule(("a",), 10, "a")
-    queue.schedule(("c",), 30, "c")
+    queue.schedule("b", 20)
+    queue.schedule("a", 10)
+    queue.schedule("c", 30)
     assert names(queue, 9) == []
     assert names(queue, 20) == ["a", "b"]
     assert names(queue, 20) == []
@@ -24,31 +24,32 @@ def test_what_is_due_comes_in_the_order_of_deadlines() -> None:
 
 def test_a_moved_deadline_counts_whichever_way_it_was_moved() -> None:
     queue: TimerQueue[str] = TimerQueue()
-    queue.schedule(("a",), 10, "old")
-    queue.schedule(("a",), 50, "later")
+    queue.schedule("a", 10)
+    queue.schedule("a", 50)
     assert names(queue, 49) == []
-    queue.schedule(("a",), 20, "sooner")
-    assert names(queue, 60) == ["sooner"]
+    queue.schedule("a", 20)
+    assert names(queue, 20) == ["a"]
+    assert names(queue, 60) == []
     assert len(queue) == 0
 
 
 def test_the_queue_equals_a_dictionary_of_deadlines() -> None:
     chance = Random(5)
     queue: TimerQueue[str] = TimerQueue()
-    model: dict[tuple[str, ...], int] = {}
+    model: dict[str, int] = {}
     now = fired = 0
     for _ in range(20_000):
-        key = (str(chance.randrange(40)),)
+        key = str(chance.randrange(40))
         step = chance.random()
         if step < 0.6:
             model[key] = now + chance.randrange(100)
-            queue.schedule(key, model[key], key[0])
+            queue.schedule(key, model[key])
         elif step < 0.8:
             model.pop(key, None)
             queue.cancel(key)
         else:
             now += chance.randrange(30)
-            due = sorted(key[0] for key, at in model.items() if at <= now)
+            due = sorted(key for key, at in model.items() if at <= now)
             assert sorted(names(queue, now)) == due
             fired += len(due)
             model = {key: at for key, at in model.items() if at > now}

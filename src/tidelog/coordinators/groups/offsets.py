@@ -21,17 +21,17 @@ from uuid import UUID
 from tidelog.coordinators.groups.classic.group import ClassicGroup, GroupState
 from tidelog.coordinators.groups.classic.rebalances import Rebalances
 from tidelog.coordinators.groups.commits import Commit, Committer
-from tidelog.coordinators.groups.consumer.changes import group_tombstones
 from tidelog.coordinators.groups.consumer.commits import check_commit, check_fetch
 from tidelog.coordinators.groups.consumer.group import ConsumerGroup
 from tidelog.coordinators.groups.records import (
     CoordinatorRecord,
-    GroupMetadataKey,
     OffsetCommitKey,
     OffsetCommitValue,
 )
-from tidelog.coordinators.groups.settings import AgeOf, GroupSettings, Now
-from tidelog.coordinators.groups.table import GroupTable
+from tidelog.coordinators.groups.settings import AgeOf, GroupSettings
+from tidelog.coordinators.groups.table import Group, GroupTable
+from tidelog.coordinators.groups.tombstones import group_end, offset_end
+from tidelog.coordinators.timers import Now
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.model import NO_TOPIC_ID
 
@@ -113,7 +113,7 @@ class Offsets:
 
     def check_fetch(self, group_id: str, member_id: str | None, epoch: int) -> None:
         """KafkaError where a member of a consumer group asks in the name of another epoch."""
-        group = self._groups.consumer.get(group_id)
+        group = self._groups.consumer(group_id)
         if group is not None:
             check_fetch(group, member_id, epoch)
 
@@ -140,11 +140,11 @@ class Offsets:
         if group.state != GroupState.EMPTY:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP, "the group has members")
         records = [
-            _tombstone(group_id, topic, partition)
+            offset_end(group_id, topic, partition)
             for topic, partitions in self.of_group(group_id).items()
             for partition in partitions
         ]
-        return records + end_of(group)
+        return records + group_end(group)
 
     def delete(
         self, group_id: str, partitions: Iterable[tuple[str, int]]
@@ -163,7 +163,7 @@ class Offsets:
                 continue
             codes.append(ErrorCode.NONE)
             if partition in self.of_group(group_id).get(topic, {}):
-                records.append(_tombstone(group_id, topic, partition))
+                records.append(offset_end(group_id, topic, partition))
         return records, codes
 
     def topic_deleted(self, topic: str, topic_id: UUID) -> Records:
@@ -172,13 +172,13 @@ class Offsets:
         for group_id, topics in self._offsets.items():
             for partition, value in topics.get(topic, {}).items():
                 if value.topic_id in (NO_TOPIC_ID, topic_id):
-                    records.append(_tombstone(group_id, topic, partition))
+                    records.append(offset_end(group_id, topic, partition))
         return records
 
     def forget_missing_topics(self, topic_ids: Mapping[str, UUID]) -> Records:
         """The same for all topics that went while nobody could hear of it."""
         return [
-            _tombstone(group_id, topic, partition)
+            offset_end(group_id, topic, partition)
             for group_id, topics in self._offsets.items()
             for topic, partitions in topics.items()
             for partition, value in partitions.items()
@@ -193,16 +193,16 @@ class Offsets:
             for topic, partitions in self.of_group(group.group_id).items():
                 for partition, value in partitions.items():
                     if self._is_expired(group, topic, value, age_ms):
-                        records.append(_tombstone(group.group_id, topic, partition))
+                        records.append(offset_end(group.group_id, topic, partition))
                     else:
                         kept += 1
             if not kept and group.is_idle:
-                records += end_of(group)
+                records += group_end(group)
         return records
 
     def _is_expired(
         self,
-        group: ClassicGroup | ConsumerGroup,
+        group: Group,
         topic: str,
         value: OffsetCommitValue,
         age_ms: AgeOf,
@@ -222,7 +222,7 @@ class Offsets:
     def replay(self, key: OffsetCommitKey, value: OffsetCommitValue | None) -> None:
         if value is not None:
             if self._groups.find(key.group) is None:
-                self._groups.classic[key.group] = ClassicGroup(key.group)
+                self._groups.put(ClassicGroup(key.group))
             topics = self._offsets.setdefault(key.group, {})
             topics.setdefault(key.topic, {})[key.partition] = value
             return
@@ -237,19 +237,8 @@ class Offsets:
             del self._offsets[key.group]
 
 
-def end_of(group: ClassicGroup | ConsumerGroup) -> Records:
-    """Tombstones of a group itself."""
-    if isinstance(group, ConsumerGroup):
-        return group_tombstones(group)
-    return [CoordinatorRecord(GroupMetadataKey(group.group_id), None)]
-
-
 def is_of_another_topic(value: OffsetCommitValue, topic_id: UUID) -> bool:
     """True where the offset was committed for a topic of the same name that is no more."""
     if NO_TOPIC_ID in (value.topic_id, topic_id):
         return False
     return value.topic_id != topic_id
-
-
-def _tombstone(group_id: str, topic: str, partition: int) -> CoordinatorRecord:
-    return CoordinatorRecord(OffsetCommitKey(group_id, topic, partition), None)

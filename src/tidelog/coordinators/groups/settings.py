@@ -1,4 +1,4 @@
-"""What the coordinators of groups go by, and the moment at which they are asked."""
+"""What groups go by, and who asks."""
 
 from __future__ import annotations
 
@@ -11,13 +11,6 @@ INT_MAX = 2**31 - 1
 
 # How long the broker has run since it wrote down this wall time.
 AgeOf = Callable[[int], int]
-
-
-class Now(NamedTuple):
-    """One moment: `ms` never runs backwards and times members; `wall_ms` dates what is kept."""
-
-    ms: int
-    wall_ms: int
 
 
 class Caller(NamedTuple):

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from uuid import UUID
 
 from tidelog.cluster.image import MetadataImage
-from tidelog.coordinators.groups.classic.group import CONSUMER_PROTOCOL_TYPE, GroupState
-from tidelog.coordinators.groups.classic.joins import Joins
+from tidelog.coordinators.groups.classic.group import ClassicGroup, GroupState
+from tidelog.coordinators.groups.classic.joins import Join, Joins
 from tidelog.coordinators.groups.classic.members import Members
 from tidelog.coordinators.groups.classic.rebalances import Rebalances
 from tidelog.coordinators.groups.commits import Commit, Committer
@@ -27,7 +27,7 @@ from tidelog.coordinators.groups.consumer.group import (
 )
 from tidelog.coordinators.groups.consumer.heartbeats import ConsumerHeartbeats
 from tidelog.coordinators.groups.consumer.members import ConsumerMembers
-from tidelog.coordinators.groups.offsets import Offsets, end_of
+from tidelog.coordinators.groups.offsets import Offsets
 from tidelog.coordinators.groups.records import (
     CoordinatorRecord,
     GroupMetadataKey,
@@ -35,11 +35,13 @@ from tidelog.coordinators.groups.records import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
-from tidelog.coordinators.groups.settings import AgeOf, Caller, GroupSettings, Now
-from tidelog.coordinators.groups.stats import CLASSIC, CONSUMER, GroupStats
+from tidelog.coordinators.groups.settings import AgeOf, Caller, GroupSettings
+from tidelog.coordinators.groups.stats import GroupStats
 from tidelog.coordinators.groups.table import GroupTable
+from tidelog.coordinators.groups.timers import Timer, TimerKind, Timers
+from tidelog.coordinators.groups.tombstones import group_end
 from tidelog.coordinators.outcome import Outcome
-from tidelog.coordinators.timers import TimerQueue
+from tidelog.coordinators.timers import Now, TimerQueue
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.host.random import Random
 from tidelog.protocol.messages.consumer_group_describe import (
@@ -66,37 +68,35 @@ class GroupShard:
     ) -> None:
         self._settings = settings
         self._image = image
-        self.timers: TimerQueue[Callable[[Now], Outcome]] = TimerQueue()
-        self.table = GroupTable()
-        self.groups = self.table.classic
-        self.consumer_groups = self.table.consumer
-        rebalances = Rebalances(settings, self.timers, stats or GroupStats())
-        self._joins = Joins(self.groups, settings, rebalances, random)
-        self._members = Members(self.groups, rebalances)
+        self.timers: Timers = TimerQueue()
+        self.table = GroupTable(self.timers)
+        rebalances = Rebalances(self.table, settings, self.timers, stats or GroupStats())
+        self._joins = Joins(self.table, settings, rebalances, random)
+        self._members = Members(self.table, settings, rebalances)
         self.offsets = Offsets(self.table, settings, rebalances)
-        self._consumer_members = ConsumerMembers(self.consumer_groups, settings, self.timers, image)
+        self._consumer_members = ConsumerMembers(self.table, settings, self.timers, image)
         self._heartbeats = ConsumerHeartbeats(
-            self.consumer_groups, settings, self._consumer_members, image, random
+            self.table, settings, self._consumer_members, image, random
         )
-        self._consumer_replay = ConsumerReplay(
-            self.consumer_groups, self._consumer_members.departed
-        )
+        self._consumer_replay = ConsumerReplay(self.table, self.timers)
+        self._on_timer: dict[TimerKind, Callable[[Timer, Now], Outcome]] = {
+            TimerKind.CLASSIC_JOIN: rebalances.joins_due,
+            TimerKind.CLASSIC_SYNC: rebalances.syncs_due,
+            TimerKind.CLASSIC_SESSION: rebalances.session_due,
+            TimerKind.CONSUMER_SESSION: self._consumer_members.fence_late,
+            TimerKind.CONSUMER_REVOCATION: self._consumer_members.fence_late,
+        }
 
     # Members
 
     def join(self, request: JoinGroupRequest, version: int, caller: Caller, now: Now) -> Outcome:
-        before = self.consumer_groups.get(request.group_id)
-        if before is None:
-            return self._joins.join(request, version, caller, now)
-        if before.members:
+        before = self.table.consumer(request.group_id)
+        if before is not None and before.members:
             raise KafkaError(
                 ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
                 f"Group {request.group_id} has members of the consumer group protocol.",
             )
-        # An empty group may change its protocol; its offsets stay.
-        outcome = self._joins.join(request, version, caller, now)
-        outcome.records[:0] = end_of(before)
-        return outcome
+        return self._joins.join(Join(request, version, caller, now))
 
     def sync(self, request: SyncGroupRequest, now: Now) -> Outcome:
         return self._members.sync(request, now)
@@ -105,7 +105,7 @@ class GroupShard:
         return Outcome(self._members.heartbeat(request, now))
 
     def leave(self, request: LeaveGroupRequest, version: int, now: Now) -> Outcome:
-        group = self.consumer_groups.get(request.group_id)
+        group = self.table.consumer(request.group_id)
         if group is not None and version >= 3:
             return self._consumer_members.remove(group, request.members, now)
         return self._members.leave(request, version, now)
@@ -116,14 +116,14 @@ class GroupShard:
         self, request: ConsumerGroupHeartbeatRequest, version: int, caller: Caller, now: Now
     ) -> Outcome:
         self._heartbeats.check(request, version)
-        group = self.consumer_groups.get(request.group_id)
+        group = self.table.consumer(request.group_id)
         if request.member_epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
             return self._consumer_members.leave(
                 self._require_consumer(group, request.group_id), request, now
             )
         if group is None and request.member_epoch == JOIN_EPOCH:
             return self._join_anew(request, caller, now)
-        if group is None and request.group_id not in self.groups:
+        if group is None and self.table.find(request.group_id) is None:
             raise KafkaError(
                 ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {request.group_id} not found."
             )
@@ -135,7 +135,7 @@ class GroupShard:
     ) -> Outcome:
         """The first member of a group; one that is empty may change its protocol."""
         group_id = request.group_id
-        before = self.groups.get(group_id)
+        before = self.table.classic(group_id)
         if before is not None and before.state is not GroupState.EMPTY:
             raise KafkaError(
                 ErrorCode.GROUP_ID_NOT_FOUND,
@@ -144,12 +144,12 @@ class GroupShard:
             )
         outcome = self._heartbeats.heartbeat(request, ConsumerGroup(group_id), caller, now)
         if before is not None:
-            outcome.records[:0] = end_of(before)
+            outcome.records[:0] = group_end(before)
         return outcome
 
     def _require_consumer(self, group: ConsumerGroup | None, group_id: str) -> ConsumerGroup:
         if group is None:
-            kind = "not found" if group_id not in self.groups else "is not a consumer group"
+            kind = "not found" if self.table.find(group_id) is None else "is not a consumer group"
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {kind}.")
         return group
 
@@ -183,15 +183,13 @@ class GroupShard:
     # Looking at groups
 
     def list_groups(self) -> Iterator[ListedGroup]:
-        for group in self.groups.values():
-            yield ListedGroup(group.group_id, group.protocol_type or "", group.state, CLASSIC)
-        for each in self.consumer_groups.values():
-            yield ListedGroup(each.group_id, CONSUMER_PROTOCOL_TYPE, each.state, CONSUMER)
+        for group in self.table:
+            yield ListedGroup(group.group_id, group.protocol_type or "", group.state, group.kind)
 
     def describe(self, group_id: str) -> DescribedGroup:
-        group = self.groups.get(group_id)
+        group = self.table.classic(group_id)
         if group is None:
-            kind = "not found" if group_id not in self.consumer_groups else "is not a classic group"
+            kind = "not found" if self.table.find(group_id) is None else "is not a classic group"
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {kind}.")
         # Between generations there is no protocol whose metadata and assignments could be shown.
         shown = group.state is GroupState.STABLE
@@ -214,15 +212,15 @@ class GroupShard:
         )
 
     def describe_consumer(self, group_id: str) -> DescribedConsumerGroup:
-        group = self._require_consumer(self.consumer_groups.get(group_id), group_id)
+        group = self._require_consumer(self.table.consumer(group_id), group_id)
         return describe(group, self._image(), self._settings.consumer_assignors[0])
 
     # Time and replay
 
     def due(self, now: Now) -> Iterator[Outcome]:
         """What became due; each outcome must be dealt with before the next is asked for."""
-        for _, action in self.timers.due(now.ms):
-            yield action(now)
+        for timer in self.timers.due(now.ms):
+            yield self._on_timer[timer.kind](timer, now)
 
     def replay(self, record: CoordinatorRecord) -> None:
         """Apply one record of the log, in its order."""
@@ -232,14 +230,16 @@ class GroupShard:
             self.offsets.replay(key, value)
         elif isinstance(key, GroupMetadataKey):
             assert value is None or isinstance(value, GroupMetadataValue)
-            if value is not None:
-                self.consumer_groups.pop(key.group, None)
             self._members.replay(key, value)
         else:
-            if value is not None:
-                # Made by its offsets, when they came first; or left behind by a change of protocol.
-                self._members.forget(key.group)
             self._consumer_replay.replay(key, value)
+        if (
+            value is None
+            and self.table.find(key.group) is None
+            and self.offsets.of_group(key.group)
+        ):
+            # An empty group changed its protocol: its offsets need one that can expire.
+            self.table.put(ClassicGroup(key.group))
 
     def loaded(self, now: Now) -> Outcome:
         """The whole log has been replayed."""
@@ -248,8 +248,5 @@ class GroupShard:
 
     def abandon(self, error: KafkaError) -> None:
         """Another broker has these groups now: tell everybody who waits to look for it."""
-        for group in self.groups.values():
-            for member in group.members.values():
-                for reply in (member.join_reply, member.sync_reply):
-                    if reply is not None:
-                        reply.fail(error)
+        for group in self.table:
+            group.end(error)

@@ -7,21 +7,22 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from tidelog.coordinators.groups.classic.group import ClassicGroup
+from tidelog.coordinators.groups.consumer.group import ConsumerGroup
 from tidelog.coordinators.groups.consumer.records import ConsumerGroupMetadataValue
 from tidelog.coordinators.groups.records import CoordinatorRecord, OffsetCommitValue
 
 if TYPE_CHECKING:
     from tidelog.coordinators.groups.shard import GroupShard
 
-CLASSIC = "classic"
-CONSUMER = "consumer"
+_KINDS = (ClassicGroup.kind, ConsumerGroup.kind)
 
 
 @dataclass(slots=True)
 class GroupStats:
     """Counters since the start."""
 
-    rebalances: dict[str, int] = field(default_factory=lambda: {CLASSIC: 0, CONSUMER: 0})
+    rebalances: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_KINDS, 0))
     commits: int = 0
     expired_offsets: int = 0
     timeouts: int = 0
@@ -35,7 +36,7 @@ class GroupStats:
                 self.commits += 1
             elif isinstance(record.value, ConsumerGroupMetadataValue):
                 # Every epoch of a group is a rebalance.
-                self.rebalances[CONSUMER] += 1
+                self.rebalances[ConsumerGroup.kind] += 1
 
     def loaded(self, seconds: float) -> None:
         self.loads += 1
@@ -52,8 +53,7 @@ class GroupCensus:
     offsets: int = 0
 
     def add(self, shard: GroupShard) -> None:
-        for kind, groups in ((CLASSIC, shard.groups), (CONSUMER, shard.consumer_groups)):
-            for group in groups.values():
-                self.groups[kind, str(group.state)] += 1
-                self.members[kind] += len(group.members)
+        for group in shard.table:
+            self.groups[group.kind, str(group.state)] += 1
+            self.members[group.kind] += len(group.members)
         self.offsets += len(shard.offsets)

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Generator, Iterable, Iterator
 
-from tidelog.coordinators.groups.settings import Now
 from tidelog.coordinators.groups.shard import GroupShard
 from tidelog.coordinators.outcome import Outcome
+from tidelog.coordinators.timers import Now
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,

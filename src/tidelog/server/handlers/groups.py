@@ -17,9 +17,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from tidelog.coordinators.groups.settings import Caller, Now
+from tidelog.coordinators.groups.settings import Caller
 from tidelog.coordinators.groups.shard import GroupShard
 from tidelog.coordinators.outcome import Outcome
+from tidelog.coordinators.timers import Now
 from tidelog.errors import KafkaError
 from tidelog.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from tidelog.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse

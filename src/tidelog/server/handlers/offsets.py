@@ -19,9 +19,9 @@ from uuid import UUID
 
 from tidelog.coordinators.groups.commits import Commit, Committer
 from tidelog.coordinators.groups.records import OffsetCommitValue
-from tidelog.coordinators.groups.settings import Now
 from tidelog.coordinators.groups.shard import GroupShard
 from tidelog.coordinators.outcome import Outcome
+from tidelog.coordinators.timers import Now
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.model import NO_TOPIC_ID
 from tidelog.protocol.messages.offset_commit import (

@@ -9,11 +9,13 @@ from random import Random
 from typing import Any
 
 from tidelog.cluster.image import MetadataImage, PartitionState, TopicImage
+from tidelog.coordinators.groups.classic.group import ClassicGroup
 from tidelog.coordinators.groups.commits import Commit, Committer
 from tidelog.coordinators.groups.records import CoordinatorRecord, decode_record, encode_record
-from tidelog.coordinators.groups.settings import Caller, GroupSettings, Now
+from tidelog.coordinators.groups.settings import Caller, GroupSettings
 from tidelog.coordinators.groups.shard import GroupShard
 from tidelog.coordinators.outcome import Outcome, Reply
+from tidelog.coordinators.timers import Now
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.heartbeat import HeartbeatRequest
 from tidelog.protocol.messages.join_group import (
@@ -275,14 +277,20 @@ def form_group(world: World, clients: list[Client]) -> None:
         client.join()
     for client in clients:
         client.joined()
-        if world.shard.groups[client.group].state == "PreparingRebalance" and not client.waiting:
+        if classic_group(world, client.group).state == "PreparingRebalance" and not client.waiting:
             client.join()
     for client in sorted(clients, key=lambda each: each.is_leader):
         client.joined()
         client.sync()
     for client in clients:
         client.synced()
-    assert world.shard.groups[clients[0].group].state == "Stable"
+    assert classic_group(world, clients[0].group).state == "Stable"
+
+
+def classic_group(world: World, group: str = "g") -> ClassicGroup:
+    found = world.shard.table.classic(group)
+    assert found is not None
+    return found
 
 
 def records_of(world: World) -> list[CoordinatorRecord]:

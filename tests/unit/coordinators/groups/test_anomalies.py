@@ -13,6 +13,7 @@ from tests.unit.coordinators.groups.helpers import (
     TOPIC_ID,
     Client,
     World,
+    classic_group,
     form_group,
     subscription,
 )
@@ -174,16 +175,16 @@ def test_g8_offsets_do_not_expire_while_the_group_lives() -> None:
         world.expire_offsets()
     assert world.committed() == 5
     client.leave()
-    assert world.shard.groups["g"].state is GroupState.EMPTY
+    assert classic_group(world).state is GroupState.EMPTY
     world.now = world.now._replace(wall_ms=world.now.wall_ms + 7 * DAY_MS - 1)
     world.expire_offsets()
     assert world.committed() == 5, "a week counts from when the last member left"
     world.now = world.now._replace(wall_ms=world.now.wall_ms + 1)
     world.expire_offsets()
     assert world.committed() is None
-    assert "g" not in world.shard.groups
+    assert world.shard.table.find("g") is None
     world.restart()
-    assert world.committed() is None and not world.shard.groups
+    assert world.committed() is None and not world.shard.table.classic_groups()
 
 
 def test_g8_offsets_of_a_topic_that_members_left_expire_by_their_commit() -> None:
@@ -234,7 +235,7 @@ def test_g8_offsets_age_by_the_time_that_the_broker_runs(jump_ms: int) -> None:
     assert left() == (None, 7)
     run_days(1)
     assert left() == (None, None)
-    assert not world.shard.groups
+    assert not world.shard.table.classic_groups()
 
 
 def test_g8_an_offset_with_a_retention_of_its_own_ages_by_the_time_that_the_broker_runs() -> None:
@@ -295,7 +296,7 @@ def test_g14_more_members_than_the_limit_are_turned_away() -> None:
     form_group(world, [Client(world), Client(world)])
     with refused(ErrorCode.GROUP_MAX_SIZE_REACHED):
         Client(world).join()
-    assert len(world.shard.groups["g"].members) == 2
+    assert len(classic_group(world).members) == 2
 
 
 def test_g14_huge_metadata_is_refused_and_leaves_nothing() -> None:
@@ -308,7 +309,7 @@ def test_g14_huge_metadata_is_refused_and_leaves_nothing() -> None:
     )
     with refused(ErrorCode.INVALID_REQUEST):
         world.run(lambda shard, now: shard.join(request, 9, Caller("c", "/h"), now))
-    assert not world.shard.groups and not len(world.shard.timers)
+    assert not world.shard.table.classic_groups() and not len(world.shard.timers)
 
 
 def test_a_silent_member_is_gone_after_its_session_and_not_before() -> None:
@@ -319,7 +320,7 @@ def test_a_silent_member_is_gone_after_its_session_and_not_before() -> None:
     assert alive.heartbeat() == ErrorCode.NONE
     world.pass_time(1)
     assert alive.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS
-    assert list(world.shard.groups["g"].members) == [alive.member_id]
+    assert list(classic_group(world).members) == [alive.member_id]
 
 
 def test_a_member_that_does_not_rejoin_in_time_is_left_behind() -> None:
@@ -330,10 +331,10 @@ def test_a_member_that_does_not_rejoin_in_time_is_left_behind() -> None:
     assert not quick.join()
     for _ in range(10):
         world.pass_time(REBALANCE_MS // 10)
-        if "g" in world.shard.groups and slow.member_id in world.shard.groups["g"].members:
+        if world.shard.table.find("g") and slow.member_id in classic_group(world).members:
             slow.heartbeat()
     assert quick.joined() and newcomer.joined()
-    assert set(world.shard.groups["g"].members) == {quick.member_id, newcomer.member_id}
+    assert set(classic_group(world).members) == {quick.member_id, newcomer.member_id}
     with refused(ErrorCode.UNKNOWN_MEMBER_ID):
         slow.heartbeat()
 
@@ -351,10 +352,10 @@ def test_members_that_never_fetch_their_assignment_are_dropped() -> None:
     assert first.sync()
     for _ in range(20):
         world.pass_time(REBALANCE_MS // 20)
-        if other.member_id in world.shard.groups["g"].members:
+        if other.member_id in classic_group(world).members:
             other.heartbeat()
             first.heartbeat()
-    assert other.member_id not in world.shard.groups["g"].members
+    assert other.member_id not in classic_group(world).members
 
 
 def test_a_refused_append_is_tried_again_until_the_group_is_empty() -> None:
@@ -363,10 +364,10 @@ def test_a_refused_append_is_tried_again_until_the_group_is_empty() -> None:
     form_group(world, [client])
     world.is_refusing = True
     world.pass_time(SESSION_MS)
-    assert world.shard.groups["g"].state is GroupState.PREPARING_REBALANCE
+    assert classic_group(world).state is GroupState.PREPARING_REBALANCE
     world.is_refusing = False
     world.pass_time(2_000)
-    assert world.shard.groups["g"].state is GroupState.EMPTY
+    assert classic_group(world).state is GroupState.EMPTY
 
 
 def test_a_leader_whose_assignment_could_not_be_written_has_not_synced() -> None:
@@ -377,10 +378,10 @@ def test_a_leader_whose_assignment_could_not_be_written_has_not_synced() -> None
     world.is_refusing = True
     with refused(ErrorCode.COORDINATOR_NOT_AVAILABLE):
         client.sync()
-    assert world.shard.groups["g"].state is GroupState.COMPLETING_REBALANCE
+    assert classic_group(world).state is GroupState.COMPLETING_REBALANCE
     world.is_refusing = False
     world.pass_time(REBALANCE_MS)
-    assert world.shard.groups["g"].state is GroupState.EMPTY, "it never came again"
+    assert classic_group(world).state is GroupState.EMPTY, "it never came again"
 
 
 def test_protocols_without_a_common_one_are_refused() -> None:
@@ -390,7 +391,7 @@ def test_protocols_without_a_common_one_are_refused() -> None:
         Client(world, protocols=["sticky"]).join()
     form = Client(world, protocols=["roundrobin"])
     form.join()
-    assert len(world.shard.groups["g"].members) >= 1
+    assert len(classic_group(world).members) >= 1
 
 
 def test_a_promised_id_that_nobody_uses_holds_up_nobody_for_long() -> None:
@@ -402,7 +403,7 @@ def test_a_promised_id_that_nobody_uses_holds_up_nobody_for_long() -> None:
     assert client.heartbeat() == ErrorCode.NONE
     assert not client.join() or client.generation == 2
     world.pass_time(SESSION_MS + 1)
-    assert world.shard.groups["g"].state is GroupState.COMPLETING_REBALANCE
+    assert classic_group(world).state is GroupState.COMPLETING_REBALANCE
 
 
 def test_a_group_with_members_cannot_be_deleted_and_one_without_leaves_nothing() -> None:

@@ -11,7 +11,7 @@ from tidelog.coordinators.groups.consumer.changes import (
     current_record,
     member_record,
 )
-from tidelog.coordinators.groups.consumer.group import ConsumerGroup, ConsumerMember, MemberState
+from tidelog.coordinators.groups.consumer.group import ConsumerMember, MemberState
 from tidelog.coordinators.groups.consumer.records import (
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMetadataKey,
@@ -27,6 +27,9 @@ from tidelog.coordinators.groups.records import (
     decode_record,
     encode_record,
 )
+from tidelog.coordinators.groups.table import GroupTable
+from tidelog.coordinators.groups.timers import Timers
+from tidelog.coordinators.timers import TimerQueue
 from tidelog.errors import ProtocolError
 
 TOPIC_ID = UUID(int=7)
@@ -121,14 +124,17 @@ def test_a_member_and_what_it_owns_are_written_as_kafka_does() -> None:
 
 def test_ownership_that_was_written_without_epochs_dates_from_the_members_own() -> None:
     """Brokers before 4.3 wrote none."""
-    groups: dict[str, ConsumerGroup] = {}
-    replay = ConsumerReplay(groups, lambda *_: None).replay
+    timers: Timers = TimerQueue()
+    groups = GroupTable(timers)
+    replay = ConsumerReplay(groups, timers).replay
     record = current_record("g", ConsumerMember("m", epoch=4, assigned={TOPIC_ID: {1: 2}}))
     assert isinstance(record.value, ConsumerGroupCurrentMemberAssignmentValue)
     record.value.assigned_partitions[0].assignment_epochs = None
     # And a state that only a newer broker knows.
     record.value.state = 99
     replay(record.key, record.value)  # type: ignore[arg-type]
-    member = groups["g"].members["m"]
+    group = groups.consumer("g")
+    assert group is not None
+    member = group.members["m"]
     assert member.assigned == {TOPIC_ID: {1: 4}}
     assert member.state is MemberState.UNRELEASED_PARTITIONS

@@ -10,12 +10,13 @@ when the group is loaded: who waits for a join or a sync, who was promised a mem
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
+from typing import ClassVar, Final
 
 from tidelog.coordinators.groups.records import GroupMetadataValue, MemberMetadata
+from tidelog.coordinators.groups.timers import Timer, TimerKind
 from tidelog.coordinators.outcome import Reply
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.consumer_protocol import subscribed_topics
@@ -23,7 +24,7 @@ from tidelog.protocol.messages.join_group import JoinGroupResponse, JoinGroupRes
 from tidelog.protocol.messages.sync_group import SyncGroupResponse
 
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
-NO_GENERATION: Final = -1
+_GENERATION_MAX: Final = 2**31 - 1
 _HISTORY_MAX: Final = 8
 
 
@@ -37,15 +38,22 @@ class GroupState(StrEnum):
     DEAD = "Dead"
 
 
-# From which states a state may be entered.
-PREDECESSORS: Final[dict[GroupState, frozenset[GroupState]]] = {
-    GroupState.EMPTY: frozenset({GroupState.PREPARING_REBALANCE}),
-    GroupState.PREPARING_REBALANCE: frozenset(
-        {GroupState.STABLE, GroupState.COMPLETING_REBALANCE, GroupState.EMPTY}
+# Which states may follow a state. A group that is loaded goes from one generation that was written
+# down to the next, so the log leads from Empty and Stable to either.
+SUCCESSORS: Final[dict[GroupState, frozenset[GroupState]]] = {
+    GroupState.EMPTY: frozenset(
+        {GroupState.PREPARING_REBALANCE, GroupState.STABLE, GroupState.EMPTY, GroupState.DEAD}
     ),
-    GroupState.COMPLETING_REBALANCE: frozenset({GroupState.PREPARING_REBALANCE}),
-    GroupState.STABLE: frozenset({GroupState.COMPLETING_REBALANCE}),
-    GroupState.DEAD: frozenset(GroupState),
+    GroupState.PREPARING_REBALANCE: frozenset(
+        {GroupState.COMPLETING_REBALANCE, GroupState.EMPTY, GroupState.DEAD}
+    ),
+    GroupState.COMPLETING_REBALANCE: frozenset(
+        {GroupState.STABLE, GroupState.PREPARING_REBALANCE, GroupState.DEAD}
+    ),
+    GroupState.STABLE: frozenset(
+        {GroupState.PREPARING_REBALANCE, GroupState.STABLE, GroupState.EMPTY, GroupState.DEAD}
+    ),
+    GroupState.DEAD: frozenset(),
 }
 
 
@@ -74,6 +82,12 @@ class Member:
                 return metadata
         return b""
 
+    def fail_waits(self, error: KafkaError) -> None:
+        """Tell whoever waits on the member's behalf."""
+        for reply in (self.join_reply, self.sync_reply):
+            if reply is not None:
+                reply.fail(error)
+
     def recorded(self, protocol: str | None, assignment: bytes) -> MemberMetadata:
         """The member as it is written down."""
         return MemberMetadata(
@@ -92,6 +106,7 @@ class Member:
 class ClassicGroup:
     """One group; without a protocol type it only keeps offsets."""
 
+    kind: ClassVar[str] = "classic"
     group_id: str
     state: GroupState = GroupState.EMPTY
     generation: int = 0
@@ -106,6 +121,8 @@ class ClassicGroup:
     promised_ids: set[str] = field(default_factory=set)
     awaited_syncs: set[str] = field(default_factory=set)
     is_first_rebalance: bool = False
+    # How much longer the first rebalance may wait for more members, and whether any came.
+    delay_left_ms: int = 0
     joined_in_delay: bool = False
     # How many members wait for their join to end, and how many know each protocol: kept up to
     # date, since counting at each of n joins would take n² steps.
@@ -119,14 +136,26 @@ class ClassicGroup:
 
     def enter(self, state: GroupState, reason: str) -> None:
         """Change state; one that may not follow is a fault of ours, not of a client."""
-        if self.state not in PREDECESSORS[state]:
-            raise AssertionError(
-                f"group {self.group_id!r} cannot go from {self.state} to {state} ({reason});"
-                f" before: {'; '.join(self._history)}"
-            )
+        assert state in SUCCESSORS[self.state], (
+            f"group {self.group_id!r} cannot go from {self.state} to {state} ({reason});"
+            f" before: {'; '.join(self._history)}"
+        )
         self._history.append(f"{self.state}->{state} {reason}")
         del self._history[:-_HISTORY_MAX]
         self.state = state
+
+    def end(self, error: KafkaError) -> None:
+        """The group is no more, or no longer here: tell whoever waits."""
+        for member in self.members.values():
+            member.fail_waits(error)
+        self.enter(GroupState.DEAD, error.code.name)
+
+    def timers(self) -> Iterator[Timer]:
+        """All deadlines that the group may have."""
+        yield Timer(TimerKind.CLASSIC_JOIN, self.group_id)
+        yield Timer(TimerKind.CLASSIC_SYNC, self.group_id)
+        for member_id in (*self.members, *self.promised_ids):
+            yield Timer(TimerKind.CLASSIC_SESSION, self.group_id, member_id)
 
     @property
     def knows_subscriptions(self) -> bool:
@@ -265,9 +294,13 @@ class ClassicGroup:
             votes[next(name for name, _ in member.protocols if self._is_common(name))] += 1
         return votes.most_common(1)[0][0]
 
+    @property
+    def next_generation(self) -> int:
+        return 1 if self.generation == _GENERATION_MAX else self.generation + 1
+
     def begin_generation(self) -> None:
         """Everybody who stays has joined: number the generation and choose its protocol."""
-        self.generation = 1 if self.generation == 2**31 - 1 else self.generation + 1
+        self.generation = self.next_generation
         self.protocol = self.select_protocol()
         self.note_subscriptions()
         self.awaited_syncs = set(self.members)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from tidelog.coordinators.groups.classic.group import ClassicGroup, GroupState, Member
 from tidelog.coordinators.groups.classic.rebalances import Rebalances
 from tidelog.coordinators.groups.records import CoordinatorRecord, GroupMetadataKey
-from tidelog.coordinators.groups.settings import Caller, GroupSettings, Now
+from tidelog.coordinators.groups.settings import Caller, GroupSettings
+from tidelog.coordinators.groups.table import GroupTable
+from tidelog.coordinators.groups.tombstones import group_end
 from tidelog.coordinators.outcome import Outcome, Reply
+from tidelog.coordinators.timers import Now
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.host.random import Random
 from tidelog.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -28,8 +31,11 @@ class Join:
     version: int
     caller: Caller
     now: Now
-    protocols: list[tuple[str, bytes]]
-    reply: Reply[JoinGroupResponse]
+    protocols: list[tuple[str, bytes]] = field(init=False)
+    reply: Reply[JoinGroupResponse] = field(default_factory=Reply)
+
+    def __post_init__(self) -> None:
+        self.protocols = [(each.name, each.metadata) for each in self.request.protocols]
 
     @property
     def rebalance_timeout_ms(self) -> int:
@@ -55,7 +61,7 @@ class Joins:
 
     def __init__(
         self,
-        groups: dict[str, ClassicGroup],
+        groups: GroupTable,
         settings: GroupSettings,
         rebalances: Rebalances,
         random: Random,
@@ -65,23 +71,37 @@ class Joins:
         self._rebalances = rebalances
         self._random = random
 
-    def join(self, request: JoinGroupRequest, version: int, caller: Caller, now: Now) -> Outcome:
-        protocols = [(each.name, each.metadata) for each in request.protocols]
-        join = Join(request, version, caller, now, protocols, Reply())
+    def join(self, join: Join) -> Outcome:
+        """Join a classic group; a new one comes into being with its first member."""
+        request = join.request
         self._check_request(join)
-        group = self._groups.get(request.group_id)
+        group = self._groups.classic(request.group_id)
         if group is None:
             if request.member_id:
                 raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
             group = ClassicGroup(request.group_id)
         self._check_room(group, request.member_id)
-        if not group.accepts(request.protocol_type, protocols):
+        if not group.accepts(request.protocol_type, join.protocols):
             raise KafkaError(
                 ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
                 "the group's members and the one that joins have no protocol in common",
             )
-        self._groups[group.group_id] = group
-        if not request.member_id:
+        before = self._groups.find(request.group_id)
+        if before is None or before is group:
+            return self._enter(group, join)
+
+        def vacated() -> None:
+            outcome = self._enter(group, join)
+            assert not outcome.records, "the first member of a group waits for others"
+            if outcome.answer is not join.reply:
+                join.reply.resolve(outcome.answer)
+
+        # An empty consumer group has the id until its end is written; its offsets stay.
+        return Outcome(join.reply, group_end(before), vacated)
+
+    def _enter(self, group: ClassicGroup, join: Join) -> Outcome:
+        self._groups.put(group)
+        if not join.request.member_id:
             return self._join_as_new(group, join)
         return self._join_as_known(group, join)
 
@@ -236,7 +256,6 @@ class Joins:
         ]
 
         def appended() -> None:
-            self._rebalances.timers.cancel(("session", group.group_id, old.member_id))
             current = group.members[new.member_id]
             group.change_protocols(current, new.protocols)
             self._rebalances.renew_session(group, current, join.now)

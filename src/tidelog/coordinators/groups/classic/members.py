@@ -12,8 +12,10 @@ from tidelog.coordinators.groups.records import (
     GroupMetadataValue,
     MemberMetadata,
 )
-from tidelog.coordinators.groups.settings import Now
+from tidelog.coordinators.groups.settings import GroupSettings
+from tidelog.coordinators.groups.table import GroupTable
 from tidelog.coordinators.outcome import Outcome, Reply
+from tidelog.coordinators.timers import Now
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from tidelog.protocol.messages.leave_group import (
@@ -30,14 +32,15 @@ _log = logging.getLogger(__name__)
 class Members:
     """What members of one shard's groups ask once they have joined."""
 
-    def __init__(self, groups: dict[str, ClassicGroup], rebalances: Rebalances) -> None:
+    def __init__(self, groups: GroupTable, settings: GroupSettings, rebalances: Rebalances) -> None:
         self._groups = groups
+        self._settings = settings
         self._rebalances = rebalances
 
     def _require_group(self, group_id: str) -> ClassicGroup:
         if not group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
-        group = self._groups.get(group_id)
+        group = self._groups.classic(group_id)
         if group is None:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         return group
@@ -142,16 +145,14 @@ class Members:
 
     def replay(self, key: GroupMetadataKey, value: GroupMetadataValue | None) -> None:
         """Make the group what the record says: one generation, its members and assignments."""
-        group = self._groups.get(key.group)
+        group = self._groups.classic(key.group)
         if value is None:
             if group is not None:
-                self._rebalances.forget(group)
-                group.enter(GroupState.DEAD, "deleted")
-                del self._groups[key.group]
+                self._groups.remove(key.group)
             return
         if group is None:
-            group = self._groups[key.group] = ClassicGroup(key.group)
-        self._rebalances.timers.cancel(("join", key.group))
+            group = self._groups.put(ClassicGroup(key.group))
+        self._rebalances.end_joins(group)
         for gone in group.members.keys() - {each.member_id for each in value.members}:
             self._rebalances.drop(group, gone)
         group.generation = value.generation
@@ -166,20 +167,14 @@ class Members:
             member.assignment = recorded.assignment
         group.leader_id = value.leader
         group.note_subscriptions()
-        # A log that was compacted need not tell the states in between.
-        group.state = GroupState.STABLE if value.members else GroupState.EMPTY
-
-    def forget(self, group_id: str) -> None:
-        """Another protocol has the group's id: nothing of it may come up again."""
-        group = self._groups.pop(group_id, None)
-        if group is not None:
-            self._rebalances.forget(group)
+        state = GroupState.STABLE if value.members else GroupState.EMPTY
+        group.enter(state, f"generation {value.generation} in the log")
 
     def loaded(self, now: Now) -> list[CoordinatorRecord]:
         """The shard is whole: from here on members must show that they live."""
         records: list[CoordinatorRecord] = []
-        limit = self._rebalances.settings.group_size_max
-        for group in list(self._groups.values()):
+        limit = self._settings.group_size_max
+        for group in self._groups.classic_groups():
             for member in group.members.values():
                 self._rebalances.renew_session(group, member, now)
             if len(group.members) > limit:

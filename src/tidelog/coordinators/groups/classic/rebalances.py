@@ -13,25 +13,23 @@ are replayed, so a refused append leaves the group as it was. Errors are raised 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import Final
 
 from tidelog.coordinators.groups.classic.group import ClassicGroup, GroupState, Member
 from tidelog.coordinators.groups.records import CoordinatorRecord, GroupMetadataKey
-from tidelog.coordinators.groups.settings import GroupSettings, Now
-from tidelog.coordinators.groups.stats import CLASSIC, GroupStats
+from tidelog.coordinators.groups.settings import GroupSettings
+from tidelog.coordinators.groups.stats import GroupStats
+from tidelog.coordinators.groups.table import GroupTable
+from tidelog.coordinators.groups.timers import RETRY_MS, Timer, TimerKind, Timers
 from tidelog.coordinators.outcome import Outcome
-from tidelog.coordinators.timers import TimerQueue
+from tidelog.coordinators.timers import Now
 from tidelog.errors import ErrorCode, KafkaError
 
 _log = logging.getLogger(__name__)
 
 # How long a member that waits for its first generation may be silent, as in Kafka.
 NEW_MEMBER_TIMEOUT_MS: Final = 5 * 60 * 1000
-# When a record that no request asked for could not be written.
-RETRY_MS: Final = 1_000
 
-TimerAction = Callable[[Now], Outcome]
 Records = list[CoordinatorRecord]
 
 
@@ -39,10 +37,11 @@ class Rebalances:
     """The two barriers, and the sessions of members."""
 
     def __init__(
-        self, settings: GroupSettings, timers: TimerQueue[TimerAction], stats: GroupStats
+        self, groups: GroupTable, settings: GroupSettings, timers: Timers, stats: GroupStats
     ) -> None:
-        self.settings = settings
-        self.timers = timers
+        self._groups = groups
+        self._settings = settings
+        self._timers = timers
         self._stats = stats
 
     # Into a rebalance
@@ -56,23 +55,24 @@ class Rebalances:
     def prepare(self, group: ClassicGroup, reason: str, now: Now) -> Records:
         if group.state is GroupState.COMPLETING_REBALANCE:
             self._refuse_syncs(group, now)
-        self.timers.cancel(("sync", group.group_id))
+        self._timers.cancel(Timer(TimerKind.CLASSIC_SYNC, group.group_id))
         group.is_first_rebalance = group.state is GroupState.EMPTY
         group.joined_in_delay = False
         group.enter(GroupState.PREPARING_REBALANCE, reason)
-        self._stats.rebalances[CLASSIC] += 1
+        self._stats.rebalances[group.kind] += 1
         _log.info(
             "rebalance begins group=%s generation=%d members=%d reason=%s",
             group.group_id, group.generation, len(group.members), reason,
         )  # fmt: skip
         if group.is_first_rebalance:
-            delay = self.settings.initial_rebalance_delay_ms
-            remaining = max(group.rebalance_timeout_ms - delay, 0)
-            self._wait_for_more(group, delay, remaining, now)
+            # An empty group starts a rebalance with each join of a fleet unless it waits a little.
+            delay = self._settings.initial_rebalance_delay_ms
+            group.delay_left_ms = max(group.rebalance_timeout_ms - delay, 0)
+            self._await_joins(group, delay, now)
             return []
         if group.has_everybody_joined:
             return self.complete_join(group, now)
-        self._await_joins(group, now)
+        self._await_joins(group, group.rebalance_timeout_ms, now)
         return []
 
     def _refuse_syncs(self, group: ClassicGroup, now: Now) -> None:
@@ -84,27 +84,23 @@ class Rebalances:
                 self.renew_session(group, member, now)
                 reply.fail(error)
 
-    def _wait_for_more(
-        self, group: ClassicGroup, delay_ms: int, remaining_ms: int, now: Now
-    ) -> None:
-        """An empty group starts a rebalance with each join of a fleet unless it waits a little."""
+    def _await_joins(self, group: ClassicGroup, wait_ms: int, now: Now) -> None:
+        self._timers.schedule(Timer(TimerKind.CLASSIC_JOIN, group.group_id), now.ms + wait_ms)
 
-        def time_up(then: Now) -> Outcome:
-            if group.joined_in_delay and remaining_ms > 0 and delay_ms > 0:
-                group.joined_in_delay = False
-                again = min(delay_ms, remaining_ms)
-                self._wait_for_more(group, again, max(remaining_ms - delay_ms, 0), then)
-                return Outcome()
-            return Outcome(records=self.complete_join(group, then))
+    def end_joins(self, group: ClassicGroup) -> None:
+        self._timers.cancel(Timer(TimerKind.CLASSIC_JOIN, group.group_id))
 
-        self.timers.schedule(("join", group.group_id), now.ms + delay_ms, time_up)
-
-    def _await_joins(self, group: ClassicGroup, now: Now) -> None:
-        def time_up(then: Now) -> Outcome:
-            return Outcome(records=self.complete_join(group, then))
-
-        deadline = now.ms + group.rebalance_timeout_ms
-        self.timers.schedule(("join", group.group_id), deadline, time_up)
+    def joins_due(self, timer: Timer, now: Now) -> Outcome:
+        """The wait for joins is over, unless an empty group is being filled right now."""
+        group = self._groups.classic(timer.group_id)
+        assert group is not None, "a group that goes takes its timers with it"
+        wait_ms = min(self._settings.initial_rebalance_delay_ms, group.delay_left_ms)
+        if group.joined_in_delay and wait_ms > 0:
+            group.joined_in_delay = False
+            group.delay_left_ms -= wait_ms
+            self._await_joins(group, wait_ms, now)
+            return Outcome()
+        return Outcome(records=self.complete_join(group, now))
 
     # Out of the first barrier
 
@@ -116,9 +112,9 @@ class Rebalances:
 
     def complete_join(self, group: ClassicGroup, now: Now) -> Records:
         """End the wait for joins: whoever is not there is gone, static members excepted."""
-        if group.state is not GroupState.PREPARING_REBALANCE:
-            return []
-        self.timers.cancel(("join", group.group_id))
+        assert group.state is GroupState.PREPARING_REBALANCE, group.state
+        self.end_joins(group)
+        group.delay_left_ms = 0
         for member in list(group.members.values()):
             if member.join_reply is None and member.instance_id is None:
                 self.drop(group, member.member_id)
@@ -129,7 +125,7 @@ class Rebalances:
             return self._become_empty(group, now)
         if not group.elect_joined_leader():
             # Only static members are left, none of them here: their sessions decide.
-            self._await_joins(group, now)
+            self._await_joins(group, group.rebalance_timeout_ms, now)
             return []
         group.begin_generation()
         for member in group.members.values():
@@ -138,40 +134,34 @@ class Rebalances:
             if reply is not None:
                 reply.resolve(group.join_response(member))
             self.renew_session(group, member, now)
-        self._await_syncs(group, now)
+        deadline = now.ms + group.rebalance_timeout_ms
+        self._timers.schedule(Timer(TimerKind.CLASSIC_SYNC, group.group_id), deadline)
         return []
 
     def _become_empty(self, group: ClassicGroup, now: Now) -> Records:
-        def try_again(then: Now) -> Outcome:
-            return Outcome(records=self.complete_join(group, then))
-
         # Replaying the record cancels this; without it the append was refused.
-        self.timers.schedule(("join", group.group_id), now.ms + RETRY_MS, try_again)
+        self._await_joins(group, RETRY_MS, now)
         value = group.record_value(now.wall_ms, {})
-        value.generation += 1
+        value.generation = group.next_generation
         value.protocol = value.leader = None
         return [CoordinatorRecord(GroupMetadataKey(group.group_id), value)]
 
     # The second barrier
 
-    def _await_syncs(self, group: ClassicGroup, now: Now) -> None:
-        generation = group.generation
-
-        def time_up(then: Now) -> Outcome:
-            waiting = group.state in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE)
-            if not waiting or group.generation != generation or not group.awaited_syncs:
-                return Outcome()
-            for member_id in list(group.awaited_syncs):
-                self.drop(group, member_id)
-            return Outcome(records=self.prepare(group, "members did not sync in time", then))
-
-        deadline = now.ms + group.rebalance_timeout_ms
-        self.timers.schedule(("sync", group.group_id), deadline, time_up)
+    def syncs_due(self, timer: Timer, now: Now) -> Outcome:
+        group = self._groups.classic(timer.group_id)
+        assert group is not None, "a group that goes takes its timers with it"
+        assert group.state in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE), group.state
+        if not group.awaited_syncs:
+            return Outcome()
+        for member_id in sorted(group.awaited_syncs):
+            self.drop(group, member_id)
+        return Outcome(records=self.prepare(group, "members did not sync in time", now))
 
     def synced(self, group: ClassicGroup, member_id: str) -> None:
         group.awaited_syncs.discard(member_id)
         if not group.awaited_syncs:
-            self.timers.cancel(("sync", group.group_id))
+            self._timers.cancel(Timer(TimerKind.CLASSIC_SYNC, group.group_id))
 
     # Sessions
 
@@ -189,18 +179,16 @@ class Rebalances:
         self._watch(group, member_id, now.ms + session_timeout_ms)
 
     def _watch(self, group: ClassicGroup, member_id: str, deadline_ms: int) -> None:
-        def session_over(now: Now) -> Outcome:
-            return self._expire(group, member_id, now)
+        timer = Timer(TimerKind.CLASSIC_SESSION, group.group_id, member_id)
+        self._timers.schedule(timer, deadline_ms)
 
-        self.timers.schedule(("session", group.group_id, member_id), deadline_ms, session_over)
-
-    def _expire(self, group: ClassicGroup, member_id: str, now: Now) -> Outcome:
+    def session_due(self, timer: Timer, now: Now) -> Outcome:
+        group, member_id = self._groups.classic(timer.group_id), timer.member_id
+        assert group is not None, "a group that goes takes its timers with it"
         if member_id in group.promised_ids:
             group.promised_ids.discard(member_id)
             return Outcome(records=self.complete_join_if_all_joined(group, now))
-        member = group.members.get(member_id)
-        if member is None:
-            return Outcome()
+        member = group.members[member_id]
         waits = member.join_reply is not None or member.sync_reply is not None
         if waits and not member.is_new:
             # It waits for us, not we for it.
@@ -212,25 +200,16 @@ class Rebalances:
 
     def drop(self, group: ClassicGroup, member_id: str) -> None:
         """Forget a member; who still waits on its behalf is told that it is none."""
-        self.timers.cancel(("session", group.group_id, member_id))
+        self.end_session(group, member_id)
         member = group.remove(member_id)
-        if member is None:
-            return
-        error = KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
-        if member.join_reply is not None:
-            member.join_reply.fail(error)
-        if member.sync_reply is not None:
-            member.sync_reply.fail(error)
+        if member is not None:
+            member.fail_waits(KafkaError(ErrorCode.UNKNOWN_MEMBER_ID))
+
+    def end_session(self, group: ClassicGroup, member_id: str) -> None:
+        self._timers.cancel(Timer(TimerKind.CLASSIC_SESSION, group.group_id, member_id))
 
     def after_departure(self, group: ClassicGroup, reason: str, now: Now) -> Records:
         """Members have left: those who stay share what they owned."""
         if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
             return self.prepare(group, reason, now)
         return self.complete_join_if_all_joined(group, now)
-
-    def forget(self, group: ClassicGroup) -> None:
-        """Stop every clock of a group that is no more."""
-        self.timers.cancel(("join", group.group_id))
-        self.timers.cancel(("sync", group.group_id))
-        for member_id in [*group.members, *group.promised_ids]:
-            self.drop(group, member_id)

@@ -6,7 +6,7 @@ group or a member that is not known yet makes it known, and the end of an unknow
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 from uuid import UUID
@@ -17,6 +17,7 @@ from tidelog.coordinators.groups.consumer.group import (
     ConsumerMember,
     MemberState,
     Owned,
+    member_timers,
 )
 from tidelog.coordinators.groups.consumer.records import (
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -34,6 +35,8 @@ from tidelog.coordinators.groups.consumer.records import (
     TargetTopicPartitions,
 )
 from tidelog.coordinators.groups.records import CoordinatorRecord, Value
+from tidelog.coordinators.groups.table import GroupTable
+from tidelog.coordinators.groups.timers import Timers
 
 Records = list[CoordinatorRecord]
 
@@ -120,24 +123,19 @@ def group_tombstones(group: ConsumerGroup) -> Records:
 
 
 class ConsumerReplay:
-    """Applies records to the groups of one shard.
+    """Applies records to the groups of one shard; a member that goes takes its timers with it."""
 
-    `departed` is called with group and member id when a member has gone.
-    """
-
-    def __init__(
-        self, groups: dict[str, ConsumerGroup], departed: Callable[[str, str], None]
-    ) -> None:
+    def __init__(self, groups: GroupTable, timers: Timers) -> None:
         self._groups = groups
-        self._departed = departed
+        self._timers = timers
 
     def replay(self, key: ConsumerKey, value: Value | None) -> None:
         if value is None:
             self._end(key)
             return
-        group = self._groups.get(key.group)
+        group = self._groups.consumer(key.group)
         if group is None:
-            group = self._groups[key.group] = ConsumerGroup(key.group)
+            group = self._groups.put(ConsumerGroup(key.group))
         if isinstance(value, ConsumerGroupMetadataValue):
             group.epoch, group.metadata_hash = value.epoch, value.metadata_hash
         elif isinstance(value, ConsumerGroupTargetAssignmentMetadataValue):
@@ -156,20 +154,19 @@ class ConsumerReplay:
             group.put(_owning(_member(group, key.member_id), value))
 
     def _end(self, key: ConsumerKey) -> None:
-        group = self._groups.get(key.group)
+        group = self._groups.consumer(key.group)
         if group is None:
             return
         if isinstance(key, ConsumerGroupMetadataKey):
-            for member_id in group.members:
-                self._departed(key.group, member_id)
-            del self._groups[key.group]
+            self._groups.remove(key.group)
         elif isinstance(key, ConsumerGroupTargetAssignmentMetadataKey):
             group.target_epoch = 0
         elif isinstance(key, ConsumerGroupTargetAssignmentMemberKey):
             group.targets.pop(key.member_id, None)
         elif isinstance(key, ConsumerGroupMemberMetadataKey):
             group.remove(key.member_id)
-            self._departed(key.group, key.member_id)
+            for timer in member_timers(key.group, key.member_id):
+                self._timers.cancel(timer)
         elif isinstance(key, ConsumerGroupCurrentMemberAssignmentKey):
             member = group.members.get(key.member_id)
             if member is not None:

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
-from typing import Final
+from typing import ClassVar, Final
 from uuid import UUID
 
 from tidelog.cluster.image import MetadataImage
 from tidelog.coordinators.groups.consumer.assignors import AssignableMember, Assignor, Partitions
+from tidelog.coordinators.groups.timers import Timer, TimerKind
 from tidelog.errors import ErrorCode, KafkaError
 
 # Partitions by topic, each with the epoch in which its owner got it.
@@ -81,6 +82,8 @@ class ConsumerMember:
 class ConsumerGroup:
     """One group."""
 
+    kind: ClassVar[str] = "consumer"
+    protocol_type: ClassVar[str] = "consumer"
     group_id: str
     # As in Kafka a group begins at 1, so its first member comes into epoch 2.
     epoch: int = 1
@@ -109,6 +112,14 @@ class ConsumerGroup:
 
     def is_subscribed_to(self, topic: str) -> bool:
         return self.subscribers[topic] > 0
+
+    def end(self, error: KafkaError) -> None:
+        """The group is no more, or no longer here; nobody waits for one."""
+
+    def timers(self) -> Iterator[Timer]:
+        """All deadlines that the group may have."""
+        for member_id in self.members:
+            yield from member_timers(self.group_id, member_id)
 
     @property
     def knows_subscriptions(self) -> bool:
@@ -196,6 +207,12 @@ class ConsumerGroup:
                         del owners[partition]
                 if not owners:
                     self.owners.pop(topic_id, None)
+
+
+def member_timers(group_id: str, member_id: str) -> Iterator[Timer]:
+    """All deadlines that a member may have."""
+    yield Timer(TimerKind.CONSUMER_SESSION, group_id, member_id)
+    yield Timer(TimerKind.CONSUMER_REVOCATION, group_id, member_id)
 
 
 def subscribed_ids(topics: Iterable[str], image: MetadataImage) -> frozenset[UUID]:

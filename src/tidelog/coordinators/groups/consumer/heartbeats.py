@@ -37,8 +37,10 @@ from tidelog.coordinators.groups.consumer.group import (
 )
 from tidelog.coordinators.groups.consumer.members import ConsumerMembers
 from tidelog.coordinators.groups.consumer.reconciliation import Goal, reconcile
-from tidelog.coordinators.groups.settings import Caller, GroupSettings, Now
+from tidelog.coordinators.groups.settings import Caller, GroupSettings
+from tidelog.coordinators.groups.table import GroupTable
 from tidelog.coordinators.outcome import Outcome
+from tidelog.coordinators.timers import Now
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.host.random import Random
 from tidelog.protocol.messages.consumer_group_heartbeat import (
@@ -95,7 +97,7 @@ class ConsumerHeartbeats:
 
     def __init__(
         self,
-        groups: dict[str, ConsumerGroup],
+        groups: GroupTable,
         settings: GroupSettings,
         members: ConsumerMembers,
         image: Callable[[], MetadataImage],
@@ -313,7 +315,9 @@ class ConsumerHeartbeats:
 
         def appended() -> None:
             # A group that this heartbeat made is there now, and another object.
-            self._groups[group_id].seen_image = beat.image
+            group = self._groups.consumer(group_id)
+            assert group is not None, "its records were replayed"
+            group.seen_image = beat.image
             self._members.renew_session(group_id, member_id, beat.now)
             if after != described:
                 self._members.watch_revocation(group_id, after, beat.now)

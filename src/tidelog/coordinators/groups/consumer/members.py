@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection
 from dataclasses import replace
-from typing import Final
 
 from tidelog.cluster.image import MetadataImage
 from tidelog.coordinators.groups.consumer.changes import (
@@ -26,9 +25,11 @@ from tidelog.coordinators.groups.consumer.group import (
     MemberState,
     hash_topics,
 )
-from tidelog.coordinators.groups.settings import GroupSettings, Now
+from tidelog.coordinators.groups.settings import GroupSettings
+from tidelog.coordinators.groups.table import GroupTable
+from tidelog.coordinators.groups.timers import RETRY_MS, Timer, TimerKind, Timers
 from tidelog.coordinators.outcome import Outcome
-from tidelog.coordinators.timers import TimerQueue
+from tidelog.coordinators.timers import Now
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -42,12 +43,10 @@ from tidelog.protocol.messages.leave_group import (
 
 _log = logging.getLogger(__name__)
 
-# When a departure that no request asked for could not be written.
-_RETRY_MS: Final = 1_000
-_SESSION: Final = "consumer-session"
-_REVOCATION: Final = "consumer-revocation"
-
-TimerAction = Callable[[Now], Outcome]
+_REASONS = {
+    TimerKind.CONSUMER_SESSION: "its session is over",
+    TimerKind.CONSUMER_REVOCATION: "it kept its partitions",
+}
 
 
 class ConsumerMembers:
@@ -55,9 +54,9 @@ class ConsumerMembers:
 
     def __init__(
         self,
-        groups: dict[str, ConsumerGroup],
+        groups: GroupTable,
         settings: GroupSettings,
-        timers: TimerQueue[TimerAction],
+        timers: Timers,
         image: Callable[[], MetadataImage],
     ) -> None:
         self._groups = groups
@@ -68,50 +67,36 @@ class ConsumerMembers:
     # Deadlines
 
     def renew_session(self, group_id: str, member_id: str, now: Now) -> None:
-        def session_over(then: Now) -> Outcome:
-            return self._fence_late(group_id, member_id, "its session is over", then)
-
-        deadline = now.ms + self._settings.consumer_session_timeout_ms
-        self._timers.schedule((_SESSION, group_id, member_id), deadline, session_over)
+        timer = Timer(TimerKind.CONSUMER_SESSION, group_id, member_id)
+        self._timers.schedule(timer, now.ms + self._settings.consumer_session_timeout_ms)
 
     def watch_revocation(self, group_id: str, member: ConsumerMember, now: Now) -> None:
         """A member that moved on is watched no more; one that has to give back must hurry."""
-        key = (_REVOCATION, group_id, member.member_id)
-        if member.state is not MemberState.UNREVOKED_PARTITIONS:
-            self._timers.cancel(key)
-            return
+        timer = Timer(TimerKind.CONSUMER_REVOCATION, group_id, member.member_id)
+        if member.state is MemberState.UNREVOKED_PARTITIONS:
+            self._timers.schedule(timer, now.ms + member.rebalance_timeout_ms)
+        else:
+            self._timers.cancel(timer)
 
-        def too_late(then: Now) -> Outcome:
-            group = self._groups.get(group_id)
-            current = None if group is None else group.members.get(member.member_id)
-            if current is None or current.epoch != member.epoch:
-                return Outcome()
-            return self._fence_late(group_id, member.member_id, "it kept its partitions", then)
-
-        self._timers.schedule(key, now.ms + member.rebalance_timeout_ms, too_late)
-
-    def departed(self, group_id: str, member_id: str) -> None:
-        """Stop the clocks of a member that is no more."""
-        self._timers.cancel((_SESSION, group_id, member_id))
-        self._timers.cancel((_REVOCATION, group_id, member_id))
-
-    def _fence_late(self, group_id: str, member_id: str, reason: str, now: Now) -> Outcome:
-        group = self._groups.get(group_id)
-        member = None if group is None else group.members.get(member_id)
-        if group is None or member is None:
+    def fence_late(self, timer: Timer, now: Now) -> Outcome:
+        """A member was silent for too long, or did not give back what it lost."""
+        group = self._groups.consumer(timer.group_id)
+        assert group is not None, "a group that goes takes its timers with it"
+        member = group.members[timer.member_id]
+        if timer.kind is TimerKind.CONSUMER_REVOCATION and not member.revoking:
+            # A static member that went has nothing to give back.
             return Outcome()
-        _log.info("member fenced group=%s member=%s reason=%s", group_id, member_id, reason)
-
-        def try_again(then: Now) -> Outcome:
-            return self._fence_late(group_id, member_id, reason, then)
-
+        _log.info(
+            "member fenced group=%s member=%s reason=%s",
+            timer.group_id, timer.member_id, _REASONS[timer.kind],
+        )  # fmt: skip
         # Replaying the records cancels this; without that the append was refused.
-        self._timers.schedule((_SESSION, group_id, member_id), now.ms + _RETRY_MS, try_again)
+        self._timers.schedule(timer, now.ms + RETRY_MS)
         return Outcome(records=self.fence(group, [member], now))
 
     def loaded(self, now: Now) -> None:
         """The shard is whole: from here on members must show that they live."""
-        for group in self._groups.values():
+        for group in self._groups.consumer_groups():
             for member in group.members.values():
                 self.renew_session(group.group_id, member.member_id, now)
                 self.watch_revocation(group.group_id, member, now)

@@ -151,4 +151,6 @@ def settle(*consumers: Consumer) -> int:
 
 
 def group_of(world: World, group: str = "g") -> ConsumerGroup:
-    return world.shard.consumer_groups[group]
+    found = world.shard.table.consumer(group)
+    assert found is not None
+    return found

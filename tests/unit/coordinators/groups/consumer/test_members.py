@@ -276,7 +276,7 @@ def test_a_request_that_makes_no_sense_is_refused(
     for name, value in change.items():
         setattr(request, name, value)
     assert refused(lambda: made.send(request)) is code
-    assert not world.log and not world.shard.consumer_groups
+    assert not world.log and not world.shard.table.consumer_groups()
 
 
 def test_version_0_is_given_a_member_id(world: World) -> None:
@@ -332,16 +332,16 @@ def test_an_empty_group_may_change_its_protocol_and_keeps_its_offsets(
     world.commit(7, classic.committer)
     classic.leave()
     one = consumer(world, "one")
-    assert not world.shard.groups and world.committed() == 7
+    assert not world.shard.table.classic_groups() and world.committed() == 7
     restart()
-    assert not world.shard.groups and world.committed() == 7
+    assert not world.shard.table.classic_groups() and world.committed() == 7
     one.beat()
     one.leave()
     other = Client(world)
     form_group(world, [other])
-    assert not world.shard.consumer_groups and world.committed() == 7
+    assert not world.shard.table.consumer_groups() and world.committed() == 7
     restart()
-    assert not world.shard.consumer_groups and world.committed() == 7
+    assert not world.shard.table.consumer_groups() and world.committed() == 7
     assert other.heartbeat() == ErrorCode.NONE
 
 
@@ -356,8 +356,23 @@ def test_a_change_of_protocol_that_was_refused_does_not_come_up_later(world: Wor
     for _ in range(20):
         world.pass_time(REBALANCE_MS // 2)
         one.step()
-    assert one.partitions == set(range(6)) and not world.shard.groups
+    assert one.partitions == set(range(6)) and not world.shard.table.classic_groups()
     assert world.shard.timers.next_deadline_ms() is not None and len(world.shard.timers) == 1
+
+
+def test_a_change_of_protocol_that_stops_halfway_loses_no_offsets(world: World) -> None:
+    one = consumer(world, "one")
+    one.step()
+    assert one.commit(0, 5) is ErrorCode.NONE
+    one.leave()
+    Client(world).join()
+    # The group has no generation yet, so nothing but its offsets is in the log.
+    world.restart()
+    assert [(each.group_id, each.group_type) for each in world.shard.list_groups()] == [
+        ("g", "classic")
+    ]
+    world.run(lambda shard, _: shard.delete_group("g"))
+    assert not len(world.shard.offsets)
 
 
 def test_only_an_empty_group_is_deleted_and_takes_its_offsets_with_it(world: World) -> None:
