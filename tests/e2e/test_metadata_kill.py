@@ -35,9 +35,9 @@ from tidelog.cluster.commands import (
     DeleteTopic,
     ProducerIdBlock,
 )
-from tidelog.cluster.controller import ControllerRules
-from tidelog.cluster.controller_loop import Controller
+from tidelog.cluster.controller import Controller
 from tidelog.cluster.image import Endpoint, MetadataImage
+from tidelog.cluster.planner import PlannerRules
 from tidelog.cluster.registration import register_broker
 from tidelog.host.disk import SystemDisk
 from tidelog.host.offload import ThreadOffload
@@ -67,7 +67,7 @@ async def live(directory: str, seed: int, calls: int) -> None:
     """One life: open, claim, register, then call until `calls` are answered or the kill comes."""
     say("begin")
     store = await open_store(directory)
-    controller = Controller(store, 0, ControllerRules(SystemRandom()))
+    controller = Controller(store, 0, PlannerRules(SystemRandom()))
     await controller.start()
     endpoints = (Endpoint("PLAINTEXT", "localhost", 9092),)
     registration = await register_broker(store, controller.submit, 0, endpoints)

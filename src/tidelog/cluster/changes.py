@@ -152,14 +152,14 @@ class ChangeBatch(NamedTuple):
 
 
 class Update(NamedTuple):
-    """What a follower lacks: the whole image, or the batches after the version that it has."""
+    """What a feed lacks: the whole image, or the batches after the version that it has."""
 
     image: MetadataImage | None = None
     batches: tuple[ChangeBatch, ...] = ()
 
 
 def changes_between(old: MetadataImage, new: MetadataImage) -> tuple[Change, ...]:
-    """What leads from one image to another, for a follower that was given a whole image."""
+    """What leads from one image to another, for a feed that was given a whole image."""
     changes: list[Change] = [
         BrokerGone(broker.id, broker.epoch)
         for broker in old.brokers.values()

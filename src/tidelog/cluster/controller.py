@@ -1,426 +1,408 @@
-"""The controller's decisions as pure functions: an image and a command give changes and an answer.
+"""The one writer of a cluster's metadata: a queue of commands in front of a store.
 
-Promises: no I/O, no clock, chance only through the given Random. A command that cannot be done
-raises KafkaError with the code and, as far as they are known, the words that Apache Kafka's own
-controller uses, because tools and tests of its users look at them.
+Promises: a command's answer comes after its changes are durable; a crash at any moment leaves every
+command wholly done or not done. The image changes only after the store said yes. Commands take
+effect in the order in which they were submitted. Those that wait while a transaction is written
+share the next one, so that a thousand creates do not cost a thousand disk syncs; each still has its
+own answer, and none is half of a transaction.
 
-Left out for now: racks, reassignment, in-sync set changes, unclean elections.
+Every transaction checks the controller epoch, so a deposed controller cannot write, and moves
+`/controller/sequence` by compare-and-set, so after a lost connection reading that one node tells
+whether the transaction was done.
+
+Left out for now: giving up leadership when the store is merely suspended, elections for leaders
+that died while no controller ran.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+import asyncio
+import base64
+import logging
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from typing import Final
 
-from tidelog.cluster import placement
-from tidelog.cluster.changes import (
-    BrokerConfigsChanged,
-    BrokerGone,
-    BrokerRegistered,
-    Change,
-    DeletionConfirmed,
-    PartitionsAdded,
-    PartitionsChanged,
-    ProducerIdsAllocated,
-    TopicConfigsChanged,
-    TopicCreated,
-    TopicDeleted,
+from tidelog.cluster import layout
+from tidelog.cluster.changes import Change, ChangeBatch, Update
+from tidelog.cluster.commands import Answer, Command
+from tidelog.cluster.image import Draft, MetadataImage
+from tidelog.cluster.planner import PlannerRules, plan
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.store.port import (
+    Check,
+    Conflict,
+    ConnectionLoss,
+    Operation,
+    SessionState,
+    Set,
+    Store,
+    Stored,
+    StoreError,
+    StoreFull,
 )
-from tidelog.cluster.commands import (
-    AddPartitions,
-    AllocateProducerIds,
-    AlterBrokerConfigs,
-    AlterTopicConfigs,
-    Answer,
-    Command,
-    ConfirmDeletion,
-    CreatedTopic,
-    CreateTopic,
-    DeletedTopic,
-    DeleteTopic,
-    Done,
-    ProducerIdBlock,
-    RegisterBroker,
-    UnregisterBroker,
-)
-from tidelog.cluster.configs import ConfigRules, altered_configs
-from tidelog.cluster.image import ImageView, PartitionState, TopicImage, unify_name
-from tidelog.cluster.names import topic_name_fault
-from tidelog.errors import ConfigError, ErrorCode, KafkaError
-from tidelog.host.random import Random
-from tidelog.model import NO_LEADER, NO_TOPIC_ID
 
-PRODUCER_IDS_PER_BLOCK: Final = 1000
-PRODUCER_ID_MAX: Final = (1 << 63) - 1
-# Apache Kafka's bound for one request; whoever splits a request into commands keeps the sum.
-PARTITIONS_PER_REQUEST_MAX: Final = 10_000
+logger = logging.getLogger(__name__)
+
+UNKNOWN_EPOCH: Final = -1
+_CLAIM_ATTEMPTS: Final = 10
+_COMMANDS_PER_TURN: Final = 32
+_READ_BACK_DELAY_S: Final = 0.1
 
 
 @dataclass(slots=True)
-class ControllerRules:
-    """What the decisions depend on beside the image."""
+class ControllerLimits:
+    """The bounds of the queue, of one transaction and of the history for feeds."""
 
-    random: Random
-    configs: ConfigRules = field(default_factory=ConfigRules)
-    default_partitions: int = 1
-    default_replication_factor: int = 1
-    partitions_total_max: int = 200_000
+    queued_commands: int = 20_000
+    commands_per_write: int = 256
+    operations_per_write: int = 2_000
+    history_changes: int = 10_000
 
 
 @dataclass(slots=True)
-class Plan:
-    """What a command does once it is durable, and what is answered then."""
-
-    changes: tuple[Change, ...]
-    answer: Answer
+class _Pending:
+    command: Command
+    answer: asyncio.Future[Answer]
 
 
-def plan(image: ImageView, command: Command, rules: ControllerRules) -> Plan:
-    """Decide on one command; KafkaError where it cannot be done."""
-    match command:
-        case CreateTopic():
-            return _create_topic(image, command, rules)
-        case DeleteTopic():
-            return _delete_topic(image, command)
-        case ConfirmDeletion():
-            return _confirm_deletion(image, command)
-        case AddPartitions():
-            return _add_partitions(image, command, rules)
-        case AlterTopicConfigs():
-            return _alter_topic_configs(image, command, rules.configs)
-        case AlterBrokerConfigs():
-            return _alter_broker_configs(image, command, rules.configs)
-        case AllocateProducerIds():
-            return _allocate_producer_ids(image, command)
-        case RegisterBroker():
-            return _register_broker(image, command)
-        case UnregisterBroker():
-            return _unregister_broker(image, command)
+@dataclass(slots=True)
+class _Round:
+    """The commands of one transaction: what they write, and what each is told afterwards."""
+
+    draft: Draft
+    operations: list[Operation] = field(default_factory=list)
+    changes: list[Change] = field(default_factory=list)
+    outcomes: list[tuple[asyncio.Future[Answer], Answer | KafkaError]] = field(default_factory=list)
+
+    def tell(self) -> None:
+        for future, outcome in self.outcomes:
+            if isinstance(outcome, KafkaError):
+                _refuse(future, outcome)
+            elif not future.done():
+                future.set_result(outcome)
+
+    def refuse(self, code: ErrorCode, message: str) -> None:
+        for future, _ in self.outcomes:
+            _refuse(future, KafkaError(code, message))
 
 
-def _create_topic(image: ImageView, command: CreateTopic, rules: ControllerRules) -> Plan:
-    _check_new_name(image, command.name)
-    if command.assignments:
-        replicas = _assigned_replicas(image, command)
-    else:
-        replicas = _placed_replicas(image, command, rules)
-    _check_partition_count(image, len(replicas), rules)
-    _validated(rules.configs.validate_topic, command.configs)
-    topic = TopicImage(
-        command.name,
-        NO_TOPIC_ID if command.validate_only else rules.random.uuid(),
-        tuple(_new_partition(image, n, each) for n, each in enumerate(replicas)),
-        dict(command.configs),
-    )
-    answer = CreatedTopic(
-        topic.name, topic.topic_id, len(replicas), topic.replication_factor, topic.configs
-    )
-    return Plan(() if command.validate_only else (TopicCreated(topic),), answer)
+class Controller:
+    """Owns the changes of one store's metadata, from `start` to `close`.
 
+    controller = Controller(store, node_id=0, rules=PlannerRules(host.random))
+    await controller.start()
+    created = await controller.submit(CreateTopic("orders", partitions=6))
+    """
 
-def _check_new_name(image: ImageView, name: str) -> None:
-    fault = topic_name_fault(name)
-    if fault is not None:
-        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {fault}")
-    if name in image.topics:
-        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-    unified = unify_name(name)
-    if unified is not None and unified in image.unified_names:
-        raise KafkaError(
-            ErrorCode.INVALID_TOPIC_EXCEPTION,
-            f"Topic '{name}' collides with existing topic: {image.unified_names[unified]}",
+    def __init__(
+        self,
+        store: Store,
+        node_id: int,
+        rules: PlannerRules,
+        limits: ControllerLimits | None = None,
+    ) -> None:
+        self._store = store
+        self._node_id = node_id
+        self._rules = rules
+        self._limits = limits or ControllerLimits()
+        self._image = MetadataImage()
+        self._epoch_version = 0
+        self._sequence = 0
+        self._sequence_version = 0
+        self._queue: deque[_Pending] = deque()
+        self._wake = asyncio.Event()
+        self._changed = asyncio.Event()
+        self._history: deque[ChangeBatch] = deque()
+        self._history_start = 0
+        self._history_changes = 0
+        self._closing = False
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def image(self) -> MetadataImage:
+        """The image that is in the store; it may be ahead of what brokers have."""
+        return self._image
+
+    @property
+    def running(self) -> bool:
+        return self._task is not None and not self._task.done() and not self._closing
+
+    async def start(self) -> None:
+        """Take over the store: raise the controller epoch, read the image, begin to serve.
+
+        StorageError where what the store holds cannot be understood.
+        """
+        assert self._task is None, "a controller starts once"
+        for attempt in range(_CLAIM_ATTEMPTS):
+            try:
+                await self._claim()
+                break
+            except Conflict:
+                # Someone else wrote between our reading and our claim: read again.
+                if attempt == _CLAIM_ATTEMPTS - 1:
+                    raise
+        self._history_start = self._image.version
+        self._task = asyncio.create_task(self._run(), name=f"controller-{self._node_id}")
+        logger.info(
+            "controller started node=%d epoch=%d version=%d topics=%d partitions=%d",
+            self._node_id,
+            self._image.controller_epoch,
+            self._image.version,
+            len(self._image.topics),
+            self._image.partition_count,
         )
 
+    async def close(self) -> None:
+        """Finish the transaction at hand, refuse what waits behind it, stop."""
+        self._closing = True
+        self._wake.set()
+        self._changed.set()
+        if self._task is not None:
+            await asyncio.wait([self._task])
 
-def _assigned_replicas(image: ImageView, command: CreateTopic) -> list[tuple[int, ...]]:
-    """The replicas that the caller chose, for partitions 0, 1, 2 and so on."""
-    for given, name in (
-        (command.replication_factor, "replication factor"),
-        (command.partitions, "numPartitions"),
-    ):
-        if given != -1:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST,
-                f"A manual partition assignment was specified, but {name} was not set to -1.",
+    async def wait_closed(self) -> None:
+        """Return once the controller has stopped; raise what made it stop, if it was not asked."""
+        assert self._task is not None, "the controller was not started"
+        await asyncio.wait([self._task])
+        if not self._task.cancelled():
+            self._task.result()
+
+    async def submit(self, command: Command) -> Answer:
+        """Do a command; durable when this returns. KafkaError where it is refused."""
+        return await self._enqueue(command)
+
+    async def submit_all(self, commands: Iterable[Command]) -> list[Answer | KafkaError]:
+        """Do several commands, in order, each for itself; what each gave."""
+        futures = [self._enqueue(command) for command in commands]
+        answers: list[Answer | KafkaError] = []
+        try:
+            for future in futures:
+                try:
+                    answers.append(await future)
+                except KafkaError as error:
+                    answers.append(error)
+        finally:
+            for future in futures:
+                future.cancel()
+        return answers
+
+    async def changes_after(
+        self, version: int, timeout_s: float, controller_epoch: int = UNKNOWN_EPOCH
+    ) -> Update:
+        """What came after `version` of this controller's epoch, waiting up to `timeout_s` for it.
+
+        The whole image where the epoch is another or the history does not reach back that far; an
+        empty update where the time is over.
+        """
+        self._check_running()
+        if controller_epoch != self._image.controller_epoch or version > self._image.version:
+            return Update(image=self._image)
+        if version == self._image.version:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self._changed.wait()
+            except TimeoutError:
+                return Update()
+            self._check_running()
+        if version < self._history_start:
+            return Update(image=self._image)
+        return Update(batches=tuple(each for each in self._history if each.version > version))
+
+    async def _claim(self) -> None:
+        tree = await self._store.tree("/")
+        if not tree:
+            await self._found_cluster()
+            return
+        held = layout.load(tree)
+        epoch = held.image.controller_epoch + 1
+        revision = await self._store.multi(
+            (
+                Set(
+                    layout.CONTROLLER_EPOCH,
+                    layout.encode(epoch=epoch, broker=self._node_id),
+                    held.epoch_version,
+                ),
+                # Fails if anything was written since the tree was read.
+                Set(
+                    layout.CONTROLLER_SEQUENCE,
+                    layout.encode(epoch=epoch, number=0),
+                    held.sequence_version,
+                ),
+                *layout.missing_folders(tree),
             )
-    replicas = [tuple(each) for _, each in sorted(command.assignments.items())]
-    if sorted(command.assignments) != list(range(len(replicas))):
-        raise KafkaError(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            "partitions should be a consecutive 0-based integer sequence",
         )
-    for each in replicas:
-        _check_assignment(image, each, len(replicas[0]))
-    return replicas
-
-
-def _placed_replicas(
-    image: ImageView, command: CreateTopic, rules: ControllerRules
-) -> list[tuple[int, ...]]:
-    """The replicas that round robin gives."""
-    if command.replication_factor < -1 or command.replication_factor == 0:
-        raise KafkaError(
-            ErrorCode.INVALID_REPLICATION_FACTOR,
-            "Replication factor must be larger than 0, or -1 to use the default value.",
-        )
-    if command.partitions < -1 or command.partitions == 0:
-        raise KafkaError(
-            ErrorCode.INVALID_PARTITIONS,
-            "Number of partitions must be larger than 0, or -1 to use the default value.",
-        )
-    partitions = rules.default_partitions if command.partitions == -1 else command.partitions
-    factor = command.replication_factor
-    if factor == -1:
-        factor = rules.default_replication_factor
-    # Looked at before the work is done, since the number is the caller's.
-    _check_partition_count(image, partitions, rules)
-    brokers = _brokers_for(image, factor)
-    start = placement.random_start(brokers, rules.random)
-    return placement.place(brokers, range(partitions), factor, start)
-
-
-def _brokers_for(image: ImageView, replication_factor: int) -> list[int]:
-    if replication_factor > len(image.brokers):
-        raise KafkaError(
-            ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"Unable to replicate the partition {replication_factor} time(s): The target"
-            f" replication factor of {replication_factor} cannot be reached because only"
-            f" {len(image.brokers)} broker(s) are registered.",
-        )
-    return sorted(image.brokers)
-
-
-def _check_assignment(image: ImageView, replicas: Sequence[int], factor: int) -> None:
-    fault = None
-    if not replicas:
-        fault = "an empty replica list."
-    elif len(set(replicas)) != len(replicas):
-        again = next(each for each in replicas if replicas.count(each) > 1)
-        fault = f"the broker {again} more than once."
-    elif len(replicas) != factor:
-        fault = (
-            f"a partition with {len(replicas)} replica(s), but this is not consistent with previous"
-            f" partitions, which have {factor} replica(s)."
-        )
-    else:
-        unknown = next((each for each in replicas if each not in image.brokers), None)
-        if unknown is not None:
-            fault = f"broker {unknown}, but no such broker is registered."
-    if fault is not None:
-        raise KafkaError(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"The manual partition assignment includes {fault}",
+        self._epoch_version = held.epoch_version + 1
+        self._sequence_version = held.sequence_version + 1
+        self._image = replace(
+            held.image, version=revision, controller_id=self._node_id, controller_epoch=epoch
         )
 
+    async def _found_cluster(self) -> None:
+        """Write what a new cluster begins with, in one transaction."""
+        identifier = base64.urlsafe_b64encode(self._rules.random.uuid().bytes)
+        cluster_id = identifier.rstrip(b"=").decode()
+        operations = layout.first_operations(cluster_id, 1, self._node_id)
+        revision = await self._store.multi(operations)
+        self._image = MetadataImage(revision, cluster_id, self._node_id, controller_epoch=1)
 
-def _check_partition_count(image: ImageView, added: int, rules: ControllerRules) -> None:
-    if added > PARTITIONS_PER_REQUEST_MAX:
-        raise KafkaError(
-            ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request."
+    def _enqueue(self, command: Command) -> asyncio.Future[Answer]:
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        if not self.running:
+            _refuse(future, _not_controller())
+        elif len(self._queue) >= self._limits.queued_commands:
+            message = "Too many metadata changes are waiting; try again later."
+            _refuse(future, KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, message))
+        else:
+            self._queue.append(_Pending(command, future))
+            self._wake.set()
+        return future
+
+    def _check_running(self) -> None:
+        if not self.running:
+            raise _not_controller()
+
+    async def _run(self) -> None:
+        cancel_watch = self._store.watch_session(self._session_changed)
+        try:
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                while self._queue and not self._closing:
+                    await self._do_round()
+                if self._closing:
+                    return
+                if self._store.session_state is SessionState.LOST:
+                    raise StoreError("the session with the metadata store was lost")
+        except (StoreError, KafkaError) as error:
+            logger.error("controller stopped node=%d reason=%s", self._node_id, error)
+            raise
+        finally:
+            cancel_watch()
+            self._closing = True
+            self._changed.set()
+            for pending in self._queue:
+                _refuse(pending.answer, _not_controller())
+            self._queue.clear()
+
+    def _session_changed(self, state: SessionState) -> None:
+        if state is SessionState.LOST:
+            self._wake.set()
+
+    async def _do_round(self) -> None:
+        """Plan what waits, write it as one transaction, then make it true and tell everyone."""
+        round_ = _Round(Draft(self._image))
+        try:
+            await self._plan_round(round_)
+            revision = await self._write(round_.operations) if round_.changes else None
+        except StoreFull as error:
+            round_.refuse(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+            return
+        except KafkaError as error:
+            round_.refuse(error.code, error.message)
+            raise
+        except BaseException as error:
+            # Nobody knows, or will know here, whether the transaction was done.
+            round_.refuse(ErrorCode.REQUEST_TIMED_OUT, f"The outcome is unknown: {error}")
+            raise
+        if revision is not None:
+            self._image = round_.draft.image(revision)
+            self._remember(ChangeBatch(revision, tuple(round_.changes)))
+        round_.tell()
+
+    async def _plan_round(self, round_: _Round) -> None:
+        """Plan as many commands as one transaction takes, each on what those before it left."""
+        limits = self._limits
+        while (
+            self._queue
+            and len(round_.outcomes) < limits.commands_per_write
+            and len(round_.operations) < limits.operations_per_write
+        ):
+            pending = self._queue.popleft()
+            if pending.answer.done():
+                continue
+            round_.outcomes.append((pending.answer, self._plan_one(pending.command, round_)))
+            if len(round_.outcomes) % _COMMANDS_PER_TURN == 0:
+                # The draft is this task's own: others may run, they cannot see or change it.
+                await asyncio.sleep(0)
+
+    def _plan_one(self, command: Command, round_: _Round) -> Answer | KafkaError:
+        draft = round_.draft
+        try:
+            planned = plan(draft, command, self._rules)
+        except KafkaError as error:
+            return error
+        except Exception as error:
+            # Planning changes nothing, so a fault in it harms this one command only.
+            logger.exception("planning failed command=%r", command)
+            return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{type(error).__name__}: {error}")
+        for change in planned.changes:
+            epoch = self._image.controller_epoch
+            round_.operations.extend(layout.operations_of(change, draft, epoch))
+            change.apply_to(draft)
+        round_.changes.extend(planned.changes)
+        return planned.answer
+
+    async def _write(self, operations: list[Operation]) -> int:
+        """One transaction, fenced and recognisable; the revision that it made.
+
+        KafkaError NOT_CONTROLLER where it was refused for certain; any other error but StoreFull
+        leaves it open whether it was done.
+        """
+        epoch = self._image.controller_epoch
+        mark = layout.encode(epoch=epoch, number=self._sequence + 1)
+        transaction = (
+            Check(layout.CONTROLLER_EPOCH, self._epoch_version),
+            Set(layout.CONTROLLER_SEQUENCE, mark, self._sequence_version),
+            *operations,
         )
-    if image.partition_count + added > rules.partitions_total_max:
-        raise KafkaError(
-            ErrorCode.POLICY_VIOLATION,
-            f"The cluster has {image.partition_count} partition(s); {added} more would exceed its"
-            f" limit of {rules.partitions_total_max}.",
-        )
+        lost = False
+        while True:
+            try:
+                revision = await self._store.multi(transaction)
+                break
+            except ConnectionLoss:
+                lost = True
+            except Conflict as conflict:
+                if conflict.index > 1:
+                    raise
+                if not lost:
+                    raise _not_controller() from conflict
+            node = await self._read_back()
+            if node is not None and node.value == mark:
+                revision = node.modified
+                break
+            # Not done so far. Should the lost one arrive yet, then one of the two finds the
+            # sequence moved and is refused, so that sending it again is safe.
+            if node is None or node.version != self._sequence_version:
+                raise ConnectionLoss("another controller has written since")
+        self._sequence += 1
+        self._sequence_version += 1
+        return revision
+
+    async def _read_back(self) -> Stored | None:
+        while True:
+            try:
+                return await self._store.read(layout.CONTROLLER_SEQUENCE)
+            except ConnectionLoss:
+                await asyncio.sleep(_READ_BACK_DELAY_S)
+
+    def _remember(self, batch: ChangeBatch) -> None:
+        self._history.append(batch)
+        self._history_changes += len(batch.changes)
+        while self._history_changes > self._limits.history_changes:
+            dropped = self._history.popleft()
+            self._history_changes -= len(dropped.changes)
+            self._history_start = dropped.version
+        self._changed.set()
+        self._changed = asyncio.Event()
 
 
-def _new_partition(image: ImageView, partition: int, replicas: tuple[int, ...]) -> PartitionState:
-    alive = tuple(each for each in replicas if each in image.brokers)
-    return PartitionState(partition, alive[0] if alive else NO_LEADER, 0, replicas, alive)
+def _refuse(future: asyncio.Future[Answer], error: KafkaError) -> None:
+    if not future.done():
+        future.set_exception(error)
 
 
-def _delete_topic(image: ImageView, command: DeleteTopic) -> Plan:
-    by_id = command.topic_id is not None and command.topic_id != NO_TOPIC_ID
-    if by_id == (command.name is not None):
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST,
-            "You may not specify both topic name and topic id."
-            if by_id
-            else "Neither topic name nor id were specified.",
-        )
-    if command.topic_id is not None and by_id:
-        name = image.topic_names.get(command.topic_id)
-        if name is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-    else:
-        name = command.name
-    topic = _existing_topic(image, name or "")
-    change = TopicDeleted(topic.name, topic.topic_id, len(topic.partitions))
-    return Plan((change,), DeletedTopic(topic.name, topic.topic_id))
-
-
-def _confirm_deletion(image: ImageView, command: ConfirmDeletion) -> Plan:
-    _check_broker_epoch(image, command.broker_id, command.broker_epoch)
-    changes = []
-    for topic_id in command.topic_ids:
-        holders = image.deleted.get(topic_id, ())
-        if command.broker_id in holders:
-            left = tuple(each for each in holders if each != command.broker_id)
-            changes.append(DeletionConfirmed(topic_id, left))
-    return Plan(tuple(changes), Done())
-
-
-def _existing_topic(image: ImageView, name: str) -> TopicImage:
-    topic = image.topics.get(name)
-    if topic is None:
-        raise KafkaError(
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist."
-        )
-    return topic
-
-
-def _add_partitions(image: ImageView, command: AddPartitions, rules: ControllerRules) -> Plan:
-    topic = _existing_topic(image, command.topic)
-    have = len(topic.partitions)
-    if command.count == have:
-        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {have} partition(s).")
-    if command.count < have:
-        raise KafkaError(
-            ErrorCode.INVALID_PARTITIONS,
-            f"The topic {topic.name} currently has {have} partition(s); {command.count} would not"
-            " be an increase.",
-        )
-    added = command.count - have
-    _check_partition_count(image, added, rules)
-    factor = topic.replication_factor
-    if command.assignments is not None:
-        if len(command.assignments) != added:
-            raise KafkaError(
-                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"Attempted to add {added} additional partition(s), but"
-                f" {len(command.assignments)} assignment(s) were specified.",
-            )
-        replicas = [tuple(each) for each in command.assignments]
-        for each in replicas:
-            _check_assignment(image, each, factor)
-    else:
-        brokers = _brokers_for(image, factor)
-        start = placement.start_after(brokers, topic.partitions[0].replicas[0])
-        replicas = placement.place(brokers, range(have, command.count), factor, start)
-    states = tuple(_new_partition(image, have + n, each) for n, each in enumerate(replicas))
-    change = PartitionsAdded(topic.name, topic.topic_id, states)
-    return Plan(() if command.validate_only else (change,), Done())
-
-
-def _alter_topic_configs(image: ImageView, command: AlterTopicConfigs, rules: ConfigRules) -> Plan:
-    topic = _existing_topic(image, command.topic)
-    old = {} if command.replace else topic.configs
-    configs = altered_configs(old, command.changes, rules)
-    _validated(rules.validate_topic, configs)
-    if command.validate_only or configs == topic.configs:
-        return Plan((), Done())
-    return Plan((TopicConfigsChanged(topic.name, topic.topic_id, configs),), Done())
-
-
-def _alter_broker_configs(
-    image: ImageView, command: AlterBrokerConfigs, rules: ConfigRules
-) -> Plan:
-    validate = rules.validate_every_broker or rules.validate_broker
-    if command.broker:
-        _check_broker_name(image, command.broker)
-        validate = rules.validate_broker
-    current = image.broker_configs.get(command.broker, {})
-    configs = altered_configs({} if command.replace else current, command.changes, rules)
-    _validated(validate, configs)
-    if command.validate_only or configs == current:
-        return Plan((), Done())
-    return Plan((BrokerConfigsChanged(command.broker, configs),), Done())
-
-
-def _check_broker_name(image: ImageView, broker: str) -> None:
-    # Only the plain spelling: "07" and "7" must not be two resources.
-    if not broker.isascii() or not broker.isdigit() or str(int(broker)) != broker:
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST,
-            f"Invalid broker name {broker!r}: expected a broker id or the empty string.",
-        )
-    if int(broker) not in image.brokers:
-        raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"No broker with id {broker} found.")
-
-
-def _validated(validate: Callable[[Mapping[str, str]], None], configs: Mapping[str, str]) -> None:
-    try:
-        validate(configs)
-    except ConfigError as error:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
-
-
-def _allocate_producer_ids(image: ImageView, command: AllocateProducerIds) -> Plan:
-    _check_broker_epoch(image, command.broker_id, command.broker_epoch)
-    first = image.next_producer_id
-    after = first + PRODUCER_IDS_PER_BLOCK
-    if after > PRODUCER_ID_MAX:
-        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "There are no more producer ids.")
-    change = ProducerIdsAllocated(command.broker_id, after)
-    return Plan((change,), ProducerIdBlock(first, PRODUCER_IDS_PER_BLOCK))
-
-
-def _check_broker_epoch(image: ImageView, broker_id: int, broker_epoch: int) -> None:
-    registration = image.brokers.get(broker_id)
-    if registration is None:
-        raise KafkaError(
-            ErrorCode.BROKER_ID_NOT_REGISTERED, f"No broker with id {broker_id} is registered."
-        )
-    if registration.epoch != broker_epoch:
-        raise KafkaError(
-            ErrorCode.STALE_BROKER_EPOCH,
-            f"Broker {broker_id} has broker epoch {registration.epoch}, not {broker_epoch}.",
-        )
-
-
-def _register_broker(image: ImageView, command: RegisterBroker) -> Plan:
-    """The broker is alive, and leads in a new epoch what it led in its last life."""
-    registration = command.registration
-    known = image.brokers.get(registration.id)
-    if known is not None and known.epoch >= registration.epoch:
-        raise KafkaError(
-            ErrorCode.STALE_BROKER_EPOCH,
-            f"Broker {registration.id} is registered with epoch {known.epoch}, got"
-            f" {registration.epoch}.",
-        )
-    changes: list[Change] = [BrokerRegistered(registration)]
-    changes += _elect(image, lambda state: _leader_on_return(state, registration.id))
-    return Plan(tuple(changes), Done())
-
-
-def _leader_on_return(state: PartitionState, broker_id: int) -> int | None:
-    """The leader to elect because this broker came (back), or None to leave things as they are."""
-    if state.leader == broker_id:
-        return broker_id
-    return broker_id if not state.has_leader and broker_id in state.isr else None
-
-
-def _unregister_broker(image: ImageView, command: UnregisterBroker) -> Plan:
-    """The broker is gone; what it led goes to the next in-sync replica that is alive, or waits."""
-    _check_broker_epoch(image, command.broker_id, command.broker_epoch)
-
-    def leader_after(state: PartitionState) -> int | None:
-        if state.leader != command.broker_id:
-            return None
-        others = (
-            each
-            for each in state.replicas
-            if each in state.isr and each in image.brokers and each != command.broker_id
-        )
-        return next(others, NO_LEADER)
-
-    changes: list[Change] = [BrokerGone(command.broker_id, command.broker_epoch)]
-    changes += _elect(image, leader_after)
-    return Plan(tuple(changes), Done())
-
-
-def _elect(
-    image: ImageView, choose: Callable[[PartitionState], int | None]
-) -> Iterator[PartitionsChanged]:
-    """A new epoch under the chosen leader wherever `choose` names one."""
-    for topic in image.topics.values():
-        states = []
-        for state in topic.partitions:
-            leader = choose(state)
-            if leader is not None:
-                states.append(state.led_by(leader))
-        if states:
-            yield PartitionsChanged(topic.name, topic.topic_id, tuple(states))
+def _not_controller() -> KafkaError:
+    return KafkaError(ErrorCode.NOT_CONTROLLER)

@@ -13,10 +13,10 @@ from uuid import UUID
 from tidelog._kernels import COMPILED
 from tidelog.cluster.commands import AllocateProducerIds, ConfirmDeletion, ProducerIdBlock
 from tidelog.cluster.configs import ConfigRules
-from tidelog.cluster.controller import ControllerRules
-from tidelog.cluster.controller_loop import Controller
-from tidelog.cluster.follower import MetadataFollower
+from tidelog.cluster.controller import Controller
 from tidelog.cluster.image import Endpoint
+from tidelog.cluster.image_feed import ImageFeed
+from tidelog.cluster.planner import PlannerRules
 from tidelog.cluster.registration import register_broker
 from tidelog.config import BrokerConfig, validate_broker_overrides, validate_topic_overrides
 from tidelog.config.table import list_default
@@ -60,7 +60,7 @@ class _Parts:
 
     store: EmbeddedStore
     controller: Controller
-    metadata: MetadataFollower
+    metadata: ImageFeed
     services: Services
     listeners: list[Listener]
     housekeeping: Housekeeping
@@ -154,7 +154,7 @@ class Broker:
             data_dir.close()
             raise
         controller = Controller(store, config.node_id, _controller_rules(config, host))
-        metadata = MetadataFollower(controller.changes_after)
+        metadata = ImageFeed(controller.changes_after)
         replicas = Replicas(config.node_id, config, data_dir, host)
         services = _services(config, host, controller, metadata, replicas)
         services.dispatcher = Dispatcher(services)
@@ -281,7 +281,7 @@ def _services(
     config: BrokerConfig,
     host: Host,
     controller: Controller,
-    metadata: MetadataFollower,
+    metadata: ImageFeed,
     replicas: Replicas,
 ) -> Services:
     limits = _limits(config)
@@ -391,7 +391,7 @@ def _data_directory(config: BrokerConfig) -> str:
     return directories[0]
 
 
-def _controller_rules(config: BrokerConfig, host: Host) -> ControllerRules:
+def _controller_rules(config: BrokerConfig, host: Host) -> PlannerRules:
     def validate_broker(configs: Mapping[str, str]) -> None:
         validate_broker_overrides(configs, per_broker=True)
         config.with_dynamic(configs, {})
@@ -400,7 +400,7 @@ def _controller_rules(config: BrokerConfig, host: Host) -> ControllerRules:
         validate_broker_overrides(configs, per_broker=False)
         config.with_dynamic({}, configs)
 
-    return ControllerRules(
+    return PlannerRules(
         host.random,
         ConfigRules(validate_topic_overrides, validate_broker, list_default, validate_every_broker),
         default_partitions=config.get_int("num.partitions"),

@@ -21,8 +21,8 @@ from tidelog.server.pieces import Pace, Turns, Work
 
 if TYPE_CHECKING:
     from tidelog.cluster.commands import Answer, Command
-    from tidelog.cluster.controller_loop import Controller
-    from tidelog.cluster.follower import MetadataFollower
+    from tidelog.cluster.controller import Controller
+    from tidelog.cluster.image_feed import ImageFeed
     from tidelog.config.broker_config import BrokerConfig
     from tidelog.coordinators.producer_ids import ProducerIds
     from tidelog.coordinators.runtime import GroupCoordinator
@@ -76,7 +76,7 @@ class Services:
     scratch: ScratchBuffer
     metrics: BrokerMetrics
     authorizer: Authorizer
-    metadata: MetadataFollower
+    metadata: ImageFeed
     controller: Controller
     replicas: Replicas
     fetch_sessions: FetchSessions

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.unit.cluster.helpers import ENDPOINTS, start_controller
 from tests.unit.store.helpers import open_store
-from tidelog.cluster.controller_loop import Controller
+from tidelog.cluster.controller import Controller
 from tidelog.cluster.registration import register_broker
 from tidelog.store.embedded import EmbeddedStore
 from tidelog.store.port import (

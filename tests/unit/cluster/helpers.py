@@ -10,9 +10,9 @@ from pathlib import Path
 from tests.unit.store.helpers import open_store
 from tidelog.cluster.commands import Answer, Command
 from tidelog.cluster.configs import ConfigRules
-from tidelog.cluster.controller import ControllerRules, plan
-from tidelog.cluster.controller_loop import Controller, ControllerLimits
+from tidelog.cluster.controller import Controller, ControllerLimits
 from tidelog.cluster.image import BrokerRegistration, Endpoint, MetadataImage
+from tidelog.cluster.planner import PlannerRules, plan
 from tidelog.cluster.registration import register_broker
 from tidelog.errors import ConfigError
 from tidelog.store.embedded import EmbeddedStore
@@ -35,9 +35,9 @@ def list_default(name: str) -> str | None:
     return "delete" if name == "cleanup.policy" else None
 
 
-def make_rules(seed: int = 0, **changes: int) -> ControllerRules:
+def make_rules(seed: int = 0, **changes: int) -> PlannerRules:
     configs = ConfigRules(validate, validate, list_default)
-    return ControllerRules(SeededRandom(seed), configs, **changes)
+    return PlannerRules(SeededRandom(seed), configs, **changes)
 
 
 def image_with(brokers: Sequence[int] = (0,), commands: Sequence[Command] = ()) -> MetadataImage:

@@ -15,8 +15,8 @@ from tidelog.cluster.commands import (
     DeleteTopic,
     UnregisterBroker,
 )
-from tidelog.cluster.controller import plan
 from tidelog.cluster.image import Endpoint, MetadataImage
+from tidelog.cluster.planner import plan
 
 
 def apply(image: MetadataImage, *commands: Command) -> MetadataImage:

@@ -14,9 +14,9 @@ import asyncio
 from collections.abc import Generator, Hashable, Iterable
 
 from tidelog.cluster.commands import CreateTopic
-from tidelog.cluster.controller import PARTITIONS_PER_REQUEST_MAX
 from tidelog.cluster.image import BrokerRegistration, TopicImage
 from tidelog.cluster.names import INTERNAL_TOPICS
+from tidelog.cluster.planner import PARTITIONS_PER_REQUEST_MAX
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.model import NO_TOPIC_ID
 from tidelog.protocol.messages.metadata import (

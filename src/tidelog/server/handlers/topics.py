@@ -18,9 +18,9 @@ from tidelog.cluster.commands import (
     CreateTopic,
     DeleteTopic,
 )
-from tidelog.cluster.controller import PARTITIONS_PER_REQUEST_MAX
 from tidelog.cluster.image import TopicImage
 from tidelog.cluster.names import INTERNAL_TOPICS
+from tidelog.cluster.planner import PARTITIONS_PER_REQUEST_MAX
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.model import NO_TOPIC_ID
 from tidelog.protocol.messages.create_partitions import (

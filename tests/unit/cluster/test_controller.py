@@ -10,7 +10,7 @@ import pytest
 
 from tests.unit.cluster.faults import faulty
 from tests.unit.cluster.helpers import ENDPOINTS, running
-from tidelog.cluster import controller_loop, layout
+from tidelog.cluster import layout
 from tidelog.cluster.commands import (
     AllocateProducerIds,
     AlterTopicConfigs,
@@ -19,7 +19,7 @@ from tidelog.cluster.commands import (
     CreateTopic,
     ProducerIdBlock,
 )
-from tidelog.cluster.controller_loop import ControllerLimits
+from tidelog.cluster.controller import UNKNOWN_EPOCH, ControllerLimits
 from tidelog.cluster.registration import register_broker
 from tidelog.errors import ErrorCode, KafkaError
 
@@ -167,7 +167,7 @@ def test_changes_are_handed_out_in_order_and_the_whole_image_after_a_gap(tmp_pat
             for version, asked_epoch in (
                 (start.version, epoch),
                 (versions[2], epoch - 1),
-                (versions[2], controller_loop.UNKNOWN_EPOCH),
+                (versions[2], UNKNOWN_EPOCH),
                 (controller.image.version + 1, epoch),
             ):
                 update = await controller.changes_after(version, 0.0, asked_epoch)

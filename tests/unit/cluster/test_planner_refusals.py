@@ -20,8 +20,8 @@ from tidelog.cluster.commands import (
     RegisterBroker,
     UnregisterBroker,
 )
-from tidelog.cluster.controller import PRODUCER_ID_MAX, plan
 from tidelog.cluster.image import BrokerRegistration
+from tidelog.cluster.planner import PRODUCER_ID_MAX, plan
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.model import NO_TOPIC_ID
 

@@ -1,4 +1,4 @@
-"""How a broker keeps its image: it follows the controller as a follower follows a log.
+"""How a broker keeps its image: fed by the controller, change by change.
 
 Promises: the image moves forward only, by whole transactions, in the controller's order.
 Subscribers are called synchronously, in the order in which they subscribed, with the image before,
@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from tidelog.cluster.changes import Change, Update, changes_between
-from tidelog.cluster.controller_loop import UNKNOWN_EPOCH
+from tidelog.cluster.controller import UNKNOWN_EPOCH
 from tidelog.cluster.image import MetadataImage
 from tidelog.errors import ErrorCode, KafkaError
 
@@ -32,12 +32,12 @@ _RETRY_DELAY_S: Final = 0.1
 _RETRY_DELAY_MAX_S: Final = 2.0
 
 
-class MetadataFollower:
+class ImageFeed:
     """Holds the broker's image, from `start` to `close`.
 
-    follower = MetadataFollower(controller.changes_after)
-    await follower.start()
-    await follower.wait_for_version(controller.image.version)
+    feed = ImageFeed(controller.changes_after)
+    await feed.start()
+    await feed.wait_for_version(controller.image.version)
     """
 
     def __init__(self, poll: Poll) -> None:
@@ -54,9 +54,9 @@ class MetadataFollower:
 
     async def start(self) -> None:
         """Take the first image, then follow; a controller that cannot be reached raises here."""
-        assert self._task is None, "a follower starts once"
+        assert self._task is None, "a feed starts once"
         await self._poll_once()
-        self._task = asyncio.create_task(self._run(), name="metadata-follower")
+        self._task = asyncio.create_task(self._run(), name="image-feed")
 
     async def close(self) -> None:
         """Stop following; whoever still waits for a version is refused."""
@@ -65,8 +65,8 @@ class MetadataFollower:
             await asyncio.wait([self._task])
 
     async def wait_closed(self) -> None:
-        """Return once the follower has stopped; raise what made it stop, if it was not asked."""
-        assert self._task is not None, "the follower was not started"
+        """Return once the feed has stopped; raise what made it stop, if it was not asked."""
+        assert self._task is not None, "the feed was not started"
         await asyncio.wait([self._task])
         if not self._task.cancelled():
             self._task.result()

@@ -1,4 +1,4 @@
-"""A follower has what the controller has, in order, and tells its subscribers."""
+"""A feed has what the controller has, in order, and tells its subscribers."""
 
 from __future__ import annotations
 
@@ -11,37 +11,37 @@ import pytest
 from tests.unit.cluster.helpers import image_with, running, start_controller
 from tidelog.cluster.changes import Change, TopicCreated, TopicDeleted, Update
 from tidelog.cluster.commands import CreateTopic, DeleteTopic
-from tidelog.cluster.controller_loop import ControllerLimits
-from tidelog.cluster.follower import MetadataFollower
+from tidelog.cluster.controller import ControllerLimits
 from tidelog.cluster.image import MetadataImage
+from tidelog.cluster.image_feed import ImageFeed
 from tidelog.errors import ErrorCode, KafkaError
 
 
-def test_a_follower_ends_where_the_controller_is(tmp_path: Path) -> None:
+def test_a_feed_ends_where_the_controller_is(tmp_path: Path) -> None:
     async def run() -> None:
         async with running(tmp_path) as cluster:
             controller = cluster.controller
             await controller.submit(CreateTopic("before"))
-            follower = MetadataFollower(controller.changes_after)
-            await follower.start()
-            assert follower.image == controller.image
+            feed = ImageFeed(controller.changes_after)
+            await feed.start()
+            assert feed.image == controller.image
             steps: list[tuple[MetadataImage, MetadataImage, tuple[Change, ...]]] = []
-            follower.subscribe(lambda old, new, changes: steps.append((old, new, changes)))
-            start = follower.image
+            feed.subscribe(lambda old, new, changes: steps.append((old, new, changes)))
+            start = feed.image
             for n in range(20):
                 await controller.submit(CreateTopic(f"t{n}", 2))
             await controller.submit(DeleteTopic("before"))
-            await follower.wait_for_version(controller.image.version)
-            assert follower.image == controller.image
+            await feed.wait_for_version(controller.image.version)
+            assert feed.image == controller.image
             # An unbroken chain of images, each the one before with its changes.
             assert steps[0][0] is start
-            assert steps[-1][1] is follower.image
+            assert steps[-1][1] is feed.image
             for (_, new, _), (old, _, _) in pairwise(steps):
                 assert new is old
             for old, new, changes in steps:
                 assert old.apply_all(changes, new.version) == new
             assert sum(len(changes) for _, _, changes in steps) == 21
-            await follower.close()
+            await feed.close()
 
     asyncio.run(run())
 
@@ -49,28 +49,28 @@ def test_a_follower_ends_where_the_controller_is(tmp_path: Path) -> None:
 def test_subscribers_are_done_before_those_who_wait_go_on(tmp_path: Path) -> None:
     async def run() -> None:
         async with running(tmp_path) as cluster:
-            follower = MetadataFollower(cluster.controller.changes_after)
-            await follower.start()
+            feed = ImageFeed(cluster.controller.changes_after)
+            await feed.start()
             created: list[str] = []
 
             def subscriber(
                 old: MetadataImage, new: MetadataImage, changes: tuple[Change, ...]
             ) -> None:
-                assert follower.image is new
+                assert feed.image is new
                 created.extend(
                     each.topic.name for each in changes if isinstance(each, TopicCreated)
                 )
 
-            cancel = follower.subscribe(subscriber)
+            cancel = feed.subscribe(subscriber)
             await cluster.submit(CreateTopic("orders"))
-            await follower.wait_for_version(cluster.controller.image.version)
+            await feed.wait_for_version(cluster.controller.image.version)
             assert created == ["orders"]
-            await follower.wait_for_version(0)
+            await feed.wait_for_version(0)
             cancel()
             await cluster.submit(CreateTopic("more"))
-            await follower.wait_for_version(cluster.controller.image.version)
+            await feed.wait_for_version(cluster.controller.image.version)
             assert created == ["orders"]
-            await follower.close()
+            await feed.close()
 
     asyncio.run(run())
 
@@ -88,28 +88,28 @@ def test_after_a_gap_the_changes_are_those_between_the_images(tmp_path: Path) ->
 
             await controller.submit(CreateTopic("gone"))
             gone = controller.image.topics["gone"]
-            follower = MetadataFollower(slow_poll)
-            await follower.start()
+            feed = ImageFeed(slow_poll)
+            await feed.start()
             seen: list[Change] = []
-            follower.subscribe(lambda old, new, changes: seen.extend(changes))
+            feed.subscribe(lambda old, new, changes: seen.extend(changes))
             await controller.submit(CreateTopic("a"))
             await controller.submit(DeleteTopic("gone"))
             await controller.submit(CreateTopic("b"))
             gate.set()
-            await follower.wait_for_version(controller.image.version)
-            assert follower.image == controller.image
+            await feed.wait_for_version(controller.image.version)
+            assert feed.image == controller.image
             topics = controller.image.topics
             assert seen == [
                 TopicDeleted("gone", gone.topic_id, 1),
                 TopicCreated(topics["a"]),
                 TopicCreated(topics["b"]),
             ]
-            await follower.close()
+            await feed.close()
 
     asyncio.run(run())
 
 
-def test_a_follower_outlives_its_controller_and_takes_up_the_next(tmp_path: Path) -> None:
+def test_a_feed_outlives_its_controller_and_takes_up_the_next(tmp_path: Path) -> None:
     async def run() -> None:
         async with running(tmp_path) as cluster:
             controllers = [cluster.controller]
@@ -118,25 +118,25 @@ def test_a_follower_outlives_its_controller_and_takes_up_the_next(tmp_path: Path
             async def poll(version: int, timeout_s: float, epoch: int) -> Update:
                 return await controllers[-1].changes_after(version, timeout_s, epoch)
 
-            follower = MetadataFollower(poll)
-            await follower.start()
+            feed = ImageFeed(poll)
+            await feed.start()
             seen: list[Change] = []
-            follower.subscribe(lambda old, new, changes: seen.extend(changes))
+            feed.subscribe(lambda old, new, changes: seen.extend(changes))
             await cluster.controller.close()
             successor = await start_controller(await cluster.store.new_session())
             await successor.submit(CreateTopic("second"))
             controllers.append(successor)
-            await follower.wait_for_version(successor.image.version)
-            assert follower.image == successor.image
+            await feed.wait_for_version(successor.image.version)
+            assert feed.image == successor.image
             assert seen == [TopicCreated(successor.image.topics["second"])]
-            await follower.close()
+            await feed.close()
             await successor.close()
             await successor._store.close()
 
     asyncio.run(run())
 
 
-def test_those_who_wait_are_told_when_the_follower_stops() -> None:
+def test_those_who_wait_are_told_when_the_feed_stops() -> None:
     async def run() -> None:
         image = image_with((0,))
 
@@ -146,19 +146,19 @@ def test_those_who_wait_are_told_when_the_follower_stops() -> None:
             await asyncio.get_running_loop().create_future()
             raise AssertionError
 
-        follower = MetadataFollower(poll)
-        await follower.start()
-        waiting = asyncio.create_task(follower.wait_for_version(image.version + 1))
-        given_up = asyncio.create_task(follower.wait_for_version(image.version + 1))
+        feed = ImageFeed(poll)
+        await feed.start()
+        waiting = asyncio.create_task(feed.wait_for_version(image.version + 1))
+        given_up = asyncio.create_task(feed.wait_for_version(image.version + 1))
         await asyncio.sleep(0)
         given_up.cancel()
         await asyncio.sleep(0)
-        await follower.close()
-        for attempt in (waiting, follower.wait_for_version(image.version + 1)):
+        await feed.close()
+        for attempt in (waiting, feed.wait_for_version(image.version + 1)):
             with pytest.raises(KafkaError) as raised:
                 await attempt
             assert raised.value.code is ErrorCode.NOT_CONTROLLER
-        await follower.wait_closed()
+        await feed.wait_closed()
 
     asyncio.run(run())
 
@@ -172,14 +172,14 @@ def test_a_subscriber_that_fails_is_not_passed_over() -> None:
         async def poll(version: int, timeout_s: float, epoch: int) -> Update:
             return Update(image=images.pop(0))
 
-        follower = MetadataFollower(poll)
-        await follower.start()
+        feed = ImageFeed(poll)
+        await feed.start()
 
         def fail(old: MetadataImage, new: MetadataImage, changes: tuple[Change, ...]) -> None:
             raise RuntimeError("subscriber")
 
-        follower.subscribe(fail)
+        feed.subscribe(fail)
         with pytest.raises(RuntimeError, match="subscriber"):
-            await follower.wait_closed()
+            await feed.wait_closed()
 
     asyncio.run(run())

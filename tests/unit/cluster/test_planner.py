@@ -22,8 +22,8 @@ from tidelog.cluster.commands import (
     UnregisterBroker,
 )
 from tidelog.cluster.configs import ConfigRules
-from tidelog.cluster.controller import ControllerRules, plan
 from tidelog.cluster.image import BrokerRegistration, MetadataImage
+from tidelog.cluster.planner import PlannerRules, plan
 from tidelog.errors import ConfigError, ErrorCode, KafkaError
 from tidelog.model import NO_LEADER, NO_TOPIC_ID
 
@@ -154,7 +154,7 @@ def test_settings_of_every_broker_may_have_rules_of_their_own() -> None:
     def refuse(configs: object) -> None:
         raise ConfigError("only for a single broker")
 
-    rules = ControllerRules(make_rules().random, ConfigRules(validate_every_broker=refuse))
+    rules = PlannerRules(make_rules().random, ConfigRules(validate_every_broker=refuse))
     image = image_with()
     assert plan(image, AlterBrokerConfigs("0", [ConfigChange("x", "1")]), rules).changes
     with pytest.raises(KafkaError) as raised:

@@ -1,0 +1,426 @@
+"""The controller's decisions as pure functions: an image and a command give changes and an answer.
+
+Promises: no I/O, no clock, chance only through the given Random. A command that cannot be done
+raises KafkaError with the code and, as far as they are known, the words that Apache Kafka's own
+controller uses, because tools and tests of its users look at them.
+
+Left out for now: racks, reassignment, in-sync set changes, unclean elections.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from tidelog.cluster import placement
+from tidelog.cluster.changes import (
+    BrokerConfigsChanged,
+    BrokerGone,
+    BrokerRegistered,
+    Change,
+    DeletionConfirmed,
+    PartitionsAdded,
+    PartitionsChanged,
+    ProducerIdsAllocated,
+    TopicConfigsChanged,
+    TopicCreated,
+    TopicDeleted,
+)
+from tidelog.cluster.commands import (
+    AddPartitions,
+    AllocateProducerIds,
+    AlterBrokerConfigs,
+    AlterTopicConfigs,
+    Answer,
+    Command,
+    ConfirmDeletion,
+    CreatedTopic,
+    CreateTopic,
+    DeletedTopic,
+    DeleteTopic,
+    Done,
+    ProducerIdBlock,
+    RegisterBroker,
+    UnregisterBroker,
+)
+from tidelog.cluster.configs import ConfigRules, altered_configs
+from tidelog.cluster.image import ImageView, PartitionState, TopicImage, unify_name
+from tidelog.cluster.names import topic_name_fault
+from tidelog.errors import ConfigError, ErrorCode, KafkaError
+from tidelog.host.random import Random
+from tidelog.model import NO_LEADER, NO_TOPIC_ID
+
+PRODUCER_IDS_PER_BLOCK: Final = 1000
+PRODUCER_ID_MAX: Final = (1 << 63) - 1
+# Apache Kafka's bound for one request; whoever splits a request into commands keeps the sum.
+PARTITIONS_PER_REQUEST_MAX: Final = 10_000
+
+
+@dataclass(slots=True)
+class PlannerRules:
+    """What the decisions depend on beside the image."""
+
+    random: Random
+    configs: ConfigRules = field(default_factory=ConfigRules)
+    default_partitions: int = 1
+    default_replication_factor: int = 1
+    partitions_total_max: int = 200_000
+
+
+@dataclass(slots=True)
+class Plan:
+    """What a command does once it is durable, and what is answered then."""
+
+    changes: tuple[Change, ...]
+    answer: Answer
+
+
+def plan(image: ImageView, command: Command, rules: PlannerRules) -> Plan:
+    """Decide on one command; KafkaError where it cannot be done."""
+    match command:
+        case CreateTopic():
+            return _create_topic(image, command, rules)
+        case DeleteTopic():
+            return _delete_topic(image, command)
+        case ConfirmDeletion():
+            return _confirm_deletion(image, command)
+        case AddPartitions():
+            return _add_partitions(image, command, rules)
+        case AlterTopicConfigs():
+            return _alter_topic_configs(image, command, rules.configs)
+        case AlterBrokerConfigs():
+            return _alter_broker_configs(image, command, rules.configs)
+        case AllocateProducerIds():
+            return _allocate_producer_ids(image, command)
+        case RegisterBroker():
+            return _register_broker(image, command)
+        case UnregisterBroker():
+            return _unregister_broker(image, command)
+
+
+def _create_topic(image: ImageView, command: CreateTopic, rules: PlannerRules) -> Plan:
+    _check_new_name(image, command.name)
+    if command.assignments:
+        replicas = _assigned_replicas(image, command)
+    else:
+        replicas = _placed_replicas(image, command, rules)
+    _check_partition_count(image, len(replicas), rules)
+    _validated(rules.configs.validate_topic, command.configs)
+    topic = TopicImage(
+        command.name,
+        NO_TOPIC_ID if command.validate_only else rules.random.uuid(),
+        tuple(_new_partition(image, n, each) for n, each in enumerate(replicas)),
+        dict(command.configs),
+    )
+    answer = CreatedTopic(
+        topic.name, topic.topic_id, len(replicas), topic.replication_factor, topic.configs
+    )
+    return Plan(() if command.validate_only else (TopicCreated(topic),), answer)
+
+
+def _check_new_name(image: ImageView, name: str) -> None:
+    fault = topic_name_fault(name)
+    if fault is not None:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {fault}")
+    if name in image.topics:
+        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+    unified = unify_name(name)
+    if unified is not None and unified in image.unified_names:
+        raise KafkaError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"Topic '{name}' collides with existing topic: {image.unified_names[unified]}",
+        )
+
+
+def _assigned_replicas(image: ImageView, command: CreateTopic) -> list[tuple[int, ...]]:
+    """The replicas that the caller chose, for partitions 0, 1, 2 and so on."""
+    for given, name in (
+        (command.replication_factor, "replication factor"),
+        (command.partitions, "numPartitions"),
+    ):
+        if given != -1:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"A manual partition assignment was specified, but {name} was not set to -1.",
+            )
+    replicas = [tuple(each) for _, each in sorted(command.assignments.items())]
+    if sorted(command.assignments) != list(range(len(replicas))):
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "partitions should be a consecutive 0-based integer sequence",
+        )
+    for each in replicas:
+        _check_assignment(image, each, len(replicas[0]))
+    return replicas
+
+
+def _placed_replicas(
+    image: ImageView, command: CreateTopic, rules: PlannerRules
+) -> list[tuple[int, ...]]:
+    """The replicas that round robin gives."""
+    if command.replication_factor < -1 or command.replication_factor == 0:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            "Replication factor must be larger than 0, or -1 to use the default value.",
+        )
+    if command.partitions < -1 or command.partitions == 0:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS,
+            "Number of partitions must be larger than 0, or -1 to use the default value.",
+        )
+    partitions = rules.default_partitions if command.partitions == -1 else command.partitions
+    factor = command.replication_factor
+    if factor == -1:
+        factor = rules.default_replication_factor
+    # Looked at before the work is done, since the number is the caller's.
+    _check_partition_count(image, partitions, rules)
+    brokers = _brokers_for(image, factor)
+    start = placement.random_start(brokers, rules.random)
+    return placement.place(brokers, range(partitions), factor, start)
+
+
+def _brokers_for(image: ImageView, replication_factor: int) -> list[int]:
+    if replication_factor > len(image.brokers):
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"Unable to replicate the partition {replication_factor} time(s): The target"
+            f" replication factor of {replication_factor} cannot be reached because only"
+            f" {len(image.brokers)} broker(s) are registered.",
+        )
+    return sorted(image.brokers)
+
+
+def _check_assignment(image: ImageView, replicas: Sequence[int], factor: int) -> None:
+    fault = None
+    if not replicas:
+        fault = "an empty replica list."
+    elif len(set(replicas)) != len(replicas):
+        again = next(each for each in replicas if replicas.count(each) > 1)
+        fault = f"the broker {again} more than once."
+    elif len(replicas) != factor:
+        fault = (
+            f"a partition with {len(replicas)} replica(s), but this is not consistent with previous"
+            f" partitions, which have {factor} replica(s)."
+        )
+    else:
+        unknown = next((each for each in replicas if each not in image.brokers), None)
+        if unknown is not None:
+            fault = f"broker {unknown}, but no such broker is registered."
+    if fault is not None:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"The manual partition assignment includes {fault}",
+        )
+
+
+def _check_partition_count(image: ImageView, added: int, rules: PlannerRules) -> None:
+    if added > PARTITIONS_PER_REQUEST_MAX:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request."
+        )
+    if image.partition_count + added > rules.partitions_total_max:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION,
+            f"The cluster has {image.partition_count} partition(s); {added} more would exceed its"
+            f" limit of {rules.partitions_total_max}.",
+        )
+
+
+def _new_partition(image: ImageView, partition: int, replicas: tuple[int, ...]) -> PartitionState:
+    alive = tuple(each for each in replicas if each in image.brokers)
+    return PartitionState(partition, alive[0] if alive else NO_LEADER, 0, replicas, alive)
+
+
+def _delete_topic(image: ImageView, command: DeleteTopic) -> Plan:
+    by_id = command.topic_id is not None and command.topic_id != NO_TOPIC_ID
+    if by_id == (command.name is not None):
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            "You may not specify both topic name and topic id."
+            if by_id
+            else "Neither topic name nor id were specified.",
+        )
+    if command.topic_id is not None and by_id:
+        name = image.topic_names.get(command.topic_id)
+        if name is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+    else:
+        name = command.name
+    topic = _existing_topic(image, name or "")
+    change = TopicDeleted(topic.name, topic.topic_id, len(topic.partitions))
+    return Plan((change,), DeletedTopic(topic.name, topic.topic_id))
+
+
+def _confirm_deletion(image: ImageView, command: ConfirmDeletion) -> Plan:
+    _check_broker_epoch(image, command.broker_id, command.broker_epoch)
+    changes = []
+    for topic_id in command.topic_ids:
+        holders = image.deleted.get(topic_id, ())
+        if command.broker_id in holders:
+            left = tuple(each for each in holders if each != command.broker_id)
+            changes.append(DeletionConfirmed(topic_id, left))
+    return Plan(tuple(changes), Done())
+
+
+def _existing_topic(image: ImageView, name: str) -> TopicImage:
+    topic = image.topics.get(name)
+    if topic is None:
+        raise KafkaError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist."
+        )
+    return topic
+
+
+def _add_partitions(image: ImageView, command: AddPartitions, rules: PlannerRules) -> Plan:
+    topic = _existing_topic(image, command.topic)
+    have = len(topic.partitions)
+    if command.count == have:
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {have} partition(s).")
+    if command.count < have:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"The topic {topic.name} currently has {have} partition(s); {command.count} would not"
+            " be an increase.",
+        )
+    added = command.count - have
+    _check_partition_count(image, added, rules)
+    factor = topic.replication_factor
+    if command.assignments is not None:
+        if len(command.assignments) != added:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"Attempted to add {added} additional partition(s), but"
+                f" {len(command.assignments)} assignment(s) were specified.",
+            )
+        replicas = [tuple(each) for each in command.assignments]
+        for each in replicas:
+            _check_assignment(image, each, factor)
+    else:
+        brokers = _brokers_for(image, factor)
+        start = placement.start_after(brokers, topic.partitions[0].replicas[0])
+        replicas = placement.place(brokers, range(have, command.count), factor, start)
+    states = tuple(_new_partition(image, have + n, each) for n, each in enumerate(replicas))
+    change = PartitionsAdded(topic.name, topic.topic_id, states)
+    return Plan(() if command.validate_only else (change,), Done())
+
+
+def _alter_topic_configs(image: ImageView, command: AlterTopicConfigs, rules: ConfigRules) -> Plan:
+    topic = _existing_topic(image, command.topic)
+    old = {} if command.replace else topic.configs
+    configs = altered_configs(old, command.changes, rules)
+    _validated(rules.validate_topic, configs)
+    if command.validate_only or configs == topic.configs:
+        return Plan((), Done())
+    return Plan((TopicConfigsChanged(topic.name, topic.topic_id, configs),), Done())
+
+
+def _alter_broker_configs(
+    image: ImageView, command: AlterBrokerConfigs, rules: ConfigRules
+) -> Plan:
+    validate = rules.validate_every_broker or rules.validate_broker
+    if command.broker:
+        _check_broker_name(image, command.broker)
+        validate = rules.validate_broker
+    current = image.broker_configs.get(command.broker, {})
+    configs = altered_configs({} if command.replace else current, command.changes, rules)
+    _validated(validate, configs)
+    if command.validate_only or configs == current:
+        return Plan((), Done())
+    return Plan((BrokerConfigsChanged(command.broker, configs),), Done())
+
+
+def _check_broker_name(image: ImageView, broker: str) -> None:
+    # Only the plain spelling: "07" and "7" must not be two resources.
+    if not broker.isascii() or not broker.isdigit() or str(int(broker)) != broker:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"Invalid broker name {broker!r}: expected a broker id or the empty string.",
+        )
+    if int(broker) not in image.brokers:
+        raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"No broker with id {broker} found.")
+
+
+def _validated(validate: Callable[[Mapping[str, str]], None], configs: Mapping[str, str]) -> None:
+    try:
+        validate(configs)
+    except ConfigError as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
+
+
+def _allocate_producer_ids(image: ImageView, command: AllocateProducerIds) -> Plan:
+    _check_broker_epoch(image, command.broker_id, command.broker_epoch)
+    first = image.next_producer_id
+    after = first + PRODUCER_IDS_PER_BLOCK
+    if after > PRODUCER_ID_MAX:
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "There are no more producer ids.")
+    change = ProducerIdsAllocated(command.broker_id, after)
+    return Plan((change,), ProducerIdBlock(first, PRODUCER_IDS_PER_BLOCK))
+
+
+def _check_broker_epoch(image: ImageView, broker_id: int, broker_epoch: int) -> None:
+    registration = image.brokers.get(broker_id)
+    if registration is None:
+        raise KafkaError(
+            ErrorCode.BROKER_ID_NOT_REGISTERED, f"No broker with id {broker_id} is registered."
+        )
+    if registration.epoch != broker_epoch:
+        raise KafkaError(
+            ErrorCode.STALE_BROKER_EPOCH,
+            f"Broker {broker_id} has broker epoch {registration.epoch}, not {broker_epoch}.",
+        )
+
+
+def _register_broker(image: ImageView, command: RegisterBroker) -> Plan:
+    """The broker is alive, and leads in a new epoch what it led in its last life."""
+    registration = command.registration
+    known = image.brokers.get(registration.id)
+    if known is not None and known.epoch >= registration.epoch:
+        raise KafkaError(
+            ErrorCode.STALE_BROKER_EPOCH,
+            f"Broker {registration.id} is registered with epoch {known.epoch}, got"
+            f" {registration.epoch}.",
+        )
+    changes: list[Change] = [BrokerRegistered(registration)]
+    changes += _elect(image, lambda state: _leader_on_return(state, registration.id))
+    return Plan(tuple(changes), Done())
+
+
+def _leader_on_return(state: PartitionState, broker_id: int) -> int | None:
+    """The leader to elect because this broker came (back), or None to leave things as they are."""
+    if state.leader == broker_id:
+        return broker_id
+    return broker_id if not state.has_leader and broker_id in state.isr else None
+
+
+def _unregister_broker(image: ImageView, command: UnregisterBroker) -> Plan:
+    """The broker is gone; what it led goes to the next in-sync replica that is alive, or waits."""
+    _check_broker_epoch(image, command.broker_id, command.broker_epoch)
+
+    def leader_after(state: PartitionState) -> int | None:
+        if state.leader != command.broker_id:
+            return None
+        others = (
+            each
+            for each in state.replicas
+            if each in state.isr and each in image.brokers and each != command.broker_id
+        )
+        return next(others, NO_LEADER)
+
+    changes: list[Change] = [BrokerGone(command.broker_id, command.broker_epoch)]
+    changes += _elect(image, leader_after)
+    return Plan(tuple(changes), Done())
+
+
+def _elect(
+    image: ImageView, choose: Callable[[PartitionState], int | None]
+) -> Iterator[PartitionsChanged]:
+    """A new epoch under the chosen leader wherever `choose` names one."""
+    for topic in image.topics.values():
+        states = []
+        for state in topic.partitions:
+            leader = choose(state)
+            if leader is not None:
+                states.append(state.led_by(leader))
+        if states:
+            yield PartitionsChanged(topic.name, topic.topic_id, tuple(states))
