@@ -147,7 +147,7 @@ async def _measure(kind: str, connections: int, seconds: float) -> list[float]:
         await broker.start()
         try:
             address = ListenerAddress("bench", "127.0.0.1", 0)
-            listener = Listener(address, broker.services, ConnectionCounts())
+            listener = Listener(address, broker.parts.frontend, ConnectionCounts())
             answers = Answers()
             clients = [Client(listener, answers) for _ in range(connections)]
             await clients[0].ask(metadata_frame(_TOPIC, create=True))

@@ -15,9 +15,8 @@ from tidelog.config import load
 from tidelog.host.host import system_host
 from tidelog.protocol.apis import api
 from tidelog.protocol.framing import decode_response, encode_request
-from tidelog.server.broker import Broker
+from tidelog.server.broker import Broker, Parts
 from tidelog.server.connection import Connection
-from tidelog.server.context import Services
 from tidelog.server.listener import ConnectionCounts, Listener, ListenerAddress
 
 
@@ -37,15 +36,15 @@ class InProcessBroker:
     async def __aenter__(self) -> InProcessBroker:
         await self._broker.start()
         address = ListenerAddress("PLAINTEXT", "127.0.0.1", 0)
-        self._listener = Listener(address, self._broker.services, ConnectionCounts())
+        self._listener = Listener(address, self._broker.parts.frontend, ConnectionCounts())
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self._broker.stop(drain=False)
 
     @property
-    def services(self) -> Services:
-        return self._broker.services
+    def parts(self) -> Parts:
+        return self._broker.parts
 
     def connect(self) -> RawConnection:
         return RawConnection(self._listener)

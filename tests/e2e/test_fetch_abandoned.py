@@ -17,11 +17,11 @@ from tidelog.server.dispatch import Dispatcher
 
 def held(broker: InProcessBroker) -> tuple[int, int, int]:
     """Watchers of partitions, readers of segments, and the memory of those who wait."""
-    partitions = list(broker.services.replicas)
+    partitions = list(broker.parts.replicas)
     return (
         sum(len(each.watchers) for each in partitions),
         sum(segment.readers for each in partitions for segment in each.log.segments),
-        broker.services.fetch_sessions.size_bytes,
+        broker.parts.fetch_sessions.size_bytes,
     )
 
 

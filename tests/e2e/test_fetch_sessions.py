@@ -268,10 +268,10 @@ def test_a_session_that_is_over_watches_nothing(
 
     async def scenario(broker: InProcessBroker, client: RawConnection) -> None:
         def watchers() -> int:
-            return sum(len(each.watchers) for each in broker.services.replicas)
+            return sum(len(each.watchers) for each in broker.parts.replicas)
 
         def session_bytes() -> int:
-            return broker.services.fetch_sessions.size_bytes
+            return broker.parts.fetch_sessions.size_bytes
 
         reader = Reader(broker.connect())
         await reader.fetch(dict.fromkeys(range(PARTITIONS), 0))
@@ -309,7 +309,7 @@ def test_a_session_has_a_largest_number_of_partitions(tmp_path: Path) -> None:
         assert growing.session_id != 0
         response = await growing.client.call("Fetch", 11, growing.request({10: 0}))
         assert response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-        assert len(broker.services.fetch_sessions) == 0
+        assert len(broker.parts.fetch_sessions) == 0
 
     run(tmp_path, scenario, fetch_session_partitions_max="10")
 
@@ -324,7 +324,7 @@ def test_a_small_fetch_without_a_session_waits_also_where_there_is_no_memory_for
 ) -> None:
     async def scenario(broker: InProcessBroker, client: RawConnection) -> None:
         await client.call("Fetch", 11, fill_with_missing_partitions(Reader(client)))
-        assert broker.services.fetch_sessions.size_bytes > 19_000
+        assert broker.parts.fetch_sessions.size_bytes > 19_000
         reader = Reader(broker.connect())
         reader.epoch = -1
         waiting = asyncio.ensure_future(
@@ -345,7 +345,7 @@ def test_a_session_of_missing_partitions_gives_way_to_any_other(tmp_path: Path) 
         reader = Reader(broker.connect())
         await reader.fetch(dict.fromkeys(range(10), 0))
         assert reader.session_id != 0
-        assert len(broker.services.fetch_sessions) == 1
+        assert len(broker.parts.fetch_sessions) == 1
 
     run(tmp_path, scenario, fetch_sessions_max_bytes="20000")
 
@@ -366,7 +366,7 @@ def test_a_large_fetch_without_memory_to_wait_in_is_answered_when_its_time_is_up
         assert loop.time() - asked_at > 0.19
         assert (response.error_code, response.session_id, response.responses) == (0, 0, [])
         assert response.throttle_time_ms > 0, "or a client takes the answer for a broken one"
-        assert all(not len(each.watchers) for each in broker.services.replicas)
+        assert all(not len(each.watchers) for each in broker.parts.replicas)
         # With something to tell, however little, it is told at once.
         await send(client, 1)
         told = await reader.fetch({0: 0, 1: 0}, max_wait_ms=3_600_000, min_bytes=1000)
@@ -378,7 +378,7 @@ def test_a_large_fetch_without_memory_to_wait_in_is_answered_when_its_time_is_up
 def test_a_fetch_of_thousands_of_partitions_lets_others_run(tmp_path: Path) -> None:
     async def scenario(broker: InProcessBroker, client: RawConnection) -> None:
         reader = Reader(broker.connect())
-        turns = broker.services.turns
+        turns = broker.parts.requests.turns
         missing = dict.fromkeys(range(PARTITIONS, 5_000), 0)
         told = await reader.fetch({**dict.fromkeys(range(PARTITIONS), 0), **missing})
         assert len(told) == 5_000

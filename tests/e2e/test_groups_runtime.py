@@ -151,7 +151,7 @@ def test_a_full_disk_refuses_commits_and_changes_nothing(
         answer = client.call("OffsetCommit", 8, commit("g", 5))
         assert answer.topics[0].partitions[0].error_code == 0
         assert broker._broker is not None
-        partition = broker._broker.services.replicas.find("__consumer_offsets", 0)
+        partition = broker._broker.parts.replicas.find("__consumer_offsets", 0)
         segment = partition.log.segments[-1]
 
         def full(*arguments: object) -> None:
@@ -182,7 +182,7 @@ def test_a_commit_whose_flush_hangs_is_answered_in_time(
         answer = client.call("OffsetCommit", 8, commit("g", 5))
         assert answer.topics[0].partitions[0].error_code == 0
         assert broker._broker is not None
-        partition = broker._broker.services.replicas.find("__consumer_offsets", 0)
+        partition = broker._broker.parts.replicas.find("__consumer_offsets", 0)
         disk = type(partition.log.segments[-1].disk)
         released, flush = threading.Event(), disk.fdatasync
 
@@ -206,7 +206,7 @@ def test_a_commit_whose_flush_hangs_is_answered_in_time(
         answer = client.call("OffsetCommit", 8, commit("g", 7))
         assert answer.topics[0].partitions[0].error_code == 0
         assert fetched(client, "g").topics[0].partitions[0].committed_offset == 7
-        assert broker._broker.services.groups.stats.timeouts == 2
+        assert broker._broker.parts.groups.stats.timeouts == 2
 
 
 def test_groups_are_counted_on_the_metrics_page(tmp_path: Path) -> None:

@@ -124,13 +124,13 @@ def test_thousands_of_offsets_are_committed_and_fetched(tmp_path: Path) -> None:
         everything = OffsetFetchRequestGroup("g", topics=None)
         named = OffsetFetchRequestTopics("t", partition_indexes=list(range(count + 1)))
         for group in (everything, OffsetFetchRequestGroup("g", topics=[named])):
-            pauses = broker.services.turns.pauses
+            pauses = broker.parts.requests.turns.pauses
             fetched = await client.call("OffsetFetch", 8, OffsetFetchRequest(groups=[group]))
             found = {
                 each.partition_index: each.committed_offset
                 for each in fetched.groups[0].topics[0].partitions
             }
-            assert broker.services.turns.pauses - pauses >= count // 256
+            assert broker.parts.requests.turns.pauses - pauses >= count // 256
             assert found.pop(count, -1) == -1
             assert found == {index: index + 1 for index in range(count)}
 
@@ -149,7 +149,7 @@ def test_an_answer_that_is_too_large_closes_its_connection_and_says_why(
             await client.ask(client.encode("Metadata", 12, request))
         assert client.is_closed
         assert "the answer to Metadata is larger than 200000 bytes" in caplog.text
-        assert broker.services.answer_memory.held_bytes == 0
+        assert broker.parts.requests.answer_memory.held_bytes == 0
         other = broker.connect()
         assert (await other.call("Metadata", 12, MetadataRequest(topics=None))).topics
 
@@ -161,7 +161,7 @@ def test_a_large_answer_is_charged_while_it_is_on_its_way(tmp_path: Path) -> Non
     request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
 
     async def scenario(broker: InProcessBroker, client: RawConnection) -> None:
-        memory = broker.services.answer_memory
+        memory = broker.parts.requests.answer_memory
         slow = broker.connect()
         slow.send(slow.encode("Metadata", 12, request))
         slow.stop_reading()
@@ -185,17 +185,17 @@ def test_answers_that_nobody_reads_hold_up_neither_fetches_nor_large_requests(
     request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
 
     async def scenario(broker: InProcessBroker, client: RawConnection) -> None:
-        services = broker.services
+        parts = broker.parts
         await client.call("Produce", 7, produce("t", batch([b"x" * 200_000])))
-        services.answer_memory._limit_bytes = 400_000
+        parts.requests.answer_memory._limit_bytes = 400_000
         unread = [broker.connect() for _ in range(5)]
         for each in unread:
             each.send(each.encode("Metadata", 12, request))
             each.stop_reading()
-        while not services.answer_memory.waiting_bytes:
+        while not parts.requests.answer_memory.waiting_bytes:
             await asyncio.sleep(0)
         fetched = await client.call("Fetch", 11, fetch("t"))
-        assert services.answer_memory.waiting_bytes, "it did not wait for the others"
+        assert parts.requests.answer_memory.waiting_bytes, "it did not wait for the others"
         assert len(fetched.responses[0].partitions[0].records) > 200_000
         answered = await client.call("Metadata", 12, request)
         assert len(answered.topics) == 5_000
@@ -210,7 +210,7 @@ def test_an_answer_out_of_the_cache_needs_no_answer_memory(
     monkeypatch.setattr("tidelog.server.dispatch.LARGE_ANSWER_BYTES", 10)
 
     async def scenario(broker: InProcessBroker, client: RawConnection) -> None:
-        memory = broker.services.answer_memory
+        memory = broker.parts.requests.answer_memory
         memory.held_bytes = memory._limit_bytes
         asked = client.call("Metadata", 12, MetadataRequest(topics=None))
         assert (await asyncio.wait_for(asked, 10)).topics

@@ -39,25 +39,28 @@ def test_the_memory_of_a_frame_is_given_back_only_when_its_request_has_read_it(
 ) -> None:
     async def scenario() -> None:
         async with InProcessBroker(tmp_path) as broker:
-            services = broker.services
+            frontend = broker.parts.frontend
             client = broker.connect()
             topics = [MetadataRequestTopic(name=f"missing-{number}") for number in range(5_000)]
             request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
             frame = client.encode("Metadata", 12, request)
-            turns = [asyncio.ensure_future(hold_a_turn(services.turns)) for _ in range(TURNS)]
+            turns = [
+                asyncio.ensure_future(hold_a_turn(broker.parts.requests.turns))
+                for _ in range(TURNS)
+            ]
             await asyncio.sleep(0)
             answered = asyncio.ensure_future(client.ask(frame))
-            while not services.dispatcher.running_tasks:
+            while not frontend.dispatcher.running_tasks:
                 await asyncio.sleep(0)
-            reserved = services.memory.reserved_bytes
+            reserved = frontend.memory.reserved_bytes
             assert reserved > len(frame) - 10_000
             client.connection.return_unused_memory()
-            assert services.memory.reserved_bytes == reserved, "the request waits for its turn"
+            assert frontend.memory.reserved_bytes == reserved, "the request waits for its turn"
             for turn in turns:
                 turn.cancel()
             await answered
             client.connection.return_unused_memory()
-            assert services.memory.reserved_bytes == 0
+            assert frontend.memory.reserved_bytes == 0
 
     asyncio.run(asyncio.wait_for(scenario(), 60))
 

@@ -5,9 +5,10 @@ Every client asks for metadata again and again, and nearly always gets what the 
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable
 
 from tidelog.cluster.image import MetadataImage
+from tidelog.model import TopicPartition
 from tidelog.protocol.primitives import Part
 
 _BYTES_MAX = 32 * 1024 * 1024
@@ -42,17 +43,19 @@ class AnswerCache:
         self._image: MetadataImage | None = None
         self._answers: dict[Hashable, EncodedAnswer] = {}
         self._bytes = 0
+        # What is told with the metadata and is not in the image.
+        self.offline: Collection[TopicPartition] = ()
 
-    def clear(self) -> None:
-        """Something changed that is told with the metadata and is not in the image."""
-        self._answers.clear()
-        self._bytes = 0
+    def tell_offline(self, offline: Collection[TopicPartition]) -> None:
+        """Have answers name these partitions of this broker as offline."""
+        if offline != self.offline:
+            self.offline = offline
+            self._clear()
 
     def find(self, image: MetadataImage, key: Hashable) -> EncodedAnswer | None:
         if image is not self._image:
             self._image = image
-            self._answers.clear()
-            self._bytes = 0
+            self._clear()
         return self._answers.get(key)
 
     def keep(self, image: MetadataImage, key: Hashable, body: bytes) -> EncodedAnswer:
@@ -60,8 +63,11 @@ class AnswerCache:
         answer = EncodedAnswer(body, is_kept=image is self._image)
         if image is self._image:
             if self._bytes + len(body) > _BYTES_MAX:
-                self._answers.clear()
-                self._bytes = 0
+                self._clear()
             self._answers[key] = answer
             self._bytes += len(body)
         return answer
+
+    def _clear(self) -> None:
+        self._answers.clear()
+        self._bytes = 0

@@ -31,11 +31,11 @@ from tidelog.security.authorizer import OpenAuthorizer
 from tidelog.server.acceptor import ConnectionCounts
 from tidelog.server.answer_cache import AnswerCache
 from tidelog.server.answer_memory import AnswerMemory
-from tidelog.server.context import Limits, Services
 from tidelog.server.descriptors import DescriptorShares, descriptor_limit, share_out
 from tidelog.server.dispatch import Dispatcher
 from tidelog.server.fetch_sessions import FetchSessions, SessionLimits
-from tidelog.server.housekeeping import Housekeeping
+from tidelog.server.frontend import Frontend, Limits
+from tidelog.server.housekeeping import Household, Housekeeping
 from tidelog.server.http import HttpServer
 from tidelog.server.listener import Listener, ListenerAddress
 from tidelog.server.metrics import BrokerMetrics
@@ -43,6 +43,8 @@ from tidelog.server.outbox import ScratchBuffer
 from tidelog.server.pages import StatusPages
 from tidelog.server.pieces import Turns
 from tidelog.server.request_memory import RequestMemory
+from tidelog.server.submitter import Submitter
+from tidelog.server.tools import ClusterTools, DataTools, GroupTools, ProducerTools, RequestTools
 from tidelog.storage.data_dir import DataDir
 from tidelog.storage.file_cache import FileCache
 from tidelog.storage.log_context import LogContext
@@ -55,17 +57,22 @@ METADATA_FILE = "metadata.db"
 
 
 @dataclass(slots=True)
-class _Parts:
-    """What a running broker is made of, in the order in which it was started."""
+class Parts:
+    """What a running broker is made of, in the order in which it was built."""
 
+    deferred: DeferredWork
+    data_dir: DataDir
     store: EmbeddedStore
     controller: Controller
     metadata: ImageFeed
-    services: Services
+    replicas: Replicas
+    submitter: Submitter
+    groups: GroupCoordinator
+    fetch_sessions: FetchSessions
+    requests: RequestTools
+    frontend: Frontend
     listeners: list[Listener]
     housekeeping: Housekeeping
-    data_dir: DataDir
-    deferred: DeferredWork
     pages: HttpServer | None = None
 
 
@@ -103,7 +110,9 @@ class Broker:
         self._host = host
         # Partitions to serve with what is left of them.
         self._accept_loss = accept_loss
-        self._parts: _Parts | None = None
+        self._parts: Parts | None = None
+        # Known once the broker is registered.
+        self._epoch = -1
         self._stopping = False
 
     # -- what others ask --------------------------------------------------------------------------
@@ -120,8 +129,8 @@ class Broker:
         return None if pages is None else pages.port
 
     @property
-    def services(self) -> Services:
-        return self._running().services
+    def parts(self) -> Parts:
+        return self._running()
 
     # -- start and stop ---------------------------------------------------------------------------
 
@@ -153,23 +162,72 @@ class Broker:
         except BaseException:
             data_dir.close()
             raise
-        controller = Controller(store, config.node_id, _controller_rules(config, host))
-        metadata = ImageFeed(controller.changes_after)
-        replicas = Replicas(config.node_id, config, data_dir, host)
-        services = _services(config, host, controller, metadata, replicas)
-        services.dispatcher = Dispatcher(services)
-        listeners = _listeners(config, services)
-        housekeeping = Housekeeping(services, listeners, data_dir, host)
-        self._parts = _Parts(
-            store, controller, metadata, services, listeners, housekeeping, data_dir, deferred
-        )
+        self._parts = self._build(deferred, data_dir, store)
         try:
             await self._bring_up(self._parts)
         except BaseException:
             await self.stop(drain=False)
             raise
 
-    async def _bring_up(self, parts: _Parts) -> None:
+    def _build(self, deferred: DeferredWork, data_dir: DataDir, store: EmbeddedStore) -> Parts:
+        """Everything that stands on the data directory and the store, not yet started."""
+        config, host = self._config, self._host
+        controller = Controller(store, config.node_id, _controller_rules(config, host))
+        metadata = ImageFeed(controller.changes_after)
+        replicas = Replicas(config.node_id, config, data_dir, host)
+        submitter = Submitter(controller, metadata, replicas)
+        groups = GroupCoordinator(
+            config.node_id, replicas, host, lambda: metadata.image, submitter.submit
+        )
+        fetch_sessions = FetchSessions(_session_limits(config), host.clock, host.random)
+        answers, metrics = AnswerCache(), BrokerMetrics()
+        requests = RequestTools(
+            host.clock, OpenAuthorizer(), metadata, Turns(), AnswerMemory(), metrics
+        )
+        families = (
+            DataTools(replicas, fetch_sessions, host.clock, host.offload, metrics),
+            ProducerTools(ProducerIds(partial(self._allocate_producer_ids, controller))),
+            GroupTools(groups, config.node_id),
+            ClusterTools(config.node_id, submitter, answers, lambda: replicas.config),
+        )
+        limits = _limits(config)
+        frontend = Frontend(
+            limits,
+            Dispatcher(requests, families),
+            RequestMemory(config.get_int("queued.max.request.bytes"), limits.frame_bytes_max),
+            ScratchBuffer(),
+            host.clock,
+            host.offload,
+            metrics,
+        )
+        listeners = _listeners(config, frontend)
+        household = Household(replicas, data_dir, listeners, answers, metrics)
+        return Parts(
+            deferred=deferred,
+            data_dir=data_dir,
+            store=store,
+            controller=controller,
+            metadata=metadata,
+            replicas=replicas,
+            submitter=submitter,
+            groups=groups,
+            fetch_sessions=fetch_sessions,
+            requests=requests,
+            frontend=frontend,
+            listeners=listeners,
+            housekeeping=Housekeeping(household, host),
+        )
+
+    async def _allocate_producer_ids(self, controller: Controller) -> ProducerIdBlock:
+        block = await controller.submit(AllocateProducerIds(self._config.node_id, self._epoch))
+        assert isinstance(block, ProducerIdBlock)
+        return block
+
+    async def _confirm_deletions(self, topic_ids: Sequence[UUID]) -> None:
+        submit = self._running().submitter.submit
+        await submit(ConfirmDeletion(self._config.node_id, self._epoch, topic_ids))
+
+    async def _bring_up(self, parts: Parts) -> None:
         config = self._config
         for listener in parts.listeners:
             await listener.bind()
@@ -182,17 +240,17 @@ class Broker:
             tuple(_endpoint(listener) for listener in parts.listeners),
             config.get_str("broker.rack") or None,
         )
-        parts.services.broker_epoch = registration.epoch
+        self._epoch = registration.epoch
         await parts.metadata.start()
-        replicas = parts.services.replicas
+        replicas = parts.replicas
         await replicas.start(parts.metadata.image, self._accept_loss)
         parts.metadata.subscribe(replicas.image_changed)
-        replicas.on_caught_up = parts.services.groups.partitions_followed
-        replicas.confirm_deletions_through(partial(_confirm_deletions, parts.services))
-        parts.metadata.subscribe(parts.services.groups.image_changed)
+        replicas.on_caught_up = parts.groups.partitions_followed
+        replicas.confirm_deletions_through(self._confirm_deletions)
+        parts.metadata.subscribe(parts.groups.image_changed)
         await parts.metadata.wait_for_version(parts.controller.image.version)
         await replicas.settled()
-        parts.services.groups.start()
+        parts.groups.start()
         await self._serve_pages(parts)
         for listener in parts.listeners:
             listener.serve(config.get_int("socket.listen.backlog.size"))
@@ -200,7 +258,7 @@ class Broker:
         _log.info(
             "started node_id=%d version=%s kernels=%s loop=%s partitions=%d",
             config.node_id, VERSION, "compiled" if COMPILED else "uncompiled, slower",
-            type(asyncio.get_running_loop()).__module__, len(parts.services.replicas),
+            type(asyncio.get_running_loop()).__module__, len(parts.replicas),
         )  # fmt: skip
         for listener in parts.listeners:
             _log.info(
@@ -209,11 +267,18 @@ class Broker:
                 parts.metadata.image.cluster_id,
             )  # fmt: skip
 
-    async def _serve_pages(self, parts: _Parts) -> None:
+    async def _serve_pages(self, parts: Parts) -> None:
         address = self._config.metrics_listener
         if address is None:
             return
-        pages = StatusPages(parts.services, self.is_ready)
+        pages = StatusPages(
+            parts.frontend.metrics,
+            parts.replicas,
+            parts.groups,
+            parts.fetch_sessions,
+            parts.frontend.memory,
+            self.is_ready,
+        )
         server = HttpServer(
             pages.routes,
             _names(self._config, address[0]),
@@ -249,12 +314,12 @@ class Broker:
         for listener in parts.listeners:
             listener.stop_accepting()
         # Members that wait for a rebalance would hold up the draining.
-        parts.services.groups.stop()
+        parts.groups.stop()
         loop = asyncio.get_running_loop()
         seconds = self._config.get_int("shutdown.drain.ms") / 1000 if drain else 0.0
         for listener in parts.listeners:
             await listener.drain(loop.time() + seconds)
-        for task in parts.services.dispatcher.running_tasks:
+        for task in parts.frontend.dispatcher.running_tasks:
             task.cancel()
         if parts.pages is not None:
             await parts.pages.close()
@@ -262,65 +327,23 @@ class Broker:
         await parts.metadata.close()
         await parts.controller.close()
         parts.deferred.stop()
-        await parts.services.replicas.close()
+        await parts.replicas.close()
         await parts.store.close()
         self._host.offload.close()
         self._parts = None
         _log.info("stopped node_id=%d", self._config.node_id)
 
-    def _running(self) -> _Parts:
+    def _running(self) -> Parts:
         assert self._parts is not None, "the broker is not running"
         return self._parts
 
 
-async def _confirm_deletions(services: Services, topic_ids: Sequence[UUID]) -> None:
-    await services.submit(ConfirmDeletion(services.broker_id, services.broker_epoch, topic_ids))
-
-
-def _services(
-    config: BrokerConfig,
-    host: Host,
-    controller: Controller,
-    metadata: ImageFeed,
-    replicas: Replicas,
-) -> Services:
-    limits = _limits(config)
-
-    async def allocate_block() -> ProducerIdBlock:
-        block = await controller.submit(AllocateProducerIds(config.node_id, services.broker_epoch))
-        assert isinstance(block, ProducerIdBlock)
-        return block
-
-    services = Services(
-        broker_id=config.node_id,
-        limits=limits,
-        clock=host.clock,
-        offload=host.offload,
-        memory=RequestMemory(config.get_int("queued.max.request.bytes"), limits.frame_bytes_max),
-        scratch=ScratchBuffer(),
-        metrics=BrokerMetrics(),
-        authorizer=OpenAuthorizer(),
-        metadata=metadata,
-        controller=controller,
-        replicas=replicas,
-        fetch_sessions=FetchSessions(
-            SessionLimits(
-                config.get_int("max.incremental.fetch.session.cache.slots"),
-                config.get_int("fetch.session.partitions.max"),
-                config.get_int("fetch.sessions.max.bytes"),
-            ),
-            host.clock,
-            host.random,
-        ),
-        producer_ids=ProducerIds(allocate_block),
-        answers=AnswerCache(),
-        turns=Turns(),
-        answer_memory=AnswerMemory(),
+def _session_limits(config: BrokerConfig) -> SessionLimits:
+    return SessionLimits(
+        config.get_int("max.incremental.fetch.session.cache.slots"),
+        config.get_int("fetch.session.partitions.max"),
+        config.get_int("fetch.sessions.max.bytes"),
     )
-    services.groups = GroupCoordinator(
-        config.node_id, replicas, host, lambda: metadata.image, services.submit
-    )
-    return services
 
 
 def _limits(config: BrokerConfig) -> Limits:
@@ -348,7 +371,7 @@ def _names(config: BrokerConfig, host: str) -> set[str]:
     return {host, *advertised, *config.get_list("metrics.hosts")}
 
 
-def _listeners(config: BrokerConfig, services: Services) -> list[Listener]:
+def _listeners(config: BrokerConfig, frontend: Frontend) -> list[Listener]:
     counts = ConnectionCounts()
     resolved = config.listeners
     # With a single listener clients come in on it: it cannot vouch for brokers.
@@ -362,7 +385,7 @@ def _listeners(config: BrokerConfig, services: Services) -> list[Listener]:
                 resolved.advertised.get(each.name),
                 is_inter_broker=apart and each.name == resolved.inter_broker,
             ),
-            services,
+            frontend,
             counts,
         )
         for each in resolved.opened

@@ -43,9 +43,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def __init__(self, listener: Listener) -> None:
         self.listener = listener
-        self._services = listener.services
+        self._frontend = listener.frontend
         self._loop = asyncio.get_running_loop()
-        self._buffer = ReceiveBuffer(self._services.limits.frame_bytes_max)
+        self._buffer = ReceiveBuffer(self._frontend.limits.frame_bytes_max)
         self._exchanges: deque[Exchange] = deque()
         self._reading_paused = False
         self._awaiting_memory = False
@@ -69,7 +69,7 @@ class Connection(asyncio.BufferedProtocol):
             self.local_host, self.local_port = sockname[0], sockname[1]
         self._size_socket_buffers()
         self._outbox = Outbox(
-            self._transport, self._services.offload, self._services.scratch, self._process
+            self._transport, self._frontend.offload, self._frontend.scratch, self._process
         )
         if not self.listener.connected(self):
             self._closing = True
@@ -78,7 +78,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._closing = True
         self._outbox.close()
-        self._services.memory.forget(self)
+        self._frontend.memory.forget(self)
         for exchange in self._exchanges:
             if exchange.future is not None and not exchange.future.done():
                 exchange.future.cancel()
@@ -188,7 +188,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.close()
 
     def _size_socket_buffers(self) -> None:
-        limits = self._services.limits
+        limits = self._frontend.limits
         if limits.send_buffer_bytes < 0 and limits.receive_buffer_bytes < 0:
             return
         stream = self._transport.get_extra_info("socket")
@@ -215,7 +215,7 @@ class Connection(asyncio.BufferedProtocol):
                     self._outbox.hold()
                 self._start(frame)
         except (ProtocolError, CloseConnection) as error:
-            self._services.metrics.protocol_errors += 1
+            self._frontend.metrics.protocol_errors += 1
             self._outbox.let_go()
             self.close(str(error), level=logging.WARNING)
             return
@@ -235,17 +235,17 @@ class Connection(asyncio.BufferedProtocol):
         exchanges = self._exchanges
         if not exchanges:
             return False
-        limit = self._services.limits.requests_in_flight_max
+        limit = self._frontend.limits.requests_in_flight_max
         return not exchanges[-1].overlaps or len(exchanges) >= limit
 
     def _start(self, frame: memoryview) -> None:
-        result = self._services.dispatcher.start(frame, self)
+        result = self._frontend.dispatcher.start(frame, self)
         if not self._exchanges and not isinstance(result, Pending):
             # Answered on the spot with nothing before it, as most requests are.
             if result:
                 self._outbox.send(result)
             return
-        self._services.memory.excuse(self)
+        self._frontend.memory.excuse(self)
         exchange = Exchange()
         self._exchanges.append(exchange)
         self._take(exchange, result)
@@ -292,7 +292,7 @@ class Connection(asyncio.BufferedProtocol):
     def _await_rest_of_frame(self) -> None:
         if self._awaiting_memory:
             return
-        memory = self._services.memory
+        memory = self._frontend.memory
         wanted = self._buffer.wanted_capacity()
         if wanted == 0:
             if memory.under_pressure:
@@ -321,12 +321,12 @@ class Connection(asyncio.BufferedProtocol):
         before = self._buffer.capacity
         if before > INITIAL_BYTES > self._buffer.unread_bytes:
             self._buffer.resize(INITIAL_BYTES)
-            self._services.memory.release(self, before - INITIAL_BYTES)
+            self._frontend.memory.release(self, before - INITIAL_BYTES)
 
     def _pause_reading(self) -> None:
         if not self._reading_paused and not self._transport.is_closing():
             self._reading_paused = True
-            self._services.memory.excuse(self)
+            self._frontend.memory.excuse(self)
             self._transport.pause_reading()
 
     def _resume_reading(self) -> None:

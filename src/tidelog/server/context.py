@@ -1,17 +1,16 @@
-"""What a handler may reach: the broker's services, and the request that it serves."""
+"""What a handler knows of the request that it serves, and the tools it serves it with."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
 from uuid import UUID
 
 from tidelog.cluster.image import MetadataImage, TopicImage
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.model import NO_TOPIC_ID, TopicPartition
+from tidelog.model import NO_TOPIC_ID
 from tidelog.security.authorizer import (
-    Authorizer,
     Operation,
     Resource,
     ResourceType,
@@ -20,140 +19,72 @@ from tidelog.security.authorizer import (
 from tidelog.server.pieces import Pace, Turns, Work
 
 if TYPE_CHECKING:
-    from tidelog.cluster.commands import Answer, Command
-    from tidelog.cluster.controller import Controller
-    from tidelog.cluster.image_feed import ImageFeed
-    from tidelog.config.broker_config import BrokerConfig
-    from tidelog.coordinators.producer_ids import ProducerIds
-    from tidelog.coordinators.runtime import GroupCoordinator
-    from tidelog.host.clock import Clock
-    from tidelog.host.offload import Offload
     from tidelog.protocol.apis import Api
     from tidelog.protocol.framing import RequestHeader
-    from tidelog.replication.replicas import Replicas
-    from tidelog.server.answer_cache import AnswerCache
-    from tidelog.server.answer_memory import AnswerMemory
     from tidelog.server.connection import Connection
-    from tidelog.server.dispatch import Dispatcher
-    from tidelog.server.fetch_sessions import FetchSessions
-    from tidelog.server.metrics import ApiMetrics, BrokerMetrics
-    from tidelog.server.outbox import ScratchBuffer
-    from tidelog.server.request_memory import RequestMemory
+    from tidelog.server.metrics import ApiMetrics
+    from tidelog.server.routes import Route
+    from tidelog.server.tools import RequestTools
 
 T = TypeVar("T")
+Tools = TypeVar("Tools")
 
 
-@dataclass(slots=True)
-class Limits:
-    """The bounds of a connection."""
+@dataclass(slots=True, frozen=True)
+class ServedApi(Generic[Tools]):
+    """An API, and all that its requests are served with."""
 
-    frame_bytes_max: int
-    requests_in_flight_max: int
-    connections_max: int
-    connections_per_address_max: int
-    connections_per_address: dict[str, int]
-    idle_ms_max: int
-    first_byte_ms_max: int
-    frame_ms_max: int
-    # -1 leaves a socket's buffer to the operating system.
-    send_buffer_bytes: int = -1
-    receive_buffer_bytes: int = -1
-
-    def per_address(self, host: str) -> int:
-        """How many connections one address may have."""
-        return self.connections_per_address.get(host, self.connections_per_address_max)
+    api: Api
+    route: Route
+    metrics: ApiMetrics
+    tools: Tools
 
 
-@dataclass(slots=True)
-class Services:
-    """The parts of a running broker; built once by `server/broker.py`."""
-
-    broker_id: int
-    limits: Limits
-    clock: Clock
-    offload: Offload
-    memory: RequestMemory
-    scratch: ScratchBuffer
-    metrics: BrokerMetrics
-    authorizer: Authorizer
-    metadata: ImageFeed
-    controller: Controller
-    replicas: Replicas
-    fetch_sessions: FetchSessions
-    producer_ids: ProducerIds
-    answers: AnswerCache
-    turns: Turns
-    answer_memory: AnswerMemory
-    groups: GroupCoordinator = field(init=False)
-    dispatcher: Dispatcher = field(init=False)
-    # The partitions that were offline at the last look, with the reason; see `Housekeeping`.
-    offline: dict[TopicPartition, str] = field(default_factory=dict)
-    # Known once the broker is registered.
-    broker_epoch: int = -1
-
-    @property
-    def config(self) -> BrokerConfig:
-        """The settings in force now."""
-        return self.replicas.config
-
-    async def submit(self, command: Command) -> Answer:
-        """Have the controller do something; returns when it is durable and known here."""
-        answer = await self.controller.submit(command)
-        await self._have(self.controller.image.version)
-        return answer
-
-    async def submit_all(self, commands: Sequence[Command]) -> list[Answer | KafkaError]:
-        """As `submit` for several at once, each done or refused by itself."""
-        answers = await self.controller.submit_all(commands)
-        await self._have(self.controller.image.version)
-        return answers
-
-    async def _have(self, version: int) -> None:
-        """Return once this broker knows the metadata of a version and its partitions follow it."""
-        await self.metadata.wait_for_version(version)
-        await self.replicas.settled()
-
-
-class RequestContext:
-    """One request: where it came from, in which version, and the broker that serves it."""
+class RequestContext(Generic[Tools]):
+    """One request: where it came from, in which version, and the tools of its handler's family."""
 
     __slots__ = (
+        "_shared",
         "api",
         "connection",
         "header",
         "in_pieces",
         "metrics",
         "prepared",
-        "services",
         "started_at",
+        "tools",
     )
 
     def __init__(
         self,
-        services: Services,
+        shared: RequestTools,
+        served: ServedApi[Tools],
         connection: Connection,
         header: RequestHeader,
-        api: Api,
-        metrics: ApiMetrics,
     ) -> None:
-        self.services = services
+        self._shared = shared
         self.connection = connection
         self.header = header
-        self.api = api
-        self.metrics = metrics
+        self.api = served.api
+        self.metrics = served.metrics
+        self.tools = served.tools
         self.prepared: object = None
         # Whether the answer may have so many elements that it is encoded in pieces.
         self.in_pieces = True
-        self.started_at = services.clock.monotonic()
+        self.started_at = shared.clock.monotonic()
+
+    @property
+    def turns(self) -> Turns:
+        return self._shared.turns
 
     def pace(self) -> Pace:
         """What a coroutine steps through where it has much to do."""
-        return Pace(self.services.turns)
+        return Pace(self._shared.turns)
 
     async def complete(self, steps: Generator[int, None, T]) -> T:
         """Do all of some work, in pieces where it is long."""
         work = Work(steps)
-        return work.result if work.run_piece() else await self.services.turns.finish(work)
+        return work.result if work.run_piece() else await self._shared.turns.finish(work)
 
     @property
     def version(self) -> int:
@@ -161,10 +92,10 @@ class RequestContext:
 
     @property
     def image(self) -> MetadataImage:
-        return self.services.metadata.image
+        return self._shared.metadata.image
 
     def authorize(self, operation: Operation, resource: Resource) -> bool:
-        return self.services.authorizer.authorize(self.connection.principal, operation, resource)
+        return self._shared.authorizer.authorize(self.connection.principal, operation, resource)
 
     def authorize_topic(self, operation: Operation, topic: str) -> bool:
         return self.authorize(operation, Resource(ResourceType.TOPIC, topic))
@@ -178,7 +109,7 @@ class RequestContext:
             raise KafkaError(_DENIED[resource.type])
 
     def allowed_operations(self, resource: Resource) -> int:
-        return allowed_operations(self.services.authorizer, self.connection.principal, resource)
+        return allowed_operations(self._shared.authorizer, self.connection.principal, resource)
 
     def topic_by_id(self, topic_id: UUID) -> TopicImage | None:
         """The topic of a real id; the zero id names none."""

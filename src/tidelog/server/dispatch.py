@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from types import CoroutineType, GeneratorType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -31,14 +31,13 @@ from tidelog.server.answer_memory import (
     WAITING_BYTES_MAX,
     held_bytes,
 )
-from tidelog.server.context import RequestContext
+from tidelog.server.context import RequestContext, ServedApi
 from tidelog.server.pieces import Work, first_piece
-from tidelog.server.routes import Answer, Route, SplitAndJoin, route
+from tidelog.server.routes import TOOLS, Answer, Route, SplitAndJoin, route
 
 if TYPE_CHECKING:
     from tidelog.server.connection import Connection
-    from tidelog.server.context import Services
-    from tidelog.server.metrics import ApiMetrics
+    from tidelog.server.tools import RequestTools
 
 _log = logging.getLogger(__name__)
 
@@ -61,6 +60,7 @@ class Pending:
     overlaps: bool = False
 
 
+Context = RequestContext[Any]
 Parts = list[Part] | None
 Result = Parts | Pending
 Encoded = Parts | Coroutine[Any, Any, Parts]
@@ -69,10 +69,12 @@ Encoded = Parts | Coroutine[Any, Any, Parts]
 class Dispatcher:
     """Starts requests; one per broker."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(self, shared: RequestTools, families: Iterable[object]) -> None:
+        """`families` are the tools of each family of handlers (see `server/tools`)."""
+        self._shared = shared
+        self._families = {type(tools): tools for tools in families}
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._served: dict[int, tuple[Api, Route, ApiMetrics]] = {}
+        self._served: dict[int, ServedApi[Any]] = {}
 
     @property
     def running_tasks(self) -> frozenset[asyncio.Task[Any]]:
@@ -83,7 +85,7 @@ class Dispatcher:
         """Decode a frame and take the request as far as it goes without waiting."""
         header, position = decode_request_header(frame)
         served = self._served.get(header.api_key) or self._serve(header.api_key)
-        api, route_, metrics = served
+        api, route_, metrics = served.api, served.route, served.metrics
         version = header.api_version
         if not api.served[0] <= version <= api.served[1]:
             if api.key == API_VERSIONS_KEY:
@@ -92,7 +94,7 @@ class Dispatcher:
                 f"{api.name} version {version} is not served"
                 f" (served: {api.served[0]} to {api.served[1]})"
             )
-        context = RequestContext(self._services, connection, header, api, metrics)
+        context = RequestContext(self._shared, served, connection, header)
         context.in_pieces = not route_.is_brief
         metrics.requests += 1
         metrics.request_bytes += len(frame) + 4
@@ -108,7 +110,7 @@ class Dispatcher:
         connection.frame_in_use = True
         return self._pending(self._serve_large(route_, decoding, context), context)
 
-    def _begin(self, route_: Route, request: object, context: RequestContext) -> Result:
+    def _begin(self, route_: Route, request: object, context: Context) -> Result:
         if route_.prepare is None:
             return self._apply(route_, request, context)
         prepared = route_.prepare(request, context)
@@ -125,16 +127,17 @@ class Dispatcher:
         context.connection.frame_in_use = True
         return Pending(prepared, apply_prepared)
 
-    def _serve(self, api_key: int) -> tuple[Api, Route, ApiMetrics]:
+    def _serve(self, api_key: int) -> ServedApi[Any]:
         """All that is needed for the requests of an API, found when it is first asked for."""
         api = API_BY_KEY.get(api_key)
         if api is None:
             raise CloseConnection(f"unknown api key {api_key}")
-        served = api, route(api.name), self._services.metrics.api(api_key, api.name)
-        self._served[api_key] = served
+        metrics = self._shared.metrics.api(api_key, api.name)
+        tools = self._families[TOOLS[api.name]]
+        served = self._served[api_key] = ServedApi(api, route(api.name), metrics, tools)
         return served
 
-    def _apply(self, route_: Route, request: object, context: RequestContext) -> Result:
+    def _apply(self, route_: Route, request: object, context: Context) -> Result:
         try:
             answer = route_.handler(request, context)
             if type(answer) is GeneratorType:
@@ -158,19 +161,19 @@ class Dispatcher:
 
         return Pending(waited, encode_answer, route_.overlaps)
 
-    def _parts(self, encoded: Encoded, context: RequestContext) -> Result:
+    def _parts(self, encoded: Encoded, context: Context) -> Result:
         if encoded is None or isinstance(encoded, list):
             return encoded
         return self._pending(encoded, context)
 
-    def _pending(self, work: Coroutine[Any, Any, Parts], context: RequestContext) -> Pending:
+    def _pending(self, work: Coroutine[Any, Any, Parts], context: Context) -> Pending:
         """A request that goes on in a task of its own, up to the parts of its answer."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return Pending(task, lambda: self._outcome(task, context))
 
-    def _outcome(self, waited: asyncio.Future[T], context: RequestContext) -> T:
+    def _outcome(self, waited: asyncio.Future[T], context: Context) -> T:
         """What a wait came to; every error as one that closes the connection."""
         try:
             return waited.result()
@@ -184,10 +187,10 @@ class Dispatcher:
     # -- large requests and answers ---------------------------------------------------------------
 
     async def _serve_large(
-        self, route_: Route, decoding: Work[tuple[Any, int]], context: RequestContext
+        self, route_: Route, decoding: Work[tuple[Any, int]], context: Context
     ) -> Parts:
         """All stages of a request that is too large to be decoded at a stretch."""
-        turns = self._services.turns
+        turns = self._shared.turns
         request, _ = await turns.finish(decoding)
         if route_.parts is None:
             answer = await self._prepared(route_, request, context)
@@ -199,17 +202,17 @@ class Dispatcher:
         return await self._answer(route_, answer, context)
 
     async def _served_in_parts(
-        self, parts: SplitAndJoin, route_: Route, request: object, context: RequestContext
+        self, parts: SplitAndJoin, route_: Route, request: object, context: Context
     ) -> Answer:
         """The first two stages of every part of a request; what joins the answers is left to do."""
         split, join = parts
         answers = []
         for part in split(request):
             answers.append(await self._prepared(route_, part, context))
-            await self._services.turns.pause()
+            await self._shared.turns.pause()
         return self._joined(answers, join)
 
-    async def _prepared(self, route_: Route, request: object, context: RequestContext) -> Answer:
+    async def _prepared(self, route_: Route, request: object, context: Context) -> Answer:
         """The first two stages of a request, in a task."""
         if route_.prepare is not None:
             prepared = route_.prepare(request, context)
@@ -226,9 +229,9 @@ class Dispatcher:
         answered = [answer for answer in settled if answer is not None]
         return join(answered) if answered else None
 
-    async def _answer(self, route_: Route, answer: Answer, context: RequestContext) -> Parts:
+    async def _answer(self, route_: Route, answer: Answer, context: Context) -> Parts:
         """Bring a handler's answer to its end, whatever it is, and encode it."""
-        turns = self._services.turns
+        turns = self._shared.turns
         if type(answer) is GeneratorType:
             answer = await turns.finish(Work(answer))
         if isinstance(answer, (asyncio.Future, CoroutineType)):
@@ -238,10 +241,10 @@ class Dispatcher:
         encoded = self._encode(context, answer)
         return encoded if encoded is None or isinstance(encoded, list) else await encoded
 
-    def _encode(self, context: RequestContext, message: object) -> Encoded:
+    def _encode(self, context: Context, message: object) -> Encoded:
         """The parts of an answer, or a coroutine that comes to them where it is large."""
         metrics = context.metrics
-        metrics.latency.observe(self._services.clock.monotonic() - context.started_at)
+        metrics.latency.observe(self._shared.clock.monotonic() - context.started_at)
         if message is None:
             return None
         version = context.header.api_version
@@ -263,11 +266,9 @@ class Dispatcher:
             return self._frame(context, *encoding.result)
         return self._encode_rest(encoding, context)
 
-    async def _encode_rest(
-        self, encoding: Work[tuple[list[Part], int]], context: RequestContext
-    ) -> Parts:
+    async def _encode_rest(self, encoding: Work[tuple[list[Part], int]], context: Context) -> Parts:
         """Encode a large answer piece by piece, unless it gets too large."""
-        turns = self._services.turns
+        turns = self._shared.turns
         await turns.take()
         while not encoding.run_piece():
             _check_size(encoding.progress, context)
@@ -276,7 +277,7 @@ class Dispatcher:
         return framed if framed is None or isinstance(framed, list) else await framed
 
     def _frame(
-        self, context: RequestContext, body: list[Part], size: int, *, is_shared: bool = False
+        self, context: Context, body: list[Part], size: int, *, is_shared: bool = False
     ) -> Encoded:
         """Put the header in front; have the answer charged first where it holds much memory.
 
@@ -291,12 +292,12 @@ class Dispatcher:
         if held <= LARGE_ANSWER_BYTES:
             return parts
         _check_size(held, context)
-        if self._services.answer_memory.charge(parts, context.connection):
+        if self._shared.answer_memory.charge(parts, context.connection):
             return parts
         return self._await_memory(parts, context)
 
-    async def _await_memory(self, parts: list[Part], context: RequestContext) -> Parts:
-        memory, turns = self._services.answer_memory, self._services.turns
+    async def _await_memory(self, parts: list[Part], context: Context) -> Parts:
+        memory, turns = self._shared.answer_memory, self._shared.turns
         if memory.waiting_bytes < WAITING_BYTES_MAX:
             turns.leave()
         else:
@@ -307,9 +308,9 @@ class Dispatcher:
     def _step_down(self, api: Api, correlation_id: int) -> Result:
         from tidelog.server.handlers.api_versions import unsupported_version
 
-        return encode_response(api, 0, correlation_id, unsupported_version(self._services))
+        return encode_response(api, 0, correlation_id, unsupported_version())
 
-    def _fault(self, context: RequestContext, error: Exception) -> CloseConnection:
+    def _fault(self, context: Context, error: Exception) -> CloseConnection:
         """An error nobody expected: logged with its trace, and the connection is closed.
 
         Closing is safer than UNKNOWN_SERVER_ERROR, on which Java's producer duplicates records.
@@ -322,7 +323,7 @@ class Dispatcher:
         return CloseConnection(f"{context.api.name} failed: {error!r}")
 
 
-def _check_size(size: int, context: RequestContext) -> None:
+def _check_size(size: int, context: Context) -> None:
     """Give up an answer that is too large: its protocol has no place for such an error."""
     if size > ANSWER_BYTES_MAX:
         raise CloseConnection(

@@ -24,8 +24,10 @@ from tidelog.storage.reserve import RESERVE_BYTES
 from tidelog.storage.running_clock import CLOCK_FILE
 
 if TYPE_CHECKING:
-    from tidelog.server.context import Services
+    from tidelog.replication.replicas import Replicas
+    from tidelog.server.answer_cache import AnswerCache
     from tidelog.server.listener import Listener
+    from tidelog.server.metrics import BrokerMetrics
     from tidelog.storage.data_dir import DataDir
 
 _log = logging.getLogger(__name__)
@@ -57,15 +59,26 @@ class Duty:
     run: Callable[[], Awaitable[None]]
 
 
+@dataclass(slots=True, frozen=True)
+class Household:
+    """What is kept in order."""
+
+    replicas: Replicas
+    data_dir: DataDir
+    listeners: Sequence[Listener]
+    answers: AnswerCache
+    metrics: BrokerMetrics
+
+
 class Housekeeping:
     """Owns the tasks that run the duties of one broker."""
 
-    def __init__(
-        self, services: Services, listeners: Sequence[Listener], data_dir: DataDir, host: Host
-    ) -> None:
-        self._services = services
-        self._listeners = listeners
-        self._data_dir = data_dir
+    def __init__(self, household: Household, host: Host) -> None:
+        self._replicas = household.replicas
+        self._data_dir = household.data_dir
+        self._listeners = household.listeners
+        self._answers = household.answers
+        self._metrics = household.metrics
         self._host = host
         self._tasks: list[asyncio.Task[None]] = []
         self._writing_clock: asyncio.Future[None] | None = None
@@ -73,7 +86,7 @@ class Housekeeping:
         self._checkpoint_fails = False
 
     def start(self) -> None:
-        config = self._services.config
+        config = self._replicas.config
         self._data_dir.context.running_clock.started()
 
         def seconds(name: str) -> float:
@@ -114,7 +127,7 @@ class Housekeeping:
                 _log.exception("housekeeping failed duty=%s", duty.name)
 
     async def _measure_stalls(self) -> None:
-        clock, metrics = self._host.clock, self._services.metrics
+        clock, metrics = self._host.clock, self._metrics
         while True:
             before = clock.monotonic()
             await asyncio.sleep(_HEARTBEAT_SECONDS)
@@ -150,7 +163,7 @@ class Housekeeping:
 
     async def _look_at_disk(self) -> None:
         """Refuse writes below the low-water mark, take them again above it."""
-        replicas, reserve = self._services.replicas, self._data_dir.reserve
+        replicas, reserve = self._replicas, self._data_dir.reserve
         free = self._host.disk.free_bytes(self._data_dir.path)
         low_water = self._low_water_bytes()
         if reserve.held and free < RESERVE_BYTES:
@@ -174,26 +187,18 @@ class Housekeeping:
             replicas.refusing_writes = None
         if replicas.refusing_writes is None:
             replicas.retry_offline()
-        self._look_for_offline()
-
-    def _look_for_offline(self) -> None:
-        """Tell clients of partitions that went offline: answers with the metadata name them."""
-        services = self._services
-        offline = services.replicas.offline
-        if offline.keys() != services.offline.keys():
-            services.answers.clear()
-        services.offline = offline
+        self._answers.tell_offline(self._replicas.offline.keys())
 
     def _low_water_bytes(self) -> int:
         """Free space below which writes are refused: as set, or the lesser of 2 GiB and 5 %."""
-        configured = self._services.config.get_int("disk.min.free.bytes")
+        configured = self._replicas.config.get_int("disk.min.free.bytes")
         if configured >= 0:
             return configured
         return min(2 * 1024**3, self._host.disk.total_bytes(self._data_dir.path) // 20)
 
     async def _retention(self) -> None:
         now_ms = self._host.clock.wall_ms()
-        for index, partition in enumerate(self._services.replicas):
+        for index, partition in enumerate(self._replicas):
             try:
                 removed = partition.apply_retention(now_ms)
             except KafkaError as error:
@@ -212,12 +217,12 @@ class Housekeeping:
                 await asyncio.sleep(0)
 
     async def _clean(self) -> None:
-        replicas = self._services.replicas
+        replicas = self._replicas
         await replicas.cleaner.run(replicas.config.get_int("log.cleaner.dedupe.buffer.size"))
 
     async def _flush(self) -> None:
         """Bring what is dirty to the disk, the oldest first, one partition at a time."""
-        dirty = [each for each in self._services.replicas if each.awaits_background_flush]
+        dirty = [each for each in self._replicas if each.awaits_background_flush]
         dirty.sort(key=lambda partition: partition.log.last_flush_ms)
         for partition in dirty:
             await partition.flush_and_wait()
@@ -225,7 +230,7 @@ class Housekeeping:
     async def _checkpoint(self) -> None:
         """Write the checkpoints; one line when that begins to fail, and one when it works again."""
         try:
-            await self._services.replicas.checkpoint()
+            await self._replicas.checkpoint()
         except KafkaError as error:
             if not self._checkpoint_fails:
                 _log.error("checkpoint failed, will be tried again reason=%s", error.message)

@@ -12,7 +12,7 @@ from tidelog.server.acceptor import Acceptor, ConnectionCounts, RefusalLog
 from tidelog.server.connection import Connection
 
 if TYPE_CHECKING:
-    from tidelog.server.context import Services
+    from tidelog.server.frontend import Frontend
 
 _log = logging.getLogger(__name__)
 
@@ -32,17 +32,17 @@ class Listener:
     """One bound address and its connections."""
 
     def __init__(
-        self, address: ListenerAddress, services: Services, counts: ConnectionCounts
+        self, address: ListenerAddress, frontend: Frontend, counts: ConnectionCounts
     ) -> None:
         self.name = address.name
         self.address = address
         self.is_inter_broker = address.is_inter_broker
-        self.services = services
+        self.frontend = frontend
         self.connections: set[Connection] = set()
         self._counts = counts
-        self._acceptor = Acceptor(address.name, self, services.clock)
-        self._drops = RefusalLog("slow requests dropped", address.name, services.clock)
-        self._unread = RefusalLog("unread answers dropped", address.name, services.clock)
+        self._acceptor = Acceptor(address.name, self, frontend.clock)
+        self._drops = RefusalLog("slow requests dropped", address.name, frontend.clock)
+        self._unread = RefusalLog("unread answers dropped", address.name, frontend.clock)
         self._stopping = False
         self._emptied = asyncio.Event()
         self.port = address.port
@@ -57,20 +57,20 @@ class Listener:
 
     def refusal(self, host: str) -> str | None:
         """Why there is no room for another connection of that address, or None."""
-        counts, limits = self._counts, self.services.limits
+        counts, limits = self._counts, self.frontend.limits
         if counts.total >= limits.connections_max:
             reason = f"max.connections={limits.connections_max} reached"
         elif counts.per_address[host] >= limits.per_address(host):
             reason = f"max.connections.per.ip={limits.per_address(host)} reached"
         else:
             return None
-        self.services.metrics.connections_refused += 1
+        self.frontend.metrics.connections_refused += 1
         return reason
 
     def opened(self, host: str) -> Connection:
         connection = Connection(self)
         self._counts.add(connection, host)
-        self.services.metrics.connections_opened += 1
+        self.frontend.metrics.connections_opened += 1
         return connection
 
     def connected(self, connection: Connection) -> bool:
@@ -87,7 +87,7 @@ class Listener:
             self._emptied.set()
 
     def frame_dropped(self, connection: Connection) -> None:
-        self.services.metrics.frames_dropped += 1
+        self.frontend.metrics.frames_dropped += 1
         self._drops.refused(connection.peer, "others waited for the memory they held")
 
     def answer_dropped(self, connection: Connection) -> None:
@@ -95,7 +95,7 @@ class Listener:
 
     def sweep(self, now: float) -> None:
         """Close what is idle or stalled past its deadline; give back unused memory."""
-        limits = self.services.limits
+        limits = self.frontend.limits
         for connection in tuple(self.connections):
             quiet_ms = (now - connection.last_active_at) * 1000
             if connection.bytes_received == 0:

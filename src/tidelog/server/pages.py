@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
+from tidelog.coordinators.runtime import GroupCoordinator
 from tidelog.model import TopicPartition
-from tidelog.server.context import Services
+from tidelog.replication.replicas import Replicas
+from tidelog.server.fetch_sessions import FetchSessions
 from tidelog.server.http import Page
 from tidelog.server.logs import printable
-from tidelog.server.metrics import counter, gauge, labelled_counter, labelled_gauge
+from tidelog.server.metrics import BrokerMetrics, counter, gauge, labelled_counter, labelled_gauge
+from tidelog.server.request_memory import RequestMemory
 
 _LISTED_MAX = 100
 
@@ -25,31 +29,34 @@ def _listed(offline: dict[TopicPartition, str]) -> str:
     return "".join(lines)
 
 
+@dataclass(slots=True, frozen=True)
 class StatusPages:
-    """The pages of one broker."""
+    """The pages of one broker, and what they tell of."""
 
-    def __init__(self, services: Services, is_ready: Callable[[], bool]) -> None:
-        self._services = services
-        self._is_ready = is_ready
-        self.routes: dict[str, Page] = {
-            "/metrics": self.metrics,
-            "/healthz": self.healthz,
-            "/readyz": self.readyz,
-        }
+    counted: BrokerMetrics
+    replicas: Replicas
+    groups: GroupCoordinator
+    fetch_sessions: FetchSessions
+    memory: RequestMemory
+    is_ready: Callable[[], bool]
+
+    @property
+    def routes(self) -> dict[str, Page]:
+        return {"/metrics": self.metrics, "/healthz": self.healthz, "/readyz": self.readyz}
 
     def healthz(self) -> tuple[int, str]:
         return 200, "ok\n"
 
     def readyz(self) -> tuple[int, str]:
-        if not self._is_ready():
+        if not self.is_ready():
             return 503, "stopping\n"
-        refusing = self._services.replicas.refusing_writes
+        refusing = self.replicas.refusing_writes
         if refusing is not None:
             return 503, f"refusing writes: {refusing.message}\n"
-        offline = self._services.replicas.offline
+        offline = self.replicas.offline
         if not offline:
             return 200, "ready\n"
-        served = sum(each.topic_partition not in offline for each in self._services.replicas)
+        served = sum(each.topic_partition not in offline for each in self.replicas)
         if not served:
             return 503, f"every partition is offline\n{_listed(offline)}"
         count = f"{len(offline)} of {len(offline) + served}"
@@ -59,8 +66,7 @@ class StatusPages:
         return 200, "\n".join(self._lines()) + "\n"
 
     def _lines(self) -> Iterator[str]:
-        services = self._services
-        yield from services.metrics.lines()
+        yield from self.counted.lines()
         yield from labelled_gauge(
             "tidelog_log_size_bytes", "Bytes of a partition's log.", self._logs("size_bytes")
         )
@@ -70,8 +76,8 @@ class StatusPages:
         yield from labelled_gauge(
             "tidelog_log_end_offset", "Next offset of a log.", self._logs("log_end_offset")
         )
-        yield from gauge("tidelog_partitions", "Partitions held.", len(services.replicas))
-        offline = services.replicas.offline
+        yield from gauge("tidelog_partitions", "Partitions held.", len(self.replicas))
+        offline = self.replicas.offline
         yield from gauge(
             "tidelog_offline_partitions", "Partitions whose disk failed.", len(offline)
         )
@@ -83,15 +89,13 @@ class StatusPages:
         yield from gauge(
             "tidelog_request_memory_bytes",
             "Bytes that incoming requests hold.",
-            services.memory.reserved_bytes,
+            self.memory.reserved_bytes,
         )
-        yield from gauge(
-            "tidelog_fetch_sessions", "Fetch sessions kept.", len(services.fetch_sessions)
-        )
+        yield from gauge("tidelog_fetch_sessions", "Fetch sessions kept.", len(self.fetch_sessions))
         yield from gauge(
             "tidelog_refusing_writes",
             "1 while the disk is too full for writes.",
-            int(services.replicas.refusing_writes is not None),
+            int(self.replicas.refusing_writes is not None),
         )
         yield from self._cleaner()
         yield from self._groups()
@@ -103,7 +107,7 @@ class StatusPages:
         )
 
     def _cleaner(self) -> Iterator[str]:
-        cleaner = self._services.replicas.cleaner
+        cleaner = self.replicas.cleaner
         stats = cleaner.stats
         name = "tidelog_log_cleaner"
         yield from counter(f"{name}_cleans_total", "Cleans of compacted logs.", stats.cleans)
@@ -129,7 +133,7 @@ class StatusPages:
         )
 
     def _groups(self) -> Iterator[str]:
-        groups = self._services.groups
+        groups = self.groups
         census, stats, name = groups.census(), groups.stats, "tidelog_group"
         yield from labelled_gauge(
             "tidelog_groups",
@@ -165,7 +169,7 @@ class StatusPages:
         )
 
     def _logs(self, attribute: str) -> Iterator[tuple[str, float]]:
-        for partition in self._services.replicas:
+        for partition in self.replicas:
             topic, index = partition.topic_partition
             value = getattr(partition.log, attribute)
             yield f'topic="{topic}",partition="{index}"', value

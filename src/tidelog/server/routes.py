@@ -13,45 +13,56 @@ from functools import cache
 from importlib import import_module
 from typing import Any, Final, TypedDict, Unpack
 
-from tidelog.server.context import RequestContext
+from tidelog.server.tools import ClusterTools, DataTools, GroupTools, ProducerTools
 
-# By the name of the API: a module of `server/handlers`, imported on first use, and its function.
-HANDLERS: Final = {
-    "Produce": "produce:produce",
-    "Fetch": "fetch:fetch",
-    "ListOffsets": "list_offsets:list_offsets",
-    "Metadata": "metadata:metadata",
-    "OffsetCommit": "offsets:offset_commit",
-    "OffsetFetch": "offsets:offset_fetch",
-    "FindCoordinator": "find_coordinator:find_coordinator",
-    "JoinGroup": "groups:join_group",
-    "Heartbeat": "groups:heartbeat",
-    "LeaveGroup": "groups:leave_group",
-    "SyncGroup": "groups:sync_group",
-    "DescribeGroups": "group_admin:describe_groups",
-    "ListGroups": "group_admin:list_groups",
-    "ApiVersions": "api_versions:api_versions",
-    "CreateTopics": "topics:create_topics",
-    "DeleteTopics": "topics:delete_topics",
-    "DeleteRecords": "delete_records:delete_records",
-    "InitProducerId": "init_producer_id:init_producer_id",
-    "OffsetForLeaderEpoch": "offset_for_leader_epoch:offset_for_leader_epoch",
-    "DescribeConfigs": "configs:describe_configs",
-    "AlterConfigs": "configs:alter_configs",
-    "CreatePartitions": "topics:create_partitions",
-    "DeleteGroups": "group_admin:delete_groups",
-    "IncrementalAlterConfigs": "configs:incremental_alter_configs",
-    "OffsetDelete": "offsets:offset_delete",
-    "DescribeCluster": "describe_cluster:describe_cluster",
-    "ConsumerGroupHeartbeat": "consumer_groups:consumer_group_heartbeat",
-    "ConsumerGroupDescribe": "consumer_groups:consumer_group_describe",
-    "OffsetsWithinBytes": "offsets_within_bytes:offsets_within_bytes",
+# By what its handlers work with and the name of the API: a module of `server/handlers`, imported
+# on first use, and its function.
+_HANDLERS: Final[dict[type, dict[str, str]]] = {
+    DataTools: {
+        "Produce": "produce:produce",
+        "Fetch": "fetch:fetch",
+        "ListOffsets": "list_offsets:list_offsets",
+        "DeleteRecords": "delete_records:delete_records",
+        "OffsetForLeaderEpoch": "offset_for_leader_epoch:offset_for_leader_epoch",
+        "OffsetsWithinBytes": "offsets_within_bytes:offsets_within_bytes",
+    },
+    ProducerTools: {
+        "InitProducerId": "init_producer_id:init_producer_id",
+    },
+    GroupTools: {
+        "FindCoordinator": "find_coordinator:find_coordinator",
+        "JoinGroup": "groups:join_group",
+        "SyncGroup": "groups:sync_group",
+        "Heartbeat": "groups:heartbeat",
+        "LeaveGroup": "groups:leave_group",
+        "OffsetCommit": "offsets:offset_commit",
+        "OffsetFetch": "offsets:offset_fetch",
+        "OffsetDelete": "offsets:offset_delete",
+        "ListGroups": "group_admin:list_groups",
+        "DescribeGroups": "group_admin:describe_groups",
+        "DeleteGroups": "group_admin:delete_groups",
+        "ConsumerGroupHeartbeat": "consumer_groups:consumer_group_heartbeat",
+        "ConsumerGroupDescribe": "consumer_groups:consumer_group_describe",
+    },
+    ClusterTools: {
+        "ApiVersions": "api_versions:api_versions",
+        "Metadata": "metadata:metadata",
+        "DescribeCluster": "describe_cluster:describe_cluster",
+        "CreateTopics": "topics:create_topics",
+        "DeleteTopics": "topics:delete_topics",
+        "CreatePartitions": "topics:create_partitions",
+        "DescribeConfigs": "configs:describe_configs",
+        "AlterConfigs": "configs:alter_configs",
+        "IncrementalAlterConfigs": "configs:incremental_alter_configs",
+    },
 }
+HANDLERS: Final = {name: row for rows in _HANDLERS.values() for name, row in rows.items()}
+TOOLS: Final = {name: tools for tools, rows in _HANDLERS.items() for name in rows}
 
 Answer = Any
-Handler = Callable[[Any, RequestContext], Answer | Awaitable[Answer]]
+Handler = Callable[[Any, Any], Answer | Awaitable[Answer]]
 SplitAndJoin = tuple[Callable[[Any], Iterable[Any]], Callable[[Sequence[Any]], Any]]
-Prepare = Callable[[Any, RequestContext], object | asyncio.Future[object]]
+Prepare = Callable[[Any, Any], object | asyncio.Future[object]]
 
 
 class RouteOptions(TypedDict, total=False):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import get_args, get_type_hints
 
 import pytest
 
 from tidelog.protocol.apis import APIS, Api
-from tidelog.server.routes import HANDLERS, handler_module, route
+from tidelog.server.context import RequestContext
+from tidelog.server.routes import HANDLERS, TOOLS, handler_module, route
 
 
 def test_every_api_has_a_row_and_every_row_an_api() -> None:
@@ -21,6 +23,17 @@ def test_a_row_names_a_function_of_a_handler_module(api: Api) -> None:
     assert callable(handler)
     assert handler.__module__ == handler_module(api.name)
     assert route(api.name) is route(api.name)
+
+
+@pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
+def test_a_handler_is_given_the_tools_that_it_declares(api: Api) -> None:
+    served = route(api.name)
+    for function in (served.handler, served.prepare):
+        if function is not None:
+            hints = get_type_hints(function)
+            assert hints["request"] is api.request
+            assert hints["context"].__origin__ is RequestContext
+            assert get_args(hints["context"]) == (TOOLS[api.name],)
 
 
 def test_handlers_are_imported_on_first_use_only() -> None:

@@ -20,7 +20,7 @@ from tidelog.protocol.messages.api_versions import (
 )
 from tidelog.protocol.schema import encode
 from tidelog.server.answer_cache import EncodedAnswer
-from tidelog.server.context import RequestContext, Services
+from tidelog.server.tools import ClusterContext
 
 _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _FEATURES = ("group.version",)
@@ -29,13 +29,13 @@ _OWN_CLIENT = "tidelog"
 
 
 def api_versions(
-    request: ApiVersionsRequest, context: RequestContext
+    request: ApiVersionsRequest, context: ClusterContext
 ) -> ApiVersionsResponse | EncodedAnswer:
     if context.version >= 3:
         names = (request.client_software_name, request.client_software_version)
         if not all(_SOFTWARE_NAME.fullmatch(name) for name in names):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-    image, cache = context.image, context.services.answers
+    image, cache = context.image, context.tools.answers
     ours = context.version >= 3 and request.client_software_name == _OWN_CLIENT
     key = (context.api.key, context.version, ours)
     found = cache.find(image, key)
@@ -49,7 +49,7 @@ def api_versions(
     return cache.keep(image, key, encode(response, context.version))
 
 
-def unsupported_version(services: Services) -> ApiVersionsResponse:
+def unsupported_version() -> ApiVersionsResponse:
     """The answer, in version 0, to a version of ApiVersions that is not served."""
     return ApiVersionsResponse(
         error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_ranges(private=False)

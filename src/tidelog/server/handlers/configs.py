@@ -32,9 +32,9 @@ from tidelog.protocol.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 from tidelog.security.authorizer import CLUSTER, Operation
-from tidelog.server.context import RequestContext
 from tidelog.server.handlers.asked import distinct_by
 from tidelog.server.pieces import LazyList
+from tidelog.server.tools import ClusterContext
 
 T = TypeVar("T")
 
@@ -45,14 +45,14 @@ _SETTINGS_MAX = 1_000
 
 
 def describe_topic_settings(
-    overrides: Mapping[str, str], context: RequestContext
+    overrides: Mapping[str, str], context: ClusterContext
 ) -> Sequence[DescribedSetting]:
     """Every setting of a topic with these overrides on this broker."""
-    return describe_topic(context.services.config, overrides)
+    return describe_topic(context.tools.config(), overrides)
 
 
 def describe_configs(
-    request: DescribeConfigsRequest, context: RequestContext
+    request: DescribeConfigsRequest, context: ClusterContext
 ) -> Generator[int, None, DescribeConfigsResponse]:
     resources, _ = yield from distinct_by(request.resources, "resource_type", "resource_name")
     results = (_describe(resource, request, context) for resource in resources)
@@ -60,7 +60,7 @@ def describe_configs(
 
 
 def _describe(
-    resource: DescribeConfigsResource, request: DescribeConfigsRequest, context: RequestContext
+    resource: DescribeConfigsResource, request: DescribeConfigsRequest, context: ClusterContext
 ) -> DescribeConfigsResult:
     result = DescribeConfigsResult(
         error_message=None,
@@ -83,7 +83,7 @@ def _describe(
 
 
 def _settings(
-    resource: DescribeConfigsResource, context: RequestContext
+    resource: DescribeConfigsResource, context: ClusterContext
 ) -> Sequence[DescribedSetting]:
     if resource.resource_type == TOPIC:
         if not context.authorize_topic(Operation.DESCRIBE_CONFIGS, resource.resource_name):
@@ -98,7 +98,7 @@ def _settings(
     name = _broker_name(resource.resource_name, context)
     dynamic = context.image.broker_configs
     return describe_broker(
-        context.services.config,
+        context.tools.config(),
         dynamic_broker=None if name == "" else dynamic.get(name, {}),
         dynamic_default=dynamic.get("", {}),
     )
@@ -125,7 +125,7 @@ def _described(
 
 
 async def alter_configs(
-    request: full.AlterConfigsRequest, context: RequestContext
+    request: full.AlterConfigsRequest, context: ClusterContext
 ) -> full.AlterConfigsResponse:
     response = full.AlterConfigsResponse()
     pace = context.pace()
@@ -148,7 +148,7 @@ async def alter_configs(
 
 
 async def incremental_alter_configs(
-    request: incremental.IncrementalAlterConfigsRequest, context: RequestContext
+    request: incremental.IncrementalAlterConfigsRequest, context: ClusterContext
 ) -> incremental.IncrementalAlterConfigsResponse:
     response = incremental.IncrementalAlterConfigsResponse()
     pace = context.pace()
@@ -210,7 +210,7 @@ def _change(config: incremental.AlterableConfig) -> ConfigChange:
 async def _alter(
     resource: full.AlterConfigsResource | incremental.AlterConfigsResource,
     changes: list[ConfigChange],
-    context: RequestContext,
+    context: ClusterContext,
     *,
     replace: bool,
     dry: bool,
@@ -221,16 +221,16 @@ async def _alter(
     if resource.resource_type == TOPIC:
         if not context.authorize_topic(Operation.ALTER_CONFIGS, name):
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        await context.services.submit(AlterTopicConfigs(name, changes, replace, dry))
+        await context.tools.submitter.submit(AlterTopicConfigs(name, changes, replace, dry))
     elif resource.resource_type == BROKER:
         context.require(Operation.ALTER_CONFIGS, CLUSTER)
         broker = _broker_name(name, context)
-        await context.services.submit(AlterBrokerConfigs(broker, changes, replace, dry))
+        await context.tools.submitter.submit(AlterBrokerConfigs(broker, changes, replace, dry))
     else:
         raise _unsupported(resource.resource_type)
 
 
-def _broker_name(name: str, context: RequestContext) -> str:
+def _broker_name(name: str, context: ClusterContext) -> str:
     if name == "":
         return name
     if not name.isdecimal() or int(name) not in context.image.brokers:

@@ -28,23 +28,23 @@ from tidelog.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
 )
 from tidelog.security.authorizer import Operation
-from tidelog.server.context import RequestContext
 from tidelog.server.handlers.asked import distinct
 from tidelog.server.handlers.group_admin import add_operations
 from tidelog.server.handlers.groups import ask, ask_for_member, caller_of
+from tidelog.server.tools import GroupContext
 
 _Beat = ConsumerGroupHeartbeatResponse | Awaitable[ConsumerGroupHeartbeatResponse]
 
 
 def consumer_group_heartbeat(
-    request: ConsumerGroupHeartbeatRequest, context: RequestContext
+    request: ConsumerGroupHeartbeatRequest, context: GroupContext
 ) -> _Beat | Generator[int, None, _Beat]:
     names = request.subscribed_topic_names
     return _beat(request, context) if not names else _beat_with_names(request, context, names)
 
 
 def _beat_with_names(
-    request: ConsumerGroupHeartbeatRequest, context: RequestContext, names: list[str]
+    request: ConsumerGroupHeartbeatRequest, context: GroupContext, names: list[str]
 ) -> Generator[int, None, _Beat]:
     """A heartbeat that changes what the member consumes."""
     try:
@@ -55,7 +55,7 @@ def _beat_with_names(
     return _beat(request, context)
 
 
-def _beat(request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> _Beat:
+def _beat(request: ConsumerGroupHeartbeatRequest, context: GroupContext) -> _Beat:
     caller = caller_of(context)
 
     def beat(shard: GroupShard, now: Now) -> Outcome:
@@ -70,7 +70,7 @@ def _refused(error: KafkaError) -> ConsumerGroupHeartbeatResponse:
 
 
 async def consumer_group_describe(
-    request: ConsumerGroupDescribeRequest, context: RequestContext
+    request: ConsumerGroupDescribeRequest, context: GroupContext
 ) -> ConsumerGroupDescribeResponse:
     found, pace = [], context.pace()
     for group_id in await context.complete(distinct(request.group_ids)):
@@ -81,7 +81,7 @@ async def consumer_group_describe(
     return ConsumerGroupDescribeResponse(groups=found)
 
 
-async def _describe(group_id: str, context: RequestContext) -> DescribedGroup:
+async def _describe(group_id: str, context: GroupContext) -> DescribedGroup:
     try:
         described: DescribedGroup = await ask(
             context,
@@ -104,7 +104,7 @@ def _topics_of(described: DescribedGroup) -> Iterator[str]:
                 yield each.topic_name
 
 
-def _require_topics(names: Iterable[str], context: RequestContext) -> Generator[int, None, None]:
+def _require_topics(names: Iterable[str], context: GroupContext) -> Generator[int, None, None]:
     for name in names:
         if not context.authorize_topic(Operation.DESCRIBE, name):
             raise KafkaError(

@@ -16,12 +16,12 @@ from tidelog.protocol.messages.delete_records import (
     DeleteRecordsTopicResult,
 )
 from tidelog.security.authorizer import Operation
-from tidelog.server.context import RequestContext
 from tidelog.server.handlers.asked import by_topic
+from tidelog.server.tools import DataContext
 
 
 async def delete_records(
-    request: DeleteRecordsRequest, context: RequestContext
+    request: DeleteRecordsRequest, context: DataContext
 ) -> DeleteRecordsResponse:
     response = DeleteRecordsResponse()
     pace = context.pace()
@@ -40,7 +40,7 @@ async def delete_records(
             results.append(result)
         response.topics.append(DeleteRecordsTopicResult(topic.name, results))
     try:
-        await context.services.replicas.checkpoint()
+        await context.tools.replicas.checkpoint()
     except KafkaError as error:
         # Deleted for those who read now, but not for good: the client is to ask again.
         for topic_result in response.topics:
@@ -49,12 +49,12 @@ async def delete_records(
     return response
 
 
-def _delete(topic: str, index: int, offset: int, context: RequestContext) -> int:
+def _delete(topic: str, index: int, offset: int, context: DataContext) -> int:
     if not context.authorize_topic(Operation.DELETE, topic):
         raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     if topic in INTERNAL_TOPICS:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is internal")
-    partition = context.services.replicas.find(topic, index)
+    partition = context.tools.replicas.find(topic, index)
     partition.check_leader()
     if not partition.config.cleanup_delete:
         raise KafkaError(

@@ -14,14 +14,14 @@ from tidelog.protocol.messages.describe_cluster import (
     DescribeClusterResponse,
 )
 from tidelog.security.authorizer import CLUSTER
-from tidelog.server.context import RequestContext
 from tidelog.server.handlers.metadata import address
+from tidelog.server.tools import ClusterContext
 
 _BROKERS = 1
 
 
 def describe_cluster(
-    request: DescribeClusterRequest, context: RequestContext
+    request: DescribeClusterRequest, context: ClusterContext
 ) -> DescribeClusterResponse:
     image = context.image
     if request.endpoint_type != _BROKERS:
@@ -34,7 +34,11 @@ def describe_cluster(
         cluster_id=image.cluster_id,
         controller_id=image.controller_id,
         brokers=[
-            DescribeClusterBroker(broker.id, *address(broker, context), broker.rack)
+            DescribeClusterBroker(
+                broker.id,
+                *address(broker, context),
+                broker.rack,
+            )
             for broker in image.brokers.values()
         ],
     )

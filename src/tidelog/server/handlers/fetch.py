@@ -30,10 +30,10 @@ from tidelog.protocol.messages.fetch import (
 )
 from tidelog.replication.partition import Partition, PartitionRead
 from tidelog.security.authorizer import CLUSTER, Operation
-from tidelog.server.context import RequestContext
 from tidelog.server.fetch_sessions import FINAL_EPOCH, FetchPlan, FetchTarget, FetchWaiter
 from tidelog.server.pieces import PIECE_UNITS, Work
 from tidelog.server.routes import served
+from tidelog.server.tools import DataContext
 
 _log = logging.getLogger(__name__)
 
@@ -42,14 +42,14 @@ _VERSION_WITH_ZSTD = 10
 
 @served(waits=True, is_brief=True)
 def fetch(
-    request: FetchRequest, context: RequestContext
+    request: FetchRequest, context: DataContext
 ) -> Generator[int, None, FetchResponse | asyncio.Future[FetchResponse]]:
     try:
         follower = request.replica_state
         is_follower = request.replica_id >= 0 or (follower is not None and follower.replica_id >= 0)
         if is_follower:
             context.require(Operation.CLUSTER_ACTION, CLUSTER)
-        sessions = context.services.fetch_sessions
+        sessions = context.tools.fetch_sessions
         plan = sessions.begin(request, context.version, is_follower)
         for topic in request.topics:
             for part in topic.partitions:
@@ -80,15 +80,16 @@ def fetch(
 class FetchAttempt:
     """One fetch from its first look at the partitions to its answer."""
 
-    def __init__(self, request: FetchRequest, context: RequestContext, plan: FetchPlan) -> None:
+    def __init__(self, request: FetchRequest, context: DataContext, plan: FetchPlan) -> None:
         self._context = context
-        self._sessions = context.services.fetch_sessions
+        self._sessions = context.tools.fetch_sessions
         self._is_incremental = plan.is_incremental
         self.session = plan.session
         self.isolation = request.isolation_level
-        self.turns = context.services.turns
+        self.turns = context.turns
         self._max_wait_ms = request.max_wait_ms
-        self._max_bytes = min(request.max_bytes, context.services.config.get_int("fetch.max.bytes"))
+        config = context.tools.replicas.config
+        self._max_bytes = min(request.max_bytes, config.get_int("fetch.max.bytes"))
         # Nobody waits for more than one answer may hold.
         self.min_bytes = min(request.min_bytes, self._max_bytes)
         self.reads: dict[FetchTarget, PartitionRead | KafkaError] = {}
@@ -178,7 +179,7 @@ class FetchAttempt:
             name = topic.name
         if not context.authorize_topic(Operation.READ, name):
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        partition = context.services.replicas.find(name, index)
+        partition = context.tools.replicas.find(name, index)
         if context.version < _VERSION_WITH_ZSTD and partition.config.target_codec is Codec.ZSTD:
             raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
         return partition
@@ -310,7 +311,7 @@ class FetchAttempt:
     def _response(self) -> FetchResponse:
         if len(self.reads) > PIECE_UNITS:
             self._context.in_pieces = True
-        self._context.services.metrics.fetched_bytes += self._bytes_read
+        self._context.tools.metrics.fetched_bytes += self._bytes_read
         topics = list(self._topics.values())
         answer = FetchResponse(session_id=self.session.session_id, responses=topics)
         self._leave()

@@ -16,16 +16,16 @@ from tidelog.protocol.messages.find_coordinator import (
     FindCoordinatorResponse,
 )
 from tidelog.security.authorizer import Operation
-from tidelog.server.context import RequestContext
 from tidelog.server.handlers.asked import distinct
 from tidelog.server.handlers.metadata import address
+from tidelog.server.tools import GroupContext
 
 _GROUP = 0
 _TRANSACTION = 1
 
 
 async def find_coordinator(
-    request: FindCoordinatorRequest, context: RequestContext
+    request: FindCoordinatorRequest, context: GroupContext
 ) -> FindCoordinatorResponse:
     keys = request.coordinator_keys if context.version >= 4 else [request.key]
     found, pace = [], context.pace()
@@ -44,11 +44,11 @@ async def find_coordinator(
     )
 
 
-async def _find(key: str, key_type: int, context: RequestContext) -> Coordinator:
+async def _find(key: str, key_type: int, context: GroupContext) -> Coordinator:
     try:
         _check_type(key_type)
         context.require_group(Operation.DESCRIBE, key)
-        groups = context.services.groups
+        groups = context.tools.coordinator
         await groups.ensure_topic()
         broker = context.image.brokers[groups.coordinator_of(key)]
         return Coordinator(key, broker.id, *address(broker, context))

@@ -31,15 +31,15 @@ from tidelog.protocol.messages.list_groups import (
     ListGroupsResponse,
 )
 from tidelog.security.authorizer import CLUSTER, Operation, Resource, ResourceType
-from tidelog.server.context import RequestContext
 from tidelog.server.handlers.asked import distinct
 from tidelog.server.handlers.groups import ask
+from tidelog.server.tools import GroupContext
 
 _VERSION_WITH_ERRORS = 6
 
 
 async def describe_groups(
-    request: DescribeGroupsRequest, context: RequestContext
+    request: DescribeGroupsRequest, context: GroupContext
 ) -> DescribeGroupsResponse:
     found, pace = [], context.pace()
     for group_id in await context.complete(distinct(request.groups)):
@@ -50,7 +50,7 @@ async def describe_groups(
     return DescribeGroupsResponse(groups=found)
 
 
-def add_operations(described: Sequence[Any], context: RequestContext) -> None:
+def add_operations(described: Sequence[Any], context: GroupContext) -> None:
     """Say of each group that was found what the client may do with it."""
     for group in described:
         if not group.error_code:
@@ -58,7 +58,7 @@ def add_operations(described: Sequence[Any], context: RequestContext) -> None:
             group.authorized_operations = context.allowed_operations(resource)
 
 
-async def _describe(group_id: str, context: RequestContext) -> DescribedGroup:
+async def _describe(group_id: str, context: GroupContext) -> DescribedGroup:
     try:
         described: DescribedGroup = await ask(
             context,
@@ -78,14 +78,14 @@ async def _describe(group_id: str, context: RequestContext) -> DescribedGroup:
         return described
 
 
-async def list_groups(request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
+async def list_groups(request: ListGroupsRequest, context: GroupContext) -> ListGroupsResponse:
     states = {each.lower() for each in request.states_filter}
     types = {each.lower() for each in request.types_filter}
     response = ListGroupsResponse()
     pace = context.pace()
     try:
         answers = list(
-            context.services.groups.call_each(lambda shard, _: Outcome(list(shard.list_groups())))
+            context.tools.coordinator.call_each(lambda shard, _: Outcome(list(shard.list_groups())))
         )
         for answer in answers:
             listed = await answer if isinstance(answer, asyncio.Future) else answer
@@ -102,14 +102,14 @@ async def list_groups(request: ListGroupsRequest, context: RequestContext) -> Li
     return response
 
 
-def _may_see(group: ListedGroup, context: RequestContext) -> bool:
+def _may_see(group: ListedGroup, context: GroupContext) -> bool:
     return context.authorize(Operation.DESCRIBE, CLUSTER) or context.authorize(
         Operation.DESCRIBE, Resource(ResourceType.GROUP, group.group_id)
     )
 
 
 async def delete_groups(
-    request: DeleteGroupsRequest, context: RequestContext
+    request: DeleteGroupsRequest, context: GroupContext
 ) -> DeleteGroupsResponse:
     response, pace = DeleteGroupsResponse(), context.pace()
     for group_id in await context.complete(distinct(request.groups_names)):
@@ -118,7 +118,7 @@ async def delete_groups(
     return response
 
 
-async def _delete(group_id: str, context: RequestContext) -> DeletableGroupResult:
+async def _delete(group_id: str, context: GroupContext) -> DeletableGroupResult:
     try:
         await ask(
             context, Operation.DELETE, group_id, lambda shard, _: shard.delete_group(group_id)

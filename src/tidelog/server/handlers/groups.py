@@ -27,15 +27,15 @@ from tidelog.protocol.messages.join_group import JoinGroupRequest, JoinGroupResp
 from tidelog.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from tidelog.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from tidelog.security.authorizer import Operation
-from tidelog.server.context import RequestContext
 from tidelog.server.routes import served
+from tidelog.server.tools import GroupContext
 
 # How many members leave at a stretch, while everything else waits.
 _LEAVING_AT_ONCE = 500
 
 
 @served(waits=True)
-async def join_group(request: JoinGroupRequest, context: RequestContext) -> JoinGroupResponse:
+async def join_group(request: JoinGroupRequest, context: GroupContext) -> JoinGroupResponse:
     caller = caller_of(context)
 
     def join(shard: GroupShard, now: Now) -> Outcome:
@@ -49,7 +49,7 @@ async def join_group(request: JoinGroupRequest, context: RequestContext) -> Join
 
 
 @served(waits=True)
-async def sync_group(request: SyncGroupRequest, context: RequestContext) -> SyncGroupResponse:
+async def sync_group(request: SyncGroupRequest, context: GroupContext) -> SyncGroupResponse:
     def sync(shard: GroupShard, now: Now) -> Outcome:
         return shard.sync(request, now)
 
@@ -62,7 +62,7 @@ async def sync_group(request: SyncGroupRequest, context: RequestContext) -> Sync
 
 @served(is_brief=True)
 def heartbeat(
-    request: HeartbeatRequest, context: RequestContext
+    request: HeartbeatRequest, context: GroupContext
 ) -> HeartbeatResponse | Awaitable[HeartbeatResponse]:
     def beat(shard: GroupShard, now: Now) -> Outcome:
         return shard.heartbeat(request, now)
@@ -75,7 +75,7 @@ def heartbeat(
     return answer
 
 
-async def leave_group(request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupResponse:
+async def leave_group(request: LeaveGroupRequest, context: GroupContext) -> LeaveGroupResponse:
     def leave(shard: GroupShard, now: Now) -> Outcome:
         return shard.leave(some, context.version, now)
 
@@ -89,18 +89,18 @@ async def leave_group(request: LeaveGroupRequest, context: RequestContext) -> Le
             return LeaveGroupResponse(error_code=error.code)
         answer.error_code = left.error_code
         answer.members += left.members
-        await context.services.turns.pause()
+        await context.turns.pause()
     return answer
 
 
-def caller_of(context: RequestContext) -> Caller:
+def caller_of(context: GroupContext) -> Caller:
     """Who sent the request, with the host as Java would print it."""
     host = context.connection.peer.rpartition(":")[0]
     return Caller(context.header.client_id or "", f"/{host}")
 
 
 def ask_for_member(
-    context: RequestContext,
+    context: GroupContext,
     group_id: str,
     handler: Callable[[GroupShard, Now], Outcome],
     refused: Callable[[KafkaError], Any],
@@ -108,7 +108,7 @@ def ask_for_member(
     """A heartbeat's answer: on the spot as a rule, and then without a task."""
     try:
         context.require_group(Operation.READ, group_id)
-        answer = context.services.groups.call_for_member(group_id, handler)
+        answer = context.tools.coordinator.call_for_member(group_id, handler)
     except KafkaError as error:
         return refused(error)
     return _settled(answer, refused) if isinstance(answer, asyncio.Future) else answer
@@ -122,14 +122,14 @@ async def _settled(answer: asyncio.Future[Any], refused: Callable[[KafkaError], 
 
 
 async def ask(
-    context: RequestContext,
+    context: GroupContext,
     operation: Operation,
     group_id: str,
     handler: Callable[[GroupShard, Now], Outcome],
 ) -> Any:
     """Have the group's shard handle something, if the client may; KafkaError where not."""
     context.require_group(operation, group_id)
-    answer = context.services.groups.call(group_id, handler)
+    answer = context.tools.coordinator.call(group_id, handler)
     if isinstance(answer, asyncio.Future):
         return await answer
     return answer

@@ -16,11 +16,11 @@ from tidelog.protocol.messages.init_producer_id import (
     InitProducerIdResponse,
 )
 from tidelog.security.authorizer import CLUSTER, Operation
-from tidelog.server.context import RequestContext
+from tidelog.server.tools import ProducerContext
 
 
 def init_producer_id(
-    request: InitProducerIdRequest, context: RequestContext
+    request: InitProducerIdRequest, context: ProducerContext
 ) -> InitProducerIdResponse | asyncio.Future[InitProducerIdResponse]:
     if request.transactional_id is not None:
         # "Coordinator not available" would make clients ask for ever.
@@ -30,15 +30,15 @@ def init_producer_id(
         return _refused(code)
     if not context.authorize(Operation.IDEMPOTENT_WRITE, CLUSTER):
         return _refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    ready = context.services.producer_ids.take()
+    ready = context.tools.ids.take()
     if ready is not None:
         return InitProducerIdResponse(producer_id=ready, producer_epoch=0)
     return asyncio.ensure_future(_take_from_new_block(context))
 
 
-async def _take_from_new_block(context: RequestContext) -> InitProducerIdResponse:
+async def _take_from_new_block(context: ProducerContext) -> InitProducerIdResponse:
     try:
-        producer_id = await context.services.producer_ids.take_from_new_block()
+        producer_id = await context.tools.ids.take_from_new_block()
     except KafkaError as error:
         return _refused(error.code)
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)

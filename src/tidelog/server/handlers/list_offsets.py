@@ -28,8 +28,8 @@ from tidelog.protocol.messages.list_offsets import (
 )
 from tidelog.replication.partition import Partition
 from tidelog.security.authorizer import Operation
-from tidelog.server.context import RequestContext
 from tidelog.server.handlers.asked import by_topic
+from tidelog.server.tools import DataContext
 from tidelog.storage.timestamp_search import FoundRecord
 
 LATEST = -1
@@ -85,7 +85,7 @@ async def _search(partition: Partition, timestamp: int, offload: Offload) -> Fou
 
 
 def list_offsets(
-    request: ListOffsetsRequest, context: RequestContext
+    request: ListOffsetsRequest, context: DataContext
 ) -> Generator[int, None, ListOffsetsResponse | Coroutine[Any, Any, ListOffsetsResponse]]:
     repeated: set[tuple[str, int]] = set()
     topics = yield from by_topic(request.topics, ("name",), "partition_index", repeated)
@@ -96,7 +96,7 @@ def list_offsets(
     return (yield from _answers(asked, {}, context))
 
 
-def _to_search(asked: Asked, context: RequestContext) -> Generator[int, None, Searched]:
+def _to_search(asked: Asked, context: DataContext) -> Generator[int, None, Searched]:
     """The timestamps that take a search, each once."""
     searched: Searched = {}
     for topic, partitions in asked.topics:
@@ -113,14 +113,14 @@ def _to_search(asked: Asked, context: RequestContext) -> Generator[int, None, Se
 
 
 async def _search_and_answer(
-    asked: Asked, searched: Searched, context: RequestContext
+    asked: Asked, searched: Searched, context: DataContext
 ) -> ListOffsetsResponse:
-    found = await _look_up_all(searched, context.services.offload)
+    found = await _look_up_all(searched, context.tools.offload)
     return await context.complete(_answers(asked, found, context))
 
 
 def _answers(
-    asked: Asked, found: Found, context: RequestContext
+    asked: Asked, found: Found, context: DataContext
 ) -> Generator[int, None, ListOffsetsResponse]:
     response = ListOffsetsResponse()
     for topic, partitions in asked.topics:
@@ -146,10 +146,10 @@ def _answers(
     return response
 
 
-def _find(topic: str, asked: ListOffsetsPartition, context: RequestContext) -> Partition:
+def _find(topic: str, asked: ListOffsetsPartition, context: DataContext) -> Partition:
     if not context.authorize_topic(Operation.DESCRIBE, topic):
         raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    partition = context.services.replicas.find(topic, asked.partition_index)
+    partition = context.tools.replicas.find(topic, asked.partition_index)
     partition.check_leader(asked.current_leader_epoch)
     return partition
 

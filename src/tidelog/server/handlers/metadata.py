@@ -30,9 +30,9 @@ from tidelog.protocol.messages.metadata import (
 from tidelog.protocol.schema import encode_in_pieces
 from tidelog.security.authorizer import CLUSTER, Operation, Resource, ResourceType
 from tidelog.server.answer_cache import EncodedAnswer
-from tidelog.server.context import RequestContext
 from tidelog.server.handlers.asked import distinct_by
 from tidelog.server.pieces import LazyList
+from tidelog.server.tools import ClusterContext, GroupContext
 
 _Answer = EncodedAnswer | MetadataResponse | asyncio.Future[MetadataResponse]
 
@@ -41,15 +41,15 @@ _CACHED_NAMES_MAX = 1_000
 
 
 def metadata(
-    request: MetadataRequest, context: RequestContext
+    request: MetadataRequest, context: ClusterContext
 ) -> EncodedAnswer | Generator[int, None, _Answer]:
     key = _cache_key(request, context)
-    found = None if key is None else context.services.answers.find(context.image, key)
+    found = None if key is None else context.tools.answers.find(context.image, key)
     return found or _build(request, context, key)
 
 
 def _build(
-    request: MetadataRequest, context: RequestContext, key: Hashable
+    request: MetadataRequest, context: ClusterContext, key: Hashable
 ) -> Generator[int, None, _Answer]:
     image = context.image
     if request.topics is None or (context.version == 0 and not request.topics):
@@ -70,10 +70,10 @@ def _build(
         return response
     parts, _ = yield from encode_in_pieces(response, context.version)
     body = b"".join(part for part in parts if isinstance(part, bytes))
-    return context.services.answers.keep(image, key, body)
+    return context.tools.answers.keep(image, key, body)
 
 
-def _cache_key(request: MetadataRequest, context: RequestContext) -> Hashable:
+def _cache_key(request: MetadataRequest, context: ClusterContext) -> Hashable:
     """Whatever the answer depends on beside the image; None for what is not worth keeping."""
     connection = context.connection
     names = None
@@ -98,9 +98,9 @@ async def _create_then_answer(
     missing: list[str],
     asked: list[MetadataRequestTopic],
     request: MetadataRequest,
-    context: RequestContext,
+    context: ClusterContext,
 ) -> MetadataResponse:
-    answers = await context.services.submit_all([CreateTopic(name) for name in missing])
+    answers = await context.tools.submitter.submit_all([CreateTopic(name) for name in missing])
     # One that another client was quicker to create is found in the image all the same.
     errors = {
         name: answer
@@ -111,9 +111,9 @@ async def _create_then_answer(
 
 
 def _to_create(
-    asked: list[MetadataRequestTopic], request: MetadataRequest, context: RequestContext
+    asked: list[MetadataRequestTopic], request: MetadataRequest, context: ClusterContext
 ) -> list[str]:
-    config = context.services.config
+    config = context.tools.config()
     if not request.allow_auto_topic_creation or not config.get_bool("auto.create.topics.enable"):
         return []
     missing = [
@@ -144,13 +144,13 @@ def _creation_code(error: KafkaError) -> ErrorCode:
 class _Description:
     """Describes topics as they are in one image, while the answer is encoded."""
 
-    def __init__(self, request: MetadataRequest, context: RequestContext) -> None:
+    def __init__(self, request: MetadataRequest, context: ClusterContext) -> None:
         self._request = request
         self._context = context
         self._image = context.image
         # Of this broker's own replicas, by topic.
         self._failed: dict[str, set[int]] = {}
-        for topic, partition in context.services.offline:
+        for topic, partition in context.tools.answers.offline:
             self._failed.setdefault(topic, set()).add(partition)
 
     def of(
@@ -162,7 +162,11 @@ class _Description:
         image, context = self._image, self._context
         response = MetadataResponse(
             brokers=[
-                MetadataResponseBroker(broker.id, *address(broker, context), broker.rack)
+                MetadataResponseBroker(
+                    broker.id,
+                    *address(broker, context),
+                    broker.rack,
+                )
                 for broker in image.brokers.values()
             ],
             cluster_id=image.cluster_id,
@@ -198,7 +202,7 @@ class _Description:
         return self.topic(topic)
 
     def topic(self, topic: TopicImage) -> MetadataResponseTopic:
-        live, own_id = self._image.brokers, self._context.services.broker_id
+        live, own_id = self._image.brokers, self._context.tools.broker_id
         failed = self._failed.get(topic.name, ())
 
         def is_offline(broker: int, partition: int) -> bool:
@@ -230,11 +234,11 @@ class _Description:
         return answer
 
 
-def address(broker: BrokerRegistration, context: RequestContext) -> tuple[str, int]:
+def address(broker: BrokerRegistration, context: ClusterContext | GroupContext) -> tuple[str, int]:
     """Where this client reaches a broker: for ourselves, where it has just reached us."""
     connection = context.connection
     listener = connection.listener
-    if broker.id == context.services.broker_id and listener.address.advertised is None:
+    if broker.id == context.tools.broker_id and listener.address.advertised is None:
         return connection.local_host, connection.local_port
     endpoint = broker.endpoint(listener.name)
     if endpoint is None:

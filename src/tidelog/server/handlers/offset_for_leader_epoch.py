@@ -17,12 +17,12 @@ from tidelog.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 from tidelog.security.authorizer import Operation
-from tidelog.server.context import RequestContext
 from tidelog.server.handlers.asked import by_topic
+from tidelog.server.tools import DataContext
 
 
 def offset_for_leader_epoch(
-    request: OffsetForLeaderEpochRequest, context: RequestContext
+    request: OffsetForLeaderEpochRequest, context: DataContext
 ) -> Generator[int, None, OffsetForLeaderEpochResponse]:
     response = OffsetForLeaderEpochResponse()
     for topic, partitions in (yield from by_topic(request.topics, ("topic",), "partition")):
@@ -34,12 +34,12 @@ def offset_for_leader_epoch(
     return response
 
 
-def _answer(topic: str, asked: OffsetForLeaderPartition, context: RequestContext) -> EpochEndOffset:
+def _answer(topic: str, asked: OffsetForLeaderPartition, context: DataContext) -> EpochEndOffset:
     answer = EpochEndOffset(partition=asked.partition)
     try:
         if not context.authorize_topic(Operation.DESCRIBE, topic):
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        partition = context.services.replicas.find(topic, asked.partition)
+        partition = context.tools.replicas.find(topic, asked.partition)
         partition.check_leader(asked.current_leader_epoch)
         answer.leader_epoch, answer.end_offset = partition.epoch_end(asked.leader_epoch)
     except KafkaError as error:

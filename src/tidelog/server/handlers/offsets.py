@@ -49,9 +49,9 @@ from tidelog.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 from tidelog.security.authorizer import Operation
-from tidelog.server.context import RequestContext
 from tidelog.server.handlers.asked import by_topic, distinct_by
 from tidelog.server.handlers.groups import ask
+from tidelog.server.tools import GroupContext
 
 _VERSION_WITH_TOPIC_IDS = 10
 _VERSION_WITH_GROUPS = 8
@@ -64,7 +64,7 @@ _OFFSETS_AT_ONCE = 500
 
 
 async def offset_commit(
-    request: OffsetCommitRequest, context: RequestContext
+    request: OffsetCommitRequest, context: GroupContext
 ) -> OffsetCommitResponse:
     response = OffsetCommitResponse()
     commits: list[Commit] = []
@@ -101,7 +101,7 @@ async def offset_commit(
 
 
 async def _commit(
-    request: OffsetCommitRequest, commits: list[Commit], context: RequestContext
+    request: OffsetCommitRequest, commits: list[Commit], context: GroupContext
 ) -> list[ErrorCode]:
     committer = Committer(
         request.member_id,
@@ -121,7 +121,7 @@ async def _commit(
 
 
 def _commit_topic(
-    topic: OffsetCommitRequestTopic, context: RequestContext
+    topic: OffsetCommitRequestTopic, context: GroupContext
 ) -> tuple[str, UUID, ErrorCode]:
     if context.version >= _VERSION_WITH_TOPIC_IDS:
         found = context.topic_by_id(topic.topic_id)
@@ -140,7 +140,7 @@ def _commit_topic(
 # OffsetFetch
 
 
-async def offset_fetch(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
+async def offset_fetch(request: OffsetFetchRequest, context: GroupContext) -> OffsetFetchResponse:
     if context.version >= _VERSION_WITH_GROUPS:
         asked, _ = await context.complete(distinct_by(request.groups, "group_id"))
         pace = context.pace()
@@ -178,9 +178,7 @@ async def offset_fetch(request: OffsetFetchRequest, context: RequestContext) -> 
     )
 
 
-async def _fetch(
-    asked: OffsetFetchRequestGroup, context: RequestContext
-) -> OffsetFetchResponseGroup:
+async def _fetch(asked: OffsetFetchRequestGroup, context: GroupContext) -> OffsetFetchResponseGroup:
     topics: list[tuple[OffsetFetchRequestTopics, Iterable[int]]] = []
     try:
         if asked.topics is None:
@@ -207,7 +205,7 @@ async def _fetch(
 
 
 async def _committed_topics(
-    asked: OffsetFetchRequestGroup, context: RequestContext
+    asked: OffsetFetchRequestGroup, context: GroupContext
 ) -> list[tuple[OffsetFetchRequestTopics, Iterable[int]]]:
     """Everything that the group has committed and the client may see."""
 
@@ -231,7 +229,7 @@ async def _committed_topics(
 async def _offsets(
     asked: OffsetFetchRequestGroup,
     topics: list[tuple[OffsetFetchRequestTopics, Iterable[int]]],
-    context: RequestContext,
+    context: GroupContext,
 ) -> list[OffsetFetchResponseTopics]:
     """The offsets of these partitions, looked up so many at a time.
 
@@ -271,7 +269,7 @@ async def _offsets(
 
 
 def _named_topic(
-    asked: OffsetFetchRequestTopics, context: RequestContext
+    asked: OffsetFetchRequestTopics, context: GroupContext
 ) -> tuple[str, UUID, ErrorCode]:
     name, topic_id, code = asked.name, NO_TOPIC_ID, ErrorCode.NONE
     if asked.name == "" and context.version >= _VERSION_WITH_TOPIC_IDS:
@@ -301,7 +299,7 @@ def _no_offset(index: int, code: ErrorCode) -> OffsetFetchResponsePartitions:
 
 
 async def offset_delete(
-    request: OffsetDeleteRequest, context: RequestContext
+    request: OffsetDeleteRequest, context: GroupContext
 ) -> OffsetDeleteResponse:
     response = OffsetDeleteResponse()
     answers: list[OffsetDeleteResponsePartition] = []
@@ -334,7 +332,7 @@ async def offset_delete(
 
 
 async def _delete(
-    group_id: str, partitions: list[tuple[str, int]], context: RequestContext
+    group_id: str, partitions: list[tuple[str, int]], context: GroupContext
 ) -> list[ErrorCode]:
     def delete(shard: GroupShard, _: Now) -> Outcome:
         return shard.delete_offsets(group_id, partitions)

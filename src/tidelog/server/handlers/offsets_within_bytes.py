@@ -18,12 +18,12 @@ from tidelog.protocol.messages.offsets_within_bytes import (
     OffsetsWithinBytesTopicResult,
 )
 from tidelog.security.authorizer import Operation
-from tidelog.server.context import RequestContext
 from tidelog.server.handlers.asked import by_topic
+from tidelog.server.tools import DataContext
 
 
 def offsets_within_bytes(
-    request: OffsetsWithinBytesRequest, context: RequestContext
+    request: OffsetsWithinBytesRequest, context: DataContext
 ) -> Generator[int, None, OffsetsWithinBytesResponse]:
     response = OffsetsWithinBytesResponse()
     for topic, partitions in (yield from by_topic(request.topics, ("topic",), "partition")):
@@ -36,13 +36,13 @@ def offsets_within_bytes(
 
 
 def _answer(
-    topic: str, asked: OffsetsWithinBytesPartition, isolation: int, context: RequestContext
+    topic: str, asked: OffsetsWithinBytesPartition, isolation: int, context: DataContext
 ) -> OffsetsWithinBytesPartitionResult:
     answer = OffsetsWithinBytesPartitionResult(partition=asked.partition)
     try:
         if not context.authorize_topic(Operation.DESCRIBE, topic):
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        partition = context.services.replicas.find(topic, asked.partition)
+        partition = context.tools.replicas.find(topic, asked.partition)
         partition.check_leader()
         answer.end_offset, answer.size_bytes = partition.reach(
             asked.start_offset, asked.max_bytes, isolation

@@ -28,10 +28,10 @@ from tidelog.protocol.messages.produce import (
 from tidelog.protocol.primitives import Buffer
 from tidelog.replication.partition import Partition
 from tidelog.security.authorizer import Operation
-from tidelog.server.context import RequestContext
 from tidelog.server.dispatch import CloseConnection
 from tidelog.server.handlers.produce_large import join, split
 from tidelog.server.routes import served
+from tidelog.server.tools import DataContext
 from tidelog.storage.admission import (
     LOOP_CHECKED_BYTES,
     LOOP_CODEC_BYTES,
@@ -62,10 +62,10 @@ class _TakesLong(Exception):
 
 
 def prepare(
-    request: ProduceRequest, context: RequestContext
+    request: ProduceRequest, context: DataContext
 ) -> list[Judged] | asyncio.Future[list[Judged]]:
     """Find the partitions and admit their batches, on a thread where that may take long."""
-    now_ms = context.services.clock.wall_ms()
+    now_ms = context.tools.clock.wall_ms()
     refusal: KafkaError | None = None
     if request.acks not in (-1, 0, 1):
         refusal = KafkaError(
@@ -88,12 +88,12 @@ def prepare(
     if checked_bytes <= LOOP_CHECKED_BYTES and codec_bytes <= LOOP_CODEC_BYTES:
         with suppress(_TakesLong):
             return _judge_all(found, now_ms, allow_zstd, on_loop=True)
-    return context.services.offload.run(_judge_all, found, now_ms, allow_zstd)
+    return context.tools.offload.run(_judge_all, found, now_ms, allow_zstd)
 
 
 @served(prepare=prepare, overlaps=True, waits=True, is_brief=True, parts=(split, join))
 def produce(
-    request: ProduceRequest, context: RequestContext
+    request: ProduceRequest, context: DataContext
 ) -> ProduceResponse | asyncio.Future[ProduceResponse] | None:
     judged: list[Judged] = context.prepared  # type: ignore[assignment]
     context.prepared = None
@@ -157,10 +157,10 @@ class Answers:
         return self.response
 
 
-def _append_all(request: ProduceRequest, judged: list[Judged], context: RequestContext) -> Answers:
-    now_ms = context.services.clock.wall_ms()
-    metrics = context.services.metrics
-    refusing = context.services.replicas.refusing_writes
+def _append_all(request: ProduceRequest, judged: list[Judged], context: DataContext) -> Answers:
+    now_ms = context.tools.clock.wall_ms()
+    metrics = context.tools.metrics
+    refusing = context.tools.replicas.refusing_writes
     answers = Answers()
     remaining = iter(judged)
     for topic in request.topic_data:
@@ -204,21 +204,21 @@ def _append(
     return None
 
 
-def _topic_name(topic: TopicProduceData, context: RequestContext) -> str | KafkaError:
+def _topic_name(topic: TopicProduceData, context: DataContext) -> str | KafkaError:
     if context.version < _VERSION_WITH_TOPIC_IDS:
         return topic.name
     found = context.topic_by_id(topic.topic_id)
     return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID) if found is None else found.name
 
 
-def _find(name: str | KafkaError, data: PartitionProduceData, context: RequestContext) -> Judged:
+def _find(name: str | KafkaError, data: PartitionProduceData, context: DataContext) -> Judged:
     if isinstance(name, KafkaError):
         return Judged(None, name)
     if not context.authorize_topic(Operation.WRITE, name):
         return Judged(None, KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
     if name in INTERNAL_TOPICS:
         return Judged(None, KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is internal"))
-    replicas = context.services.replicas
+    replicas = context.tools.replicas
     try:
         partition = replicas.find(name, data.index)
     except KafkaError as error:

@@ -43,17 +43,17 @@ from tidelog.protocol.messages.delete_topics import (
     DeleteTopicState,
 )
 from tidelog.security.authorizer import CLUSTER, Operation
-from tidelog.server.context import RequestContext
 from tidelog.server.handlers.asked import distinct_by
 from tidelog.server.handlers.configs import describe_topic_settings
 from tidelog.server.pieces import LazyList
+from tidelog.server.tools import ClusterContext
 
 # How many topics the controller deals with at a stretch, while everything else waits.
 _COMMANDS_AT_ONCE = 200
 
 
 async def create_topics(
-    request: CreateTopicsRequest, context: RequestContext
+    request: CreateTopicsRequest, context: ClusterContext
 ) -> CreateTopicsResponse:
     topics, repeated = await context.complete(distinct_by(request.topics, "name"))
     partitions = sum(_partitions_of(each, context) for each in topics)
@@ -81,21 +81,21 @@ async def create_topics(
     return CreateTopicsResponse(topics=LazyList(len(topics), results))
 
 
-def _partitions_of(topic: CreatableTopic, context: RequestContext) -> int:
+def _partitions_of(topic: CreatableTopic, context: ClusterContext) -> int:
     """How many partitions a topic asks for; -1 stands for the broker's default."""
     asked = len(topic.assignments) or topic.num_partitions
-    return asked if asked >= 0 else context.services.config.get_int("num.partitions")
+    return asked if asked >= 0 else context.tools.config().get_int("num.partitions")
 
 
 async def _submit(
-    commands: Sequence[Command | KafkaError], context: RequestContext
+    commands: Sequence[Command | KafkaError], context: ClusterContext
 ) -> list[Answer | KafkaError]:
     """Submit what was not refused yet; the answers and refusals, each in its place."""
     accepted = [each for each in commands if not isinstance(each, KafkaError)]
     done: list[Answer | KafkaError] = []
     for start in range(0, len(accepted), _COMMANDS_AT_ONCE):
         some = accepted[start : start + _COMMANDS_AT_ONCE]
-        done += await context.services.submit_all(some)
+        done += await context.tools.submitter.submit_all(some)
     answers = iter(done)
     return [each if isinstance(each, KafkaError) else next(answers) for each in commands]
 
@@ -104,7 +104,7 @@ def _named_twice(name: str) -> KafkaError:
     return KafkaError(ErrorCode.INVALID_REQUEST, f"topic {name} appears twice in the request")
 
 
-def _creation(topic: CreatableTopic, validate_only: bool, context: RequestContext) -> CreateTopic:
+def _creation(topic: CreatableTopic, validate_only: bool, context: ClusterContext) -> CreateTopic:
     if not (
         context.authorize(Operation.CREATE, CLUSTER)
         or context.authorize_topic(Operation.CREATE, topic.name)
@@ -132,7 +132,7 @@ def _creation(topic: CreatableTopic, validate_only: bool, context: RequestContex
 
 
 def _created(
-    name: str, answer: Answer | KafkaError, validate_only: bool, context: RequestContext
+    name: str, answer: Answer | KafkaError, validate_only: bool, context: ClusterContext
 ) -> CreatableTopicResult:
     if isinstance(answer, KafkaError):
         return CreatableTopicResult(
@@ -160,7 +160,7 @@ def _created(
 
 
 async def delete_topics(
-    request: DeleteTopicsRequest, context: RequestContext
+    request: DeleteTopicsRequest, context: ClusterContext
 ) -> DeleteTopicsResponse:
     asked = request.topics
     if context.version < 6:
@@ -169,7 +169,7 @@ async def delete_topics(
     results = [DeletableTopicResult(name=each.name, topic_id=each.topic_id) for each in asked]
     commands: list[DeleteTopic | KafkaError] = []
     pace = context.pace()
-    is_enabled = context.services.config.get_bool("delete.topic.enable")
+    is_enabled = context.tools.config().get_bool("delete.topic.enable")
     for topic, result in zip(asked, results, strict=True):
         await pace.step()
         try:
@@ -188,7 +188,7 @@ async def delete_topics(
     return DeleteTopicsResponse(responses=results)
 
 
-def _topic_to_delete(asked: DeleteTopicState, context: RequestContext) -> TopicImage:
+def _topic_to_delete(asked: DeleteTopicState, context: ClusterContext) -> TopicImage:
     if asked.name is not None and asked.topic_id != NO_TOPIC_ID:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "give the topic's name or its id, not both")
     if asked.name is None:
@@ -214,7 +214,7 @@ def _refuse_internal(name: str) -> None:
 
 
 async def create_partitions(
-    request: CreatePartitionsRequest, context: RequestContext
+    request: CreatePartitionsRequest, context: ClusterContext
 ) -> CreatePartitionsResponse:
     topics, repeated = await context.complete(distinct_by(request.topics, "name"))
     commands: list[AddPartitions | KafkaError] = []

@@ -1,0 +1,81 @@
+"""What requests are served with: some for every request, and some for each family of handlers.
+
+`server/routes` says which family an API belongs to; `server/broker` builds the tools, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tidelog.cluster.image_feed import ImageFeed
+from tidelog.config.broker_config import BrokerConfig
+from tidelog.coordinators.producer_ids import ProducerIds
+from tidelog.coordinators.runtime import GroupCoordinator
+from tidelog.host.clock import Clock
+from tidelog.host.offload import Offload
+from tidelog.replication.replicas import Replicas
+from tidelog.security.authorizer import Authorizer
+from tidelog.server.answer_cache import AnswerCache
+from tidelog.server.answer_memory import AnswerMemory
+from tidelog.server.context import RequestContext
+from tidelog.server.fetch_sessions import FetchSessions
+from tidelog.server.metrics import BrokerMetrics
+from tidelog.server.pieces import Turns
+from tidelog.server.submitter import Submitter
+
+
+@dataclass(slots=True, frozen=True)
+class RequestTools:
+    """For every request: how it is timed, allowed, paced and answered."""
+
+    clock: Clock
+    authorizer: Authorizer
+    metadata: ImageFeed
+    turns: Turns
+    answer_memory: AnswerMemory
+    metrics: BrokerMetrics
+
+
+@dataclass(slots=True, frozen=True)
+class DataTools:
+    """For requests about the records of partitions."""
+
+    replicas: Replicas
+    fetch_sessions: FetchSessions
+    clock: Clock
+    offload: Offload
+    metrics: BrokerMetrics
+
+
+@dataclass(slots=True, frozen=True)
+class ProducerTools:
+    """For requests of producers about themselves."""
+
+    ids: ProducerIds
+
+
+@dataclass(slots=True, frozen=True)
+class GroupTools:
+    """For requests about groups and their offsets."""
+
+    coordinator: GroupCoordinator
+    broker_id: int
+
+
+@dataclass(slots=True, frozen=True)
+class ClusterTools:
+    """For requests about brokers, topics and settings."""
+
+    broker_id: int
+    submitter: Submitter
+    answers: AnswerCache
+    # The settings in force now.
+    config: Callable[[], BrokerConfig]
+
+
+# A request with the tools of its handler's family.
+DataContext = RequestContext[DataTools]
+ProducerContext = RequestContext[ProducerTools]
+GroupContext = RequestContext[GroupTools]
+ClusterContext = RequestContext[ClusterTools]
