@@ -96,7 +96,8 @@ async def one_life(
         result = partition.append(admitted, -1, 1)
         sent += values
         if chance.random() < 0.6:
-            await asyncio.wait_for(partition.committed(result.last_offset), 20)
+            deadline = asyncio.get_running_loop().time() + 20
+            await partition.committed(result.last_offset, deadline)
             acknowledged = result.last_offset + 1
         assert partition.high_watermark >= acknowledged
     # What a reader may have been shown counts as much as what a producer was told.

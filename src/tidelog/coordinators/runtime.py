@@ -253,13 +253,21 @@ class GroupCoordinator:
         future.add_done_callback(self._waiting.discard)
 
         def committed(wait: asyncio.Future[None]) -> None:
+            error = None if wait.cancelled() else wait.exception()
             if future.done():
                 return
-            error = None if wait.cancelled() else wait.exception()
-            if isinstance(error, KafkaError):
-                future.set_exception(_for_client(error))
-            else:
+            if not isinstance(error, KafkaError):
                 finish()
+            elif error.code is ErrorCode.REQUEST_TIMED_OUT:
+                self.stats.timeouts += 1
+                future.set_exception(
+                    KafkaError(
+                        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                        f"not durable within offsets.commit.timeout.ms ({timeout_ms})",
+                    )
+                )
+            else:
+                future.set_exception(_for_client(error))
 
         def finish() -> None:
             if future.done():
@@ -269,23 +277,14 @@ class GroupCoordinator:
             else:
                 future.set_result(reply.value)
 
-        def too_late() -> None:
-            if not future.done():
-                self.stats.timeouts += 1
-                future.set_exception(
-                    KafkaError(
-                        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-                        f"not durable within offsets.commit.timeout.ms ({timeout_ms})",
-                    )
-                )
-
         def answered() -> None:
             if slot.partition.is_committed(slot.last_offset):
                 finish()
                 return
-            slot.partition.committed(slot.last_offset).add_done_callback(committed)
-            timer = asyncio.get_running_loop().call_later(timeout_ms / 1000, too_late)
-            future.add_done_callback(lambda _: timer.cancel())
+            deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+            wait = slot.partition.committed(slot.last_offset, deadline)
+            wait.add_done_callback(committed)
+            future.add_done_callback(lambda _: wait.cancel())
 
         reply.when_done(answered)
         return future

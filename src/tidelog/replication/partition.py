@@ -10,7 +10,6 @@ Left out until there are followers: their positions, ISR changes, truncation.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from dataclasses import dataclass
 from typing import NamedTuple, NoReturn
@@ -22,7 +21,7 @@ from tidelog.errors import ErrorCode, KafkaError
 from tidelog.host.offload import Offload
 from tidelog.model import Isolation, LogPosition, TopicPartition
 from tidelog.replication.flushing import Flushing
-from tidelog.replication.waiters import CommitWaiters, Watchers
+from tidelog.replication.waiters import CommitWait, CommitWaiters, Watchers
 from tidelog.storage.admission import Admitted, config_on_loop
 from tidelog.storage.log import AppendResult, Log
 from tidelog.storage.slices import Slices
@@ -154,9 +153,20 @@ class Partition:
     def is_committed(self, offset: int) -> bool:
         return offset < self._high_watermark.offset
 
-    def committed(self, offset: int) -> asyncio.Future[None]:
-        """A future that is done once `offset` is committed; KafkaError if it cannot be."""
-        return self._waiters.wait_beyond(offset)
+    def committed(self, offset: int, deadline: float) -> CommitWait:
+        """Wait until `offset` is committed; where `is_committed` says so already, do without.
+
+        KafkaError where it cannot be, REQUEST_TIMED_OUT at the loop's time `deadline`. However the
+        wait ends, by its cancellation too, nothing of it stays here.
+        """
+        wait = self._waiters.wait_beyond(offset, deadline)
+        try:
+            self.check_leader()
+        except KafkaError as error:
+            self._waiters.fail(error)
+        else:
+            self._waiters.advance(self._high_watermark.offset)
+        return wait
 
     def flush(self) -> None:
         """Bring what is in the page cache to the disk, off the loop."""

@@ -2,53 +2,92 @@
 
 A produce waits in `CommitWaiters` for the high watermark to pass its last offset; a fetch watches
 a partition through `Watchers` and hears of the next move of what it may read. Both are plain
-collections owned by one partition: no lock, no thread, no timer of their own.
+collections owned by one partition: no lock, no thread.
 """
 
 from __future__ import annotations
 
 import asyncio
-import heapq
 import logging
-from itertools import count
+from bisect import bisect_left, insort
+from operator import attrgetter
 from typing import Protocol
 
-from tidelog.errors import KafkaError
+from tidelog.errors import ErrorCode, KafkaError
 
 _log = logging.getLogger(__name__)
+_offset = attrgetter("offset")
+
+
+class CommitWait(asyncio.Future[None]):
+    """Done once an offset is committed; KafkaError where it cannot be, or not in time.
+
+    It is never done and still among the waiters: whatever ends it takes it out.
+    """
+
+    def __init__(self, waiters: CommitWaiters, offset: int, deadline: float) -> None:
+        loop = asyncio.get_running_loop()
+        super().__init__(loop=loop)
+        self.offset = offset
+        self._waiters = waiters
+        self._timer = loop.call_at(deadline, self._too_late)
+
+    def cancel(self, msg: object = None) -> bool:
+        self._waiters.remove(self)
+        self._timer.cancel()
+        return super().cancel(msg)
+
+    def _too_late(self) -> None:
+        self._waiters.remove(self)
+        self.end(KafkaError(ErrorCode.REQUEST_TIMED_OUT))
+
+    def end(self, error: KafkaError | None = None) -> None:
+        """Wake the one who waits; called by those who took it out."""
+        self._timer.cancel()
+        if error is None:
+            self.set_result(None)
+        else:
+            self.set_exception(error)
 
 
 class CommitWaiters:
-    """Futures keyed by the offset that must be committed before they are done."""
+    """Those who wait for an offset to be committed, the lowest first."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int, asyncio.Future[None]]] = []
-        # Equal offsets are told apart by age, so that futures are never compared.
-        self._ages = count()
+        self._waits: list[CommitWait] = []
 
     def __len__(self) -> int:
-        return len(self._heap)
+        return len(self._waits)
 
-    def wait_beyond(self, offset: int) -> asyncio.Future[None]:
-        """A future that is done once the committed end is greater than `offset`."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        heapq.heappush(self._heap, (offset, next(self._ages), future))
-        return future
+    def wait_beyond(self, offset: int, deadline: float) -> CommitWait:
+        """Wait for the committed end to be greater than `offset`, until the loop's `deadline`."""
+        wait = CommitWait(self, offset, deadline)
+        # Nearly always the last one: offsets rise with every append.
+        insort(self._waits, wait, key=_offset)
+        return wait
+
+    def remove(self, wait: CommitWait) -> None:
+        """Wait no more, where it has not ended yet."""
+        at = bisect_left(self._waits, wait.offset, key=_offset)
+        while at < len(self._waits) and self._waits[at].offset == wait.offset:
+            if self._waits[at] is wait:
+                del self._waits[at]
+                return
+            at += 1
 
     def advance(self, committed_end: int) -> None:
         """Wake everybody whose offset lies below `committed_end`."""
-        heap = self._heap
-        while heap and heap[0][0] < committed_end:
-            future = heapq.heappop(heap)[2]
-            if not future.done():
-                future.set_result(None)
+        if self._waits and self._waits[0].offset < committed_end:
+            count = bisect_left(self._waits, committed_end, key=_offset)
+            woken, self._waits = self._waits[:count], self._waits[count:]
+            for wait in woken:
+                wait.end()
 
     def fail(self, error: KafkaError) -> None:
         """Wake everybody with an error: the partition moved away, went offline or was deleted."""
-        heap, self._heap = self._heap, []
-        for _, _, future in heap:
-            if not future.done():
-                future.set_exception(error)
+        woken, self._waits = self._waits, []
+        for wait in woken:
+            wait.end(error)
 
 
 class Watcher(Protocol):

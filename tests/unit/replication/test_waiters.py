@@ -8,33 +8,61 @@ import pytest
 
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.replication.waiters import CommitWaiters, Watchers
+from tidelog.testing.virtual_loop import DeadlockError, run_virtual, virtual_time
+
+FAR = 10_000.0
 
 
-def test_waiters_wake_when_the_committed_end_passes_their_offset() -> None:
+@virtual_time
+async def test_waiters_wake_when_the_committed_end_passes_their_offset() -> None:
+    waiters = CommitWaiters()
+    high, low, same = (waiters.wait_beyond(offset, FAR) for offset in (9, 5, 5))
+    waiters.advance(5)
+    assert not low.done()
+    waiters.advance(6)
+    assert low.done() and same.done() and not high.done()
+    waiters.fail(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+    with pytest.raises(KafkaError):
+        await high
+    assert len(waiters) == 0
+
+
+@virtual_time
+async def test_a_wait_that_timed_out_or_was_cancelled_does_not_stay() -> None:
+    waiters = CommitWaiters()
+    now = asyncio.get_running_loop().time()
+    late, given_up, stays, later = (
+        waiters.wait_beyond(offset, deadline)
+        for offset, deadline in ((1, now + 5), (1, now + 60), (1, now + 60), (0, now + 7))
+    )
+    waiting = asyncio.create_task(asyncio.wait_for(given_up, 1))
+    with pytest.raises(TimeoutError):
+        await waiting
+    assert len(waiters) == 3
+    await asyncio.sleep(5)
+    assert (late.done(), later.done(), len(waiters)) == (True, False, 2)
+    with pytest.raises(KafkaError, match="REQUEST_TIMED_OUT"):
+        late.result()
+    with pytest.raises(KafkaError, match="REQUEST_TIMED_OUT"):
+        await later
+    waiters.advance(2)
+    assert stays.done()
+    assert len(waiters) == 0
+
+
+def test_an_ended_wait_leaves_no_timer() -> None:
     async def scenario() -> None:
         waiters = CommitWaiters()
-        low, same, high = (waiters.wait_beyond(offset) for offset in (5, 5, 9))
-        waiters.advance(5)
-        assert not low.done()
-        waiters.advance(6)
-        assert low.done() and same.done() and not high.done()
+        waiters.wait_beyond(0, FAR)
+        waiters.wait_beyond(9, FAR).cancel()
+        failed = waiters.wait_beyond(5, FAR)
+        waiters.advance(1)
         waiters.fail(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
-        with pytest.raises(KafkaError):
-            await high
-        assert len(waiters) == 0
+        assert failed.exception() is not None
+        await asyncio.get_running_loop().create_future()
 
-    asyncio.run(scenario())
-
-
-def test_a_waiter_that_gave_up_disturbs_nobody() -> None:
-    async def scenario() -> None:
-        waiters = CommitWaiters()
-        gone, stays = waiters.wait_beyond(1), waiters.wait_beyond(1)
-        gone.cancel()
-        waiters.advance(2)
-        assert stays.done()
-
-    asyncio.run(scenario())
+    with pytest.raises(DeadlockError, match="no timer is set"):
+        run_virtual(scenario())
 
 
 class Listening:

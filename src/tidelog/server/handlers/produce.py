@@ -27,6 +27,7 @@ from tidelog.protocol.messages.produce import (
 )
 from tidelog.protocol.primitives import Buffer
 from tidelog.replication.partition import Partition
+from tidelog.replication.waiters import CommitWait
 from tidelog.security.authorizer import Operation
 from tidelog.server.dispatch import CloseConnection
 from tidelog.server.handlers.produce_large import join, split
@@ -106,55 +107,48 @@ def produce(
         return None
     if not answers.waits:
         return answers.response
-    return answers.when_committed(request.timeout_ms / 1000)
+    return answers.when_committed()
 
 
 class Answers:
     """The answer of a produce, and the commits that it waits for."""
 
-    __slots__ = ("response", "waits")
+    __slots__ = ("_future", "_left", "response", "waits")
 
     def __init__(self) -> None:
         self.response = ProduceResponse()
-        self.waits: list[tuple[PartitionProduceResponse, asyncio.Future[None]]] = []
+        self.waits: list[tuple[PartitionProduceResponse, CommitWait]] = []
 
     def each(self) -> list[PartitionProduceResponse]:
         return [part for topic in self.response.responses for part in topic.partition_responses]
 
-    def when_committed(self, timeout_seconds: float) -> asyncio.Future[ProduceResponse]:
-        """The answer once every append is committed, has failed, or the time is up."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[ProduceResponse] = loop.create_future()
-        left = len(self.waits)
-
-        def one_done(_: object) -> None:
-            nonlocal left
-            left -= 1
-            if left == 0 and not future.done():
-                future.set_result(self._settled())
-
-        def time_up() -> None:
-            if not future.done():
-                future.set_result(self._settled())
-
-        timer = loop.call_later(timeout_seconds, time_up)
-        future.add_done_callback(lambda _: timer.cancel())
+    def when_committed(self) -> asyncio.Future[ProduceResponse]:
+        """The answer once every append is committed, has failed, or its time is up."""
+        self._future: asyncio.Future[ProduceResponse]
+        self._future = asyncio.get_running_loop().create_future()
+        self._future.add_done_callback(self._let_go)
+        self._left = len(self.waits)
         for _, wait in self.waits:
-            wait.add_done_callback(one_done)
-        return future
+            wait.add_done_callback(self._one_ended)
+        return self._future
 
-    def _settled(self) -> ProduceResponse:
+    def _one_ended(self, _: object) -> None:
+        self._left -= 1
+        if self._left or self._future.done():
+            return
         for answer, wait in self.waits:
-            if not wait.done():
-                # The records are in the log and may yet be committed: a retry is told apart by
-                # its sequence number.
-                wait.cancel()
-                _refuse(answer, KafkaError(ErrorCode.REQUEST_TIMED_OUT))
-                continue
             error = wait.exception()
+            # Where the time is up the records are in the log and may yet be committed: a retry is
+            # told apart by its sequence number.
             if isinstance(error, KafkaError):
                 _refuse(answer, error)
-        return self.response
+        self._future.set_result(self.response)
+
+    def _let_go(self, future: asyncio.Future[ProduceResponse]) -> None:
+        """Wait no more for a client that is gone."""
+        if future.cancelled():
+            for _, wait in self.waits:
+                wait.cancel()
 
 
 def _append_all(request: ProduceRequest, judged: list[Judged], context: DataContext) -> Answers:
@@ -176,7 +170,7 @@ def _append_all(request: ProduceRequest, judged: list[Judged], context: DataCont
                 assert one.partition is not None and one.admitted is not None
                 if refusing is not None:
                     one.partition.refuse(one.admitted, refusing)
-                wait = _append(one.partition, one.admitted, request.acks, now_ms, answer)
+                wait = _append(one.partition, one.admitted, request, now_ms, answer)
             except KafkaError as error:
                 _refuse(answer, error)
                 continue
@@ -190,17 +184,19 @@ def _append_all(request: ProduceRequest, judged: list[Judged], context: DataCont
 def _append(
     partition: Partition,
     admitted: Admitted,
-    acks: int,
+    request: ProduceRequest,
     now_ms: int,
     answer: PartitionProduceResponse,
-) -> asyncio.Future[None] | None:
+) -> CommitWait | None:
+    acks = request.acks
     result = partition.append(admitted, acks, now_ms)
     answer.base_offset = result.base_offset
     answer.log_append_time_ms = result.log_append_time_ms
     answer.log_start_offset = result.log_start_offset
     must_wait = acks == -1 or (acks == 1 and partition.config.durability_fsync)
     if must_wait and not partition.is_committed(result.last_offset):
-        return partition.committed(result.last_offset)
+        deadline = asyncio.get_running_loop().time() + request.timeout_ms / 1000
+        return partition.committed(result.last_offset, deadline)
     return None
 
 
