@@ -19,17 +19,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tidelog._kernels import COMPILED
+from tidelog.config.topic_config import TopicConfig
 from tidelog.host.clock import SystemClock
 from tidelog.host.disk import SystemDisk
 from tidelog.host.random import SystemRandom
+from tidelog.model import NO_TOPIC_ID, TopicPartition
 from tidelog.protocol import batches
 from tidelog.protocol.batches import BatchHeader, Record
 from tidelog.storage.file_cache import FileCache
-from tidelog.storage.log_context import LogContext
+from tidelog.storage.log_context import LogContext, NewLog
 from tidelog.storage.losses import Expectation
 from tidelog.storage.recovery import Opening, load
-
-_INDEX_INTERVAL_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,14 +79,14 @@ def recover(directory: Path, batch_count: int) -> tuple[float, float]:
     disk, clock = _DiskWithoutSyncs(), SystemClock()
     files = FileCache(disk, 64)
     context = LogContext(disk, clock, files, SystemRandom(), _ignore, _ignore)
-    opening = Opening(
-        str(directory), context, False, Expectation(str(directory)), _INDEX_INTERVAL_BYTES
-    )
+    new = NewLog(NO_TOPIC_ID, TopicConfig())
+    partition, expected = TopicPartition("recovered", 0), Expectation(str(directory))
+    opening = Opening(partition, new, context, expected, clean=False)
     wall_s, cpu_s = time.perf_counter(), time.process_time()
     opened = load(opening)
     wall_s, cpu_s = time.perf_counter() - wall_s, time.process_time() - cpu_s
     assert opened.segments[-1].next_offset == batch_count
-    assert not opened.truncated_bytes
+    assert not opened.repairs.truncated_bytes
     for segment in opened.segments:
         segment.close()
     return wall_s, cpu_s

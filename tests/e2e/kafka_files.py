@@ -14,7 +14,7 @@ from tidelog.host.clock import SystemClock
 from tidelog.host.disk import SystemDisk
 from tidelog.host.random import SystemRandom
 from tidelog.storage.file_cache import FileCache
-from tidelog.storage.log import LogContext
+from tidelog.storage.log_context import LogContext
 
 FIRST_TIMESTAMP = 1_700_000_000_000
 DUMP = "org.apache.kafka.tools.DumpLogSegments"

@@ -20,6 +20,7 @@ from tests.e2e.kafka_files import (
     segment_files,
     topic_id,
 )
+from tests.unit.storage.helpers import close
 from tidelog import model
 from tidelog.config import TopicConfig
 from tidelog.model import Codec
@@ -35,7 +36,9 @@ from tidelog.protocol.batches import (
 from tidelog.storage.admission import admit
 from tidelog.storage.compaction import Clean, measure
 from tidelog.storage.log import Log
-from tidelog.storage.timestamp_search import read_batch
+from tidelog.storage.log_context import NewLog
+from tidelog.storage.losses import Expectation
+from tidelog.storage.recovery import Opening
 
 pytestmark = pytest.mark.java
 
@@ -48,10 +51,8 @@ def cleaned_log(directory: Path, identity: UUID | None = None) -> tuple[Log, lis
     """Every codec, tombstones, transactions and a producer that lives, cleaned twice."""
     directory.mkdir(parents=True, exist_ok=True)
     partition = model.TopicPartition(directory.name.rpartition("-")[0], 0)
-    context = log_context()
-    log = Log.open(
-        str(directory), partition, identity or uuid4(), replace(CONFIG), context, clean=False
-    )
+    new, expected = NewLog(identity or uuid4(), replace(CONFIG)), Expectation(str(directory))
+    log = Log.open(Opening(partition, new, log_context(), expected, clean=False))
     for number in range(400):
         append(log, number, list(Codec)[number % 5])
         if number % 40 == 39:
@@ -116,7 +117,7 @@ def data_records(log: Log) -> list[Record]:
         for segment in log.segments
         for position, header in segment.batches_from(0)
         if not header.is_control
-        for record in decode_records(read_batch(segment, position, header))
+        for record in decode_records(segment.read_batch(position, header))
     ]
 
 
@@ -124,7 +125,7 @@ def test_dump_log_segments_reads_what_the_cleaner_left(tmp_path: Path) -> None:
     directory = tmp_path / "ours-0"
     log, headers = cleaned_log(directory)
     records = data_records(log)
-    log.close()
+    close(log)
     files = ",".join(str(file) for file in segment_files(directory, "log"))
 
     done = run_tool(DUMP, "--deep-iteration", "--print-data-log", "--files", files)
@@ -156,7 +157,7 @@ def test_dump_log_segments_reads_what_the_cleaner_left(tmp_path: Path) -> None:
 def test_dump_log_segments_finds_the_indexes_of_cleaned_segments_sound(tmp_path: Path) -> None:
     directory = tmp_path / "ours-0"
     log, _ = cleaned_log(directory)
-    log.close()
+    close(log)
     indexes = segment_files(directory, "index") + segment_files(directory, "timeindex")
     files = ",".join(map(str, indexes))
 
@@ -188,7 +189,7 @@ def test_apache_kafka_serves_what_our_cleaner_left(tmp_path: Path) -> None:
         for each in data_records(log)
         if each.offset not in aborted
     ]
-    log.close()
+    close(log)
     with kafka:
         assert consume(kafka) == expected
     (kafka.log_dir / ".kafka_cleanshutdown").unlink()

@@ -21,11 +21,15 @@ from tests.e2e.kafka_files import (
     segment_files,
     topic_id,
 )
+from tests.unit.storage.helpers import close, offset_for_timestamp
 from tidelog import model
 from tidelog.config import TopicConfig
 from tidelog.model import Codec
 from tidelog.protocol.batches import Record, decode_records, iterate_batches
-from tidelog.storage.log import Log, LogContext
+from tidelog.storage.log import Log
+from tidelog.storage.log_context import LogContext, NewLog
+from tidelog.storage.losses import Expectation
+from tidelog.storage.recovery import Opening
 
 pytestmark = pytest.mark.java
 
@@ -91,7 +95,8 @@ def open_copy(kafka_made: Path, topic: str, to: Path, context: LogContext, *, cl
     directory = to / f"{topic}-0"
     shutil.copytree(kafka_made / f"{topic}-0", directory)
     partition, settings = model.TopicPartition(topic, 0), TopicConfig(segment_bytes=SEGMENT_BYTES)
-    return Log.open(str(directory), partition, topic_id(directory), settings, context, clean=clean)
+    new, expected = NewLog(topic_id(directory), settings), Expectation(str(directory))
+    return Log.open(Opening(partition, new, context, expected, clean))
 
 
 def read_all(log: Log) -> list[Record]:
@@ -114,8 +119,8 @@ def test_our_log_reads_every_record_of_kafkas(
 
     log = open_copy(kafka_made, codec.name.lower(), tmp_path, context, clean=clean)
     records = read_all(log)
-    found = log.offset_for_timestamp(FIRST_TIMESTAMP + 1_234)
-    log.close()
+    found = offset_for_timestamp(log, FIRST_TIMESTAMP + 1_234)
+    close(log)
 
     assert [record.offset for record in records] == list(range(KAFKA_RECORDS))
     for number, record in enumerate(records):
@@ -136,7 +141,7 @@ def test_kafka_stored_the_codec_of_the_topic(
     slices = log.read(0, 1 << 30, log.end_position)
     codecs = {header.codec for _, header in iterate_batches(slices.read_all())}
     slices.release()
-    log.close()
+    close(log)
     assert codecs == {codec}
 
 
@@ -147,9 +152,9 @@ def test_our_log_knows_the_transactions_of_kafkas(
     log = open_copy(kafka_made, "transactions", tmp_path, context, clean=clean)
     values = [record.value for record in read_all(log) if record.value and b"-" in record.value]
     aborted = log.aborted_transactions(0, log.log_end_offset)
-    log.high_watermark_moved(log.log_end_offset)
+    log.producers.high_watermark_moved(log.log_end_offset)
     unstable = log.first_unstable_offset
-    log.close()
+    close(log)
 
     assert values == [
         f"{commit}-{number}".encode() for commit in (True, False) for number in range(3)

@@ -33,7 +33,8 @@ from tidelog.protocol.batches import (
     encode_control_batch,
 )
 from tidelog.storage.admission import admit
-from tidelog.storage.log import Log, LogContext
+from tidelog.storage.log import Log
+from tidelog.storage.log_context import LogContext
 
 pytestmark = pytest.mark.java
 

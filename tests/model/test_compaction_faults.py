@@ -112,7 +112,7 @@ def check_found(truth: Truth, world: World, mode: CrashMode) -> None:
     found = stored_batches(log)
     assert found in truth.expected()
     assert newest_by_key(log) == truth.newest
-    assert log.truncated_bytes == 0
+    assert log.repairs.truncated_bytes == 0
     suffixes = (".cleaned", ".swap", ".deleted")
     assert not [name for name in disk.list_dir(DIRECTORY) if name.endswith(suffixes)]
     log = world.reopen_after(disk.crash(CrashMode.LOSE_ALL), recovery_point=0)

@@ -23,11 +23,20 @@ from tests.unit.storage.compaction_helpers import (
     stored,
     visible,
 )
-from tests.unit.storage.helpers import NOW_MS, PARTITION, TOPIC_ID, World, marker
+from tests.unit.storage.helpers import (
+    NOW_MS,
+    PARTITION,
+    TOPIC_ID,
+    World,
+    create_log,
+    marker,
+    offset_for_timestamp,
+)
 from tidelog.model import Codec
 from tidelog.protocol.batches import Record
 from tidelog.storage.data_dir import DataDir
-from tidelog.storage.log import Log, NewLog
+from tidelog.storage.log import Log
+from tidelog.storage.log_context import NewLog
 from tidelog.testing.disk import CrashMode, PowerCut, SimulatedDisk
 
 WALKS = 2000 if os.environ.get("TIDELOG_LONG") else 100
@@ -90,10 +99,10 @@ class Walk:
         new = NewLog(TOPIC_ID, self.world.config)
         assert not self.data_dir.load_logs({PARTITION: new}).offline
         if PARTITION not in self.data_dir.logs:
-            self.data_dir.create_log(PARTITION, new)
+            create_log(self.data_dir, PARTITION, new)
         self.epoch += 1
-        self.log.assign_epoch_start(self.epoch)
-        self.log.high_watermark_moved(self.log.log_end_offset)
+        self.log.epochs.assign(self.epoch, self.log.log_end_offset)
+        self.log.producers.high_watermark_moved(self.log.log_end_offset)
 
     def run(self) -> None:
         steps: list[tuple[int, Callable[[], None]]] = [
@@ -188,7 +197,7 @@ class Walk:
         plan = self.log.flush_plan()
         plan.run()
         self.log.flushed(plan)
-        self.log.high_watermark_moved(self.log.log_end_offset)
+        self.log.producers.high_watermark_moved(self.log.log_end_offset)
         if self.chance.random() < 0.7:
             self.data_dir.checkpoint({PARTITION: self.log.log_end_offset}).run()
 
@@ -314,7 +323,7 @@ class Walk:
                 copy.unlink(f"/data/orders-0/{name}")
         self.world.deferred.clear()
         self.open()
-        assert self.log.truncated_bytes == 0
+        assert self.log.repairs.truncated_bytes == 0
         replayed = {
             each.producer_id: (each.epoch, each.last_sequence, each.transaction_first_offset)
             for each in self.log.producers
@@ -327,7 +336,7 @@ class Walk:
 
     def look_up_times(self) -> None:
         timestamp = self.world.clock.now_ms + self.chance.randint(-600, 600)
-        found = self.log.offset_for_timestamp(timestamp)
+        found = offset_for_timestamp(self.log, timestamp)
         fitting = [
             (record.offset, record.timestamp)
             for record in stored(self.log)

@@ -25,7 +25,9 @@ from tidelog.replication.partition import Partition
 from tidelog.storage.admission import admit
 from tidelog.storage.file_cache import FileCache
 from tidelog.storage.log import Log
-from tidelog.storage.log_context import LogContext
+from tidelog.storage.log_context import LogContext, NewLog
+from tidelog.storage.losses import Expectation
+from tidelog.storage.recovery import Opening
 from tidelog.testing.disk import CrashMode, SimulatedDisk
 
 POWER_CUTS = 2_000 if os.environ.get("TIDELOG_LONG") == "1" else 80
@@ -55,8 +57,9 @@ def open_log(disk: SimulatedDisk, settings: dict[str, str]) -> Log:
         lambda delay, work: None,
         lambda path, error: None,
     )
-    effective = topic_config(load(), settings)
-    return Log.open(DIRECTORY, TopicPartition("t", 0), TOPIC_ID, effective, context, clean=False)
+    new = NewLog(TOPIC_ID, topic_config(load(), settings))
+    expected = Expectation(DIRECTORY)
+    return Log.open(Opening(TopicPartition("t", 0), new, context, expected, clean=False))
 
 
 def values_of(log: Log) -> list[bytes]:

@@ -19,7 +19,9 @@ from tests.unit.storage.helpers import (
     TOPIC_ID,
     World,
     batch,
+    create_log,
     marker,
+    offset_for_timestamp,
     stored_batches,
 )
 from tidelog.config import TopicConfig
@@ -27,7 +29,8 @@ from tidelog.model import Codec
 from tidelog.protocol.batches import BatchHeader, decode_records, read_header
 from tidelog.storage.admission import Admitted
 from tidelog.storage.data_dir import DataDir
-from tidelog.storage.log import Log, NewLog
+from tidelog.storage.log import Log
+from tidelog.storage.log_context import NewLog
 from tidelog.testing.disk import CrashMode, SimulatedDisk
 
 WALKS = 4000 if os.environ.get("TIDELOG_LONG") else 100
@@ -87,9 +90,9 @@ class Walk:
             # A log that was never flushed may be lost with its directory, its start included.
             assert not self.flushed
             self.durable_log_start = 0
-            self.data_dir.create_log(PARTITION, new)
+            create_log(self.data_dir, PARTITION, new)
         self.epoch += 1
-        self.log.assign_epoch_start(self.epoch)
+        self.log.epochs.assign(self.epoch, self.log.log_end_offset)
 
     # Steps
 
@@ -205,7 +208,7 @@ class Walk:
             if record.offset >= start
         ]
         found = next((record for record in records if record.timestamp >= timestamp), None)
-        answer = self.log.offset_for_timestamp(timestamp)
+        answer = offset_for_timestamp(self.log, timestamp)
         if found is None:
             assert answer is None
         else:
@@ -241,7 +244,7 @@ class Walk:
         self.durable_log_start = self.log.log_start_offset
         self.settle_producers()
         self.epoch += 1
-        self.log.assign_epoch_start(self.epoch)
+        self.log.epochs.assign(self.epoch, self.log.log_end_offset)
 
     def restart_cleanly(self) -> None:
         assert self.data_dir.close({PARTITION: self.log.log_end_offset})

@@ -21,6 +21,7 @@ from tests.unit.storage.helpers import (
     TOPIC_ID,
     World,
     batch,
+    create_log,
     idempotent,
     marker,
     stored_batches,
@@ -32,7 +33,8 @@ from tidelog.model import TopicPartition
 from tidelog.protocol.batches import read_header
 from tidelog.storage.admission import Admitted
 from tidelog.storage.data_dir import DataDir
-from tidelog.storage.log import Log, NewLog
+from tidelog.storage.log import Log
+from tidelog.storage.log_context import NewLog
 from tidelog.testing.disk import CrashMode, PowerCut, SimulatedDisk
 
 DATA = "/data"
@@ -113,7 +115,7 @@ class Life:
                     opened.remove_retired(loaded.retired)
                     for partition, new in self.wanted.items():
                         if partition not in opened.logs:
-                            opened.create_log(partition, new)
+                            create_log(opened, partition, new)
                 except SURVIVED:
                     opened.abandon()
                     raise

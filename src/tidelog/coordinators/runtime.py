@@ -238,7 +238,7 @@ class GroupCoordinator:
         now_ms = self._host.clock.wall_ms()
         batch = encode_batch([Record(0, now_ms, *encode_record(record), []) for record in records])
         header = read_header(batch)
-        admitted = Admitted(memoryview(batch), [header], [0], len(batch))
+        admitted = Admitted(memoryview(batch), header)
         try:
             result = slot.partition.append(admitted, -1, now_ms)
         except KafkaError as error:

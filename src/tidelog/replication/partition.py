@@ -83,7 +83,7 @@ class Partition:
         self.replicas, self.isr = state.replicas, state.isr
         if state.leader_epoch != self.leader_epoch:
             self.leader_epoch = state.leader_epoch
-            self.log.assign_epoch_start(state.leader_epoch)
+            self.log.epochs.assign(state.leader_epoch, self.log.log_end_offset)
             # Whoever reads in the epoch before is to hear of this one.
             self.watchers.notify()
         self.is_leader = True
@@ -145,7 +145,7 @@ class Partition:
 
         Any other error would make clients believe that records were lost and send them again.
         """
-        header = admitted.headers[0]
+        header = admitted.header
         if header.producer_id >= 0:
             self.log.producers.refuse(header, error.code)
         raise error
@@ -209,7 +209,7 @@ class Partition:
         end = self.readable_end(isolation)
         if end.offset <= position.offset:
             return 0
-        return self.log.bytes_between(position, end)
+        return self.log.segments.bytes_between(position, end)
 
     def check_offset(self, offset: int) -> None:
         """OFFSET_OUT_OF_RANGE where a consumer cannot stand at `offset`."""
@@ -251,7 +251,7 @@ class Partition:
         return (offset, 0) if end.offset <= offset else self.log.reach(offset, max_bytes, end)
 
     def epoch_end(self, leader_epoch: int) -> EpochEnd:
-        return EpochEnd(*self.log.end_offset_for_epoch(leader_epoch))
+        return EpochEnd(*self.log.epochs.end_offset_for(leader_epoch, self.log.log_end_offset))
 
     # -- deleting ---------------------------------------------------------------------------------
 
@@ -291,7 +291,7 @@ class Partition:
             end = self.log.end_position
         if end.offset > self._high_watermark.offset:
             self._high_watermark = end
-            self.log.high_watermark_moved(end.offset)
+            self.log.producers.high_watermark_moved(end.offset)
             self._waiters.advance(end.offset)
             self.watchers.notify()
 

@@ -31,7 +31,8 @@ from tidelog.replication.cleaner import LogCleaner
 from tidelog.replication.deletions import Confirm, Deletions
 from tidelog.replication.partition import Partition
 from tidelog.storage.data_dir import DataDir
-from tidelog.storage.log import Log, NewLog
+from tidelog.storage.log import Log
+from tidelog.storage.log_context import NewLog
 
 _log = logging.getLogger(__name__)
 

@@ -39,6 +39,7 @@ from tidelog.errors import (
     KafkaError,
     ProtocolError,
     RecordError,
+    StorageError,
 )
 from tidelog.model import NO_TIMESTAMP, Codec, TimestampType
 from tidelog.protocol import batches, streams
@@ -60,12 +61,10 @@ _TIMESTAMPS_POSITION: Final = 27
 
 @dataclass(slots=True)
 class Admitted:
-    """A batch that a log may stamp and append: writable bytes and what their headers say."""
+    """A batch that a log may stamp and append: writable bytes and what their header says."""
 
     buffer: memoryview
-    headers: list[BatchHeader]
-    positions: list[int]
-    size_bytes: int
+    header: BatchHeader
 
 
 def admit(
@@ -106,7 +105,22 @@ def admit(
     if max_timestamp != header.max_timestamp or config.message_timestamp_type:
         header.max_timestamp = max_timestamp
         batches.seal(buffer, 0, header)
-    return Admitted(buffer, [header], [0], len(records))
+    return Admitted(buffer, header)
+
+
+def replicated_batches(records: memoryview, end_offset: int) -> list[tuple[int, BatchHeader]]:
+    """What a leader sent to a follower whose log ends at `end_offset`, as far as it is whole."""
+    found = []
+    for position, header in batches.iterate_batches(records):
+        if header.base_offset < end_offset:
+            raise StorageError(
+                f"the log ends at {end_offset}; the leader sent offset {header.base_offset}"
+            )
+        if not batches.check_crc(records, position, header.size_bytes):
+            raise _corrupt(f"replicated batch at offset {header.base_offset}")
+        end_offset = header.last_offset + 1
+        found.append((position, header))
+    return found
 
 
 def takes_a_codec(records: batches.Buffer, config: TopicConfig, now_ms: int) -> bool:
@@ -329,4 +343,4 @@ def _recompressed(
     batch = batches.build_batch(header, payload, config.compression_level)
     if len(batch) > config.max_message_bytes:
         raise _too_large(len(batch), config.max_message_bytes)
-    return Admitted(memoryview(batch), [header], [0], len(batch))
+    return Admitted(memoryview(batch), header)

@@ -24,12 +24,7 @@ from dataclasses import dataclass
 
 from tidelog.errors import KafkaError, ProtocolError, StorageError
 from tidelog.host.clock import Clock
-from tidelog.protocol.batches import (
-    BatchHeader,
-    check_crc,
-    iterate_batches,
-    read_header,
-)
+from tidelog.protocol.batches import BatchHeader, check_crc
 from tidelog.storage.compaction_filter import (
     BatchFilter,
     CleanedTransactions,
@@ -85,14 +80,13 @@ class Dirt:
 def measure(log: Log, stable_offset: int, now_ms: int) -> Dirt:
     """How dirty a log is, of what lies below `stable_offset` and may be cleaned now."""
     config = log.config
-    sealed = log.segments[:-1]
-    start = log.bases[0]
+    start = log.segments[0].base_offset
     first_dirty = log.first_dirty_offset
-    if not start <= first_dirty <= log.bases[-1]:
+    if not start <= first_dirty <= log.segments.active.base_offset:
         first_dirty = start
     dirt = Dirt(first_dirty, start, 0, 0, overdue=False)
     oldest_ms = now_ms - config.max_compaction_lag_ms
-    for segment in sealed:
+    for segment in log.segments.sealed:
         too_new = config.min_compaction_lag_ms and _is_too_new(log, segment, now_ms)
         dirty = segment.next_offset > first_dirty
         if segment.next_offset > stable_offset or (dirty and too_new):
@@ -166,11 +160,11 @@ class Clean:
         self._config = log.config
         self._breathe = Breather(context.clock, stop)
         self._sources = [
-            segment for segment in log.segments[:-1] if segment.next_offset <= dirt.end_offset
+            segment for segment in log.segments.sealed if segment.next_offset <= dirt.end_offset
         ]
         self._truncations = [segment.truncations for segment in self._sources]
         self._first_dirty = dirt.first_dirty_offset
-        self._aborted = log.aborted_entries(log.bases[0], dirt.end_offset)
+        self._aborted = log.segments.aborted_between(0, dirt.end_offset)
         self._map = OffsetMap(buffer_bytes, self._breathe)
         rules = FilterRules(
             self._map,
@@ -374,24 +368,15 @@ def _naming_damage(directory: str) -> Iterator[None]:
 
 def _stored_batches(segment: Segment) -> Iterator[tuple[memoryview, BatchHeader]]:
     """Each batch from the start of a segment to its end, read in large pieces."""
-    file, disk, end = segment.log_file, segment.disk, segment.size_bytes
-    position, wanted, expected = 0, _READ_BYTES, segment.base_offset
-    fd = file.pin()
-    try:
-        while position < end:
-            chunk = memoryview(disk.pread(fd, min(wanted, end - position), position))
-            used = 0
-            for at, header in iterate_batches(chunk):
-                if header.base_offset < expected or header.magic != 2:
-                    raise ProtocolError(f"unexpected batch at position {position + at}")
-                expected = header.last_offset + 1
-                used = at + header.size_bytes
-                yield chunk[at:used], header
-            wanted = _READ_BYTES
-            if not used:
-                wanted = read_header(chunk).size_bytes
-                if wanted > end - position or wanted <= len(chunk):
-                    raise ProtocolError(f"cut off at position {position}")
-            position += used
-    finally:
-        file.unpin()
+    chunk, start, end = memoryview(b""), 0, 0
+    with segment.log_file as fd:
+        for position, header in segment.batches_from(0):
+            end = position + header.size_bytes
+            if end > start + len(chunk):
+                length = min(max(_READ_BYTES, end - position), segment.size_bytes - position)
+                chunk, start = memoryview(segment.disk.pread(fd, length, position)), position
+                if len(chunk) < length:
+                    raise ProtocolError(f"cut off at position {position + len(chunk)}")
+            yield chunk[position - start : end - start], header
+    if end != segment.size_bytes:
+        raise ProtocolError(f"no valid batch at position {end}")

@@ -36,8 +36,7 @@ from tidelog.protocol.batches import (
     inflate,
 )
 from tidelog.storage.offset_map import OffsetMap
-from tidelog.storage.producers import ProducerState
-from tidelog.storage.replay import read_marker
+from tidelog.storage.producers import ProducerState, read_marker
 from tidelog.storage.running_clock import Ages
 from tidelog.storage.transaction_index import AbortedTransaction
 

@@ -39,7 +39,9 @@ from tidelog.storage.checkpoint import (
 from tidelog.storage.identity import META, DirectoryIdentity, encode_identity, read_identity
 from tidelog.storage.inventory import Inventory, Listed
 from tidelog.storage.loading import Checkpoints, Loaded, Loading
-from tidelog.storage.log import Log, LogContext, NewLog
+from tidelog.storage.log import Log
+from tidelog.storage.log_context import LogContext, NewLog
+from tidelog.storage.losses import Expectation
 from tidelog.storage.partition_directory import (
     DELETED,
     FIRST_SEGMENT,
@@ -49,6 +51,7 @@ from tidelog.storage.partition_directory import (
     retired_name,
     topic_id_in,
 )
+from tidelog.storage.recovery import Opening, begin
 from tidelog.storage.reserve import DiskReserve
 from tidelog.storage.unlinking import unlink_quietly
 
@@ -180,7 +183,7 @@ class DataDir:
             logger.error("inventory not written at start path=%s error=%s", self.path, error)
         # Unlinking may take longer than all the rest; the next checkpoint has time for it.
         for log in self.logs.values():
-            self._obsolete += log.left_over
+            self._obsolete += log.repairs.left_over
         return loaded
 
     def create_logs(self, wanted: Mapping[TopicPartition, NewLog]) -> dict[TopicPartition, Outcome]:
@@ -203,8 +206,9 @@ class DataDir:
             outcomes.update(dict.fromkeys(made, error))
             return outcomes
         for partition in made:
-            directory = self.directory_of(partition)
-            outcomes[partition] = Log.created(directory, partition, wanted[partition], self.context)
+            expected = Expectation(self.directory_of(partition))
+            opening = Opening(partition, wanted[partition], self.context, expected, clean=True)
+            outcomes[partition] = Log(opening, begin(opening))
         return outcomes
 
     def _make_directory(self, partition: TopicPartition, new: NewLog) -> None:
@@ -242,14 +246,6 @@ class DataDir:
     def add(self, log: Log) -> None:
         """Take a log that `create_logs` made into service."""
         self.logs[log.topic_partition] = log
-
-    def create_log(self, partition: TopicPartition, new: NewLog) -> Log:
-        """Make one partition and take it into service. Blocks."""
-        outcome = self.create_logs({partition: new})[partition]
-        if not isinstance(outcome, Log):
-            raise outcome
-        self.add(outcome)
-        return outcome
 
     def drop(self, partition: TopicPartition) -> None:
         """Take a partition out of service; its files stay until `retire_directory`."""
@@ -338,9 +334,7 @@ class DataDir:
         log.lower_recovery_point(offset)
         self.checkpoint(None).run()
         log.truncate_to(offset)
-        plan = log.flush_plan()
-        plan.run()
-        log.flushed(plan)
+        log.sync()
         self.checkpoint(None).run()
 
     def failed(self) -> None:
@@ -385,7 +379,7 @@ class DataDir:
         else:
             for log in changed:
                 try:
-                    log.sync_for_stop()
+                    log.sync()
                 except (TidelogError, OSError) as error:
                     clean = _not_closed(log, error)
         for log in self.logs.values():

@@ -1,9 +1,10 @@
 """A bounded cache of open descriptors, so that 10,000 partitions need not 30,000 of them.
 
 An `OpenFile` stands for a file for as long as anybody holds it; its descriptor comes and goes.
-`pin()` gives the descriptor and keeps it open until `unpin()`; only files that nobody has pinned
-are closed to make room, the least recently used first (second chance, so a pin costs no list
-surgery). Where everything is pinned the cache goes over its limit rather than fail a reader.
+`with` gives the descriptor and keeps it open in its block, `pin()` until `unpin()`; only files that
+nobody has pinned are closed to make room, the least recently used first (second chance, so a pin
+costs no list surgery). Where everything is pinned the cache goes over its limit rather than fail a
+reader.
 
 Pins are taken by the event loop and by threads that sync or read for it, hence the lock.
 Left out: read-only descriptors, `O_DIRECT`, and any knowledge of what is in the files.
@@ -57,13 +58,15 @@ class OpenFile:
             if self._closed and not self._pins:
                 self._shut()
 
+    __enter__ = pin
+
+    def __exit__(self, *_: object) -> None:
+        self.unpin()
+
     def sync(self) -> None:
         """Make the file's content durable. Blocks."""
-        fd = self.pin()
-        try:
+        with self as fd:
             self._cache.disk.fdatasync(fd)
-        finally:
-            self.unpin()
 
     def close(self) -> None:
         """Close the descriptor as soon as nobody has it pinned."""

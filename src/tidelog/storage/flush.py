@@ -42,7 +42,7 @@ class FlushPlan:
 
     __slots__ = (
         "_pinned",
-        "directories",
+        "directory",
         "directory_changes",
         "disk",
         "end_offset",
@@ -62,7 +62,7 @@ class FlushPlan:
         self.segments: list[tuple[Segment, int, list[OpenFile] | None]] = []
         self.once: list[OpenFile] = []
         self.truncations = 0
-        self.directories: list[str] = []
+        self.directory: str | None = None
         self.directory_changes = 0
         self.epochs = b""
         self.epoch_changes = 0
@@ -96,8 +96,8 @@ class FlushPlan:
             self.refused = error
             return
         try:
-            for directory in self.directories:
-                self.disk.sync_dir(directory)
+            if self.directory is not None:
+                self.disk.sync_dir(self.directory)
         except OSError as error:
             # A directory that could not be opened was not synced, and can be later.
             if error.errno in OUT_OF_DESCRIPTORS:
@@ -116,9 +116,9 @@ class FlushState:
     """What of one log is not known to be synced."""
 
     __slots__ = (
-        "_directories",
         "_directory",
         "_directory_changes",
+        "_directory_synced",
         "_dirty",
         "_disk",
         "_epoch_file",
@@ -142,8 +142,9 @@ class FlushState:
         self._extra: dict[Segment, list[OpenFile]] = {}
         self._once: list[OpenFile] = []
         self._truncations = 0
-        self._directories: list[str] = []
+        # Changes of the directory's entries, and how many of them are synced.
         self._directory_changes = 0
+        self._directory_synced = 0
         self._epoch_file = EpochFile(directory, epoch_changes_written)
 
     def wrote(self, segment: Segment) -> None:
@@ -163,12 +164,10 @@ class FlushState:
         self._dirty.pop(segment, None)
         self._extra.pop(segment, None)
 
-    def directory_changed(self, *directories: str) -> None:
+    def directory_changed(self) -> None:
+        """A file came, went or got another name."""
         self.touched = True
         self._directory_changes += 1
-        for directory in directories:
-            if directory not in self._directories:
-                self._directories.append(directory)
 
     def plan(self, end_offset: int, epochs: LeaderEpochs) -> FlushPlan:
         plan = FlushPlan(self._disk, end_offset)
@@ -185,14 +184,13 @@ class FlushState:
             plan.release()
             raise
         plan.truncations = self._truncations
-        plan.directories = list(self._directories)
         plan.directory_changes = self._directory_changes
         if epochs.changes > self._epoch_file.written_changes:
             plan.epochs = epochs.encode()
             plan.epoch_changes = epochs.changes
             plan.epoch_file = self._epoch_file
-            if self._directory not in plan.directories:
-                plan.directories.append(self._directory)
+        if plan.epoch_file or self._directory_changes > self._directory_synced:
+            plan.directory = self._directory
         return plan
 
     def done(self, plan: FlushPlan) -> None:
@@ -202,8 +200,7 @@ class FlushState:
             if segment.size_bytes == size_bytes and self._extra.get(segment) is extra:
                 self._dirty.pop(segment, None)
                 self._extra.pop(segment, None)
-        if plan.directory_changes == self._directory_changes:
-            self._directories.clear()
+        self._directory_synced = max(self._directory_synced, plan.directory_changes)
         for file in plan.once:
             if file in self._once:
                 self._once.remove(file)

@@ -30,9 +30,9 @@ class SparseIndex:
     """Pairs (key, value) with rising keys and rising values; the oldest in a file."""
 
     __slots__ = (
+        "_disk",
         "_entry",
         "_file",
-        "_files",
         "_key_type",
         "_keys",
         "_page",
@@ -40,13 +40,11 @@ class SparseIndex:
         "_page_values",
         "_stored",
         "_values",
-        "path",
     )
 
     def __init__(self, files: FileCache, path: str, entry: Struct, key_type: str) -> None:
-        self.path = path
-        self._files = files
-        self._file: OpenFile | None = None
+        self._disk = files.disk
+        self._file = files.file(path, create=True)
         self._entry = entry
         self._key_type = key_type
         self._stored = 0
@@ -55,6 +53,10 @@ class SparseIndex:
         self._page = -1
         self._page_keys = self._keys
         self._page_values = self._values
+
+    @property
+    def path(self) -> str:
+        return self._file.path
 
     @property
     def entries(self) -> int:
@@ -145,54 +147,40 @@ class SparseIndex:
 
         The file is there afterwards though it be empty: Kafka misses one that is not.
         """
-        new = not self.entries and not self._files.disk.exists(self.path)
+        new = not self.entries and not self._disk.exists(self.path)
         self._spill(required=True)
-        file = self._opened()
-        fd = file.pin()
-        try:
-            self._files.disk.truncate(fd, self._stored * self._entry.size)
-        finally:
-            file.unpin()
-        return None if new else file
+        with self._file as fd:
+            self._disk.truncate(fd, self._stored * self._entry.size)
+        return None if new else self._file
 
     def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        self._file.close()
 
     def moved_to(self, path: str) -> None:
-        self.path = path
-        if self._file is not None:
-            self._file.moved_to(path)
-
-    def _opened(self) -> OpenFile:
-        if self._file is None:
-            self._file = self._files.file(self.path, create=True)
-        return self._file
+        self._file.moved_to(path)
 
     def _spill(self, required: bool = False) -> None:
         if not self._keys:
             return
         data = b"".join(map(self._entry.pack, self._keys, self._values))
-        file = self._opened()
         position = self._stored * self._entry.size
         # A passing fault costs an index nothing but memory: the entries are kept and tried again.
         try:
-            fd = file.pin()
+            fd = self._file.pin()
         except OSError as error:
             if required or error.errno not in OUT_OF_DESCRIPTORS:
                 raise
             return
         try:
-            if self._files.disk.pwritev(fd, (data,), position) != len(data):
+            if self._disk.pwritev(fd, (data,), position) != len(data):
                 raise OSError(errno.ENOSPC, "short write", self.path)
         except OSError as error:
             if required or error.errno not in PASSING:
                 raise
-            self._files.disk.truncate(fd, position)
+            self._disk.truncate(fd, position)
             return
         finally:
-            file.unpin()
+            self._file.unpin()
         self._stored += len(self._keys)
         del self._keys[:]
         del self._values[:]
@@ -208,13 +196,9 @@ class SparseIndex:
         return key, value
 
     def _read(self, place: int, count: int) -> bytes:
-        file = self._opened()
-        fd = file.pin()
-        try:
+        with self._file as fd:
             size = self._entry.size
-            data = self._files.disk.pread(fd, count * size, place * size)
-        finally:
-            file.unpin()
+            data = self._disk.pread(fd, count * size, place * size)
         if len(data) != count * self._entry.size:
             raise IndexDamagedError(f"{self.path} ends before entry {place + count}")
         return data

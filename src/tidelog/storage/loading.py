@@ -24,7 +24,8 @@ from tidelog.errors import TidelogError
 from tidelog.model import NO_TOPIC_ID, TopicPartition
 from tidelog.storage.checkpoint import encode_partition_metadata, write_plainly
 from tidelog.storage.inventory import Inventory, Listed
-from tidelog.storage.log import Log, LogContext, NewLog
+from tidelog.storage.log import Log
+from tidelog.storage.log_context import LogContext, NewLog
 from tidelog.storage.losses import Expectation
 from tidelog.storage.partition_directory import (
     DELETED,
@@ -35,6 +36,7 @@ from tidelog.storage.partition_directory import (
     retired_name,
     topic_id_in,
 )
+from tidelog.storage.recovery import Opening
 
 logger = logging.getLogger(__name__)
 
@@ -210,10 +212,7 @@ class Loading:
         return log
 
     def _open_log(self, partition: TopicPartition, new: NewLog, expected: Expectation) -> Log:
-        return Log.open(
-            expected.directory, partition, new.topic_id, new.config, self._context,
-            clean=self._clean, expected=expected,
-        )  # fmt: skip
+        return Log.open(Opening(partition, new, self._context, expected, self._clean))
 
     def _check_metadata(self, topic_id: UUID | None, new: NewLog, expected: Expectation) -> None:
         if topic_id == new.topic_id:
@@ -287,8 +286,8 @@ class Loading:
                 "recovered after an unclean stop partitions=%d bytes_read=%d bytes_cut_off=%d"
                 " records_cut_off=%d offline=%d",
                 len(logs),
-                sum(log.recovered_bytes for log in logs),
-                sum(log.truncated_bytes for log in logs),
-                sum(log.truncated_offsets for log in logs),
+                sum(log.repairs.recovered_bytes for log in logs),
+                sum(log.repairs.truncated_bytes for log in logs),
+                sum(log.repairs.truncated_offsets for log in logs),
                 len(self._loaded.offline),
             )

@@ -1,4 +1,4 @@
-"""One partition on one disk, as its leader and its followers use it: open and append.
+"""One partition on one disk, as its leader and its followers use it.
 
 Everything is synchronous and belongs to one owner; only syncing and unlinking are handed out, as a
 `FlushPlan` and through `LogContext.run_later`. Promises:
@@ -11,58 +11,40 @@ Everything is synchronous and belongs to one owner; only syncing and unlinking a
 - A retry of one of a producer's last five batches is answered with the offsets of the first try.
 - `flushed_offset` moves only when all below it, the directory entries of its files, and the leader
   epochs are synced; it is the recovery point.
+- Truncation drops whole segments from the end before it cuts one, and retention drops them from the
+  start, so a crash at any step leaves a log without a hole.
 
-Reading is `log_read`, keeping is `log_upkeep`, cleaning is `compaction`.
+Opening it is `recovery`, the list of segments `segments`; what goes is `retention`'s business.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
-from uuid import UUID
 
 from tidelog.config.topic_config import TopicConfig
-from tidelog.errors import ErrorCode, KafkaError, StorageError
-from tidelog.model import LogPosition, TimestampType, TopicPartition
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.model import LogPosition, TimestampType
 from tidelog.protocol.batches import (
     ATTRIBUTES_LOG_APPEND_TIME,
-    ATTRIBUTES_TRANSACTIONAL,
     LOG_OVERHEAD,
     BatchHeader,
-    check_crc,
-    iterate_batches,
     stamp,
 )
-from tidelog.storage.admission import Admitted
-from tidelog.storage.faults import OUT_OF_DESCRIPTORS
-from tidelog.storage.flush import FlushPlan
-from tidelog.storage.log_context import LogContext
-from tidelog.storage.log_upkeep import LogOfflineError, LogUpkeep
-from tidelog.storage.losses import Expectation
-from tidelog.storage.producers import EndMarker, ProducerBatch
+from tidelog.storage.admission import Admitted, replicated_batches
+from tidelog.storage.faults import OUT_OF_DESCRIPTORS, LogFaults
+from tidelog.storage.flush import FlushPlan, FlushState
+from tidelog.storage.producer_loading import Snapshots, reload_producers
+from tidelog.storage.producers import EndMarker, ProducerBatch, read_marker
 from tidelog.storage.recovery import Opened, Opening, load
-from tidelog.storage.replay import read_marker
+from tidelog.storage.replay import note_batch
+from tidelog.storage.retention import Moment, Retention
+from tidelog.storage.rolling import Rolling
+from tidelog.storage.scan import LARGEST_RELATIVE_OFFSET
 from tidelog.storage.segment import DiskFullError, Segment
-from tidelog.storage.slices import FileSlice, Slices
-from tidelog.storage.transaction_index import aborted_transaction
-
-__all__ = [
-    "AppendResult",
-    "FileSlice",
-    "FlushPlan",
-    "Log",
-    "LogContext",
-    "LogOfflineError",
-    "NewLog",
-    "Slices",
-]
-
-
-class NewLog(NamedTuple):
-    """What a partition's log belongs to, and the settings that it goes by."""
-
-    topic_id: UUID
-    config: TopicConfig
+from tidelog.storage.segments import Segments
+from tidelog.storage.slices import Slices
+from tidelog.storage.snapshot_files import SnapshotFiles
+from tidelog.storage.swap import replace_segments
 
 
 @dataclass(slots=True)
@@ -76,47 +58,63 @@ class AppendResult:
     duplicate: bool = False
 
 
-class Log(LogUpkeep):
+class Log:
     """The records of one partition on this broker."""
 
-    __slots__ = ()
+    __slots__ = (
+        "_faults",
+        "_flush",
+        "_retention",
+        "_rolling",
+        "_snapshots",
+        "closed",
+        "config",
+        "context",
+        "directory",
+        "epochs",
+        "first_dirty_offset",
+        "last_flush_ms",
+        "log_start_offset",
+        "producers",
+        "repairs",
+        "segments",
+        "topic_id",
+        "topic_partition",
+    )
+
+    def __init__(self, opening: Opening, opened: Opened) -> None:
+        context, directory = opening.context, opening.expected.directory
+        self.topic_partition = opening.topic_partition
+        self.topic_id, self.config = opening.new
+        self.context = context
+        self.directory = directory
+        self.log_start_offset = opened.log_start_offset
+        self.producers = opened.producers
+        self.epochs = opened.epochs
+        self.repairs = opened.repairs
+        self.last_flush_ms = context.clock.wall_ms()
+        self.producers.date(self.last_flush_ms)
+        self.closed = False
+        # What lies below was compacted; nothing is lost where this is too low.
+        self.first_dirty_offset = 0
+        self._faults = LogFaults(directory, context.on_offline)
+        self._flush = FlushState(
+            context.disk, directory, opened.recovery_point, opened.epochs_written
+        )
+        if not opened.untouched:
+            self._flush.directory_changed()
+        self.segments = Segments(context, directory, opened.segments, self._flush)
+        self._snapshots = SnapshotFiles(context, directory, self._flush)
+        self._retention = Retention(self.segments, self._snapshots)
+        self._rolling = Rolling(context, self.config)
 
     @classmethod
-    def open(  # noqa: PLR0913 - each is a fact about the one log
-        cls,
-        directory: str,
-        topic_partition: TopicPartition,
-        topic_id: UUID,
-        config: TopicConfig,
-        context: LogContext,
-        *,
-        clean: bool,
-        expected: Expectation | None = None,
-    ) -> Log:
+    def open(cls, opening: Opening) -> Log:
         """Open a partition's directory, recovering what is in it unless the last stop was clean.
 
         PartitionDamagedError where it is not what was expected. Nothing is synced; see `recovery`.
         """
-        expected = expected or Expectation(directory)
-        opening = Opening(directory, context, clean, expected, config.index_interval_bytes)
-        log = cls(opening, load(opening), config)
-        log.topic_partition = topic_partition
-        log.topic_id = topic_id
-        return log
-
-    @classmethod
-    def created(
-        cls, directory: str, topic_partition: TopicPartition, new: NewLog, context: LogContext
-    ) -> Log:
-        """A log whose empty first segment is on disk; touches no file."""
-        opening = Opening(
-            directory, context, True, Expectation(directory), new.config.index_interval_bytes
-        )
-        opened = Opened([Segment(context, directory, 0)], untouched=True)
-        log = cls(opening, opened, new.config)
-        log.topic_partition = topic_partition
-        log.topic_id = new.topic_id
-        return log
+        return cls(opening, load(opening))
 
     # Appending
 
@@ -133,89 +131,59 @@ class Log(LogUpkeep):
 
         `from_client` is False for the batches of coordinators: no sequences, control batches too.
         """
-        self._check_batches(admitted, leader_epoch)
-        headers = admitted.headers
-        header = headers[0]
+        header = admitted.header
+        self._check_batch(header, leader_epoch)
         marker: EndMarker | None = None
         if header.producer_id >= 0:
             if header.is_control:
-                marker = self._check_marker(admitted, transaction_version)
+                marker = read_marker(admitted.buffer, header)
+                if marker is not None:
+                    self.producers.check_marker(marker, transaction_version)
             else:
                 duplicate = self.producers.check(header, from_client=from_client)
                 if duplicate is not None:
                     return self._repeated(duplicate)
-        offset = first_offset = self.segments[-1].next_offset
-        for position, header in zip(admitted.positions, headers, strict=True):
-            stamp(admitted.buffer, position, offset, leader_epoch)
-            header.base_offset = offset
-            header.leader_epoch = leader_epoch
-            offset += header.last_offset_delta + 1
-        segment = self._write(headers, admitted.buffer, now_ms)
-        self.producers.now_ms = now_ms
-        if leader_epoch > self.epochs.latest:
-            self.epochs.assign(leader_epoch, first_offset)
-        for header in headers:
-            self._note(segment, header, marker)
+        offset = self.segments.active.next_offset
+        stamp(admitted.buffer, 0, offset, leader_epoch)
+        header.base_offset = offset
+        header.leader_epoch = leader_epoch
+        segment = self._write([header], admitted.buffer, now_ms)
+        self._note(segment, header, marker)
         append_time_ms = (
             header.max_timestamp if header.attributes & ATTRIBUTES_LOG_APPEND_TIME else -1
         )
-        return AppendResult(first_offset, offset - 1, append_time_ms, self.log_start_offset)
+        return AppendResult(
+            offset, offset + header.last_offset_delta, append_time_ms, self.log_start_offset
+        )
 
     def append_as_follower(self, records: memoryview) -> None:
         """Append what a leader sent, unchanged; a partial batch at the end is left out."""
-        if self._offline is not None:
-            raise self._offline_error()
-        batches = list(iterate_batches(records))
+        self._faults.check()
+        batches = replicated_batches(records, self.log_end_offset)
         if not batches:
             return
-        expected = self.log_end_offset
-        for position, header in batches:
-            if header.base_offset < expected:
-                raise StorageError(
-                    f"{self.topic_partition} ends at {expected}; the leader sent offset"
-                    f" {header.base_offset}"
-                )
-            if not check_crc(records, position, header.size_bytes):
-                raise KafkaError(
-                    ErrorCode.CORRUPT_MESSAGE, f"replicated batch at offset {header.base_offset}"
-                )
-            expected = header.last_offset + 1
         headers = [header for _, header in batches]
         size_bytes = batches[-1][0] + headers[-1].size_bytes
-        now_ms = self._context.clock.wall_ms()
-        segment = self._write(headers, records[:size_bytes], now_ms)
-        self.producers.now_ms = now_ms
+        segment = self._write(headers, records[:size_bytes], self.context.clock.wall_ms())
         for position, header in batches:
-            if header.leader_epoch > self.epochs.latest:
-                self.epochs.assign(header.leader_epoch, header.base_offset)
             marker = None
             if header.is_control and header.producer_id >= 0:
                 marker = read_marker(records[position : position + header.size_bytes], header)
             self._note(segment, header, marker)
 
-    def _check_batches(self, admitted: Admitted, leader_epoch: int) -> None:
-        if self._offline is not None:
-            raise self._offline_error()
-        if admitted.size_bytes > self.config.segment_bytes:
+    def _check_batch(self, header: BatchHeader, leader_epoch: int) -> None:
+        self._faults.check()
+        if header.size_bytes > self.config.segment_bytes:
             raise KafkaError(
                 ErrorCode.RECORD_LIST_TOO_LARGE,
-                f"{admitted.size_bytes} bytes do not fit a segment of {self.config.segment_bytes}",
+                f"{header.size_bytes} bytes do not fit a segment of {self.config.segment_bytes}",
             )
-        if len(admitted.headers) > 1 and admitted.headers[0].producer_id >= 0:
-            raise KafkaError(ErrorCode.INVALID_RECORD, "more than one batch of a producer")
         if leader_epoch < self.epochs.latest:
             # Recovery takes a falling epoch for the end of the log.
             raise KafkaError(
                 ErrorCode.FENCED_LEADER_EPOCH,
                 f"leader epoch {leader_epoch} is older than the log's {self.epochs.latest}",
             )
-
-    def _check_marker(self, admitted: Admitted, transaction_version: int) -> EndMarker | None:
-        marker = read_marker(admitted.buffer, admitted.headers[0])
-        if marker is not None:
-            marker.transaction_version = transaction_version
-            self.producers.check_marker(marker)
-        return marker
 
     def _repeated(self, batch: ProducerBatch) -> AppendResult:
         stamped = self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
@@ -231,14 +199,15 @@ class Log(LogUpkeep):
         """Write stamped batches; the segment that they are in now."""
         size_bytes = len(buffer)
         try:
-            segment = self._segment_for(headers, size_bytes, now_ms)
+            self._roll_for(headers, size_bytes, now_ms)
+            segment = self.segments.active
             if headers[-1].is_control:
                 # Noting the marker of an aborted transaction must not have to open a file.
                 segment.aborted.load()
             segment.write(buffer, size_bytes)
         except (DiskFullError, KafkaError, OSError) as error:
             if isinstance(error, OSError) and error.errno not in OUT_OF_DESCRIPTORS:
-                self._fail(error)
+                self._faults.fail(error)
             # The log is as it was; what the producer sent behind this batch hears the same.
             if headers[0].producer_id >= 0:
                 self.producers.refuse(headers[0], ErrorCode.KAFKA_STORAGE_ERROR)
@@ -246,30 +215,284 @@ class Log(LogUpkeep):
                 raise
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         self._flush.wrote(segment)
+        self.producers.now_ms = now_ms
         return segment
 
     def _note(self, segment: Segment, header: BatchHeader, marker: EndMarker | None) -> None:
+        """Take a batch that was written at the end of the log into account."""
         position = segment.size_bytes
+        if header.leader_epoch > self.epochs.latest:
+            self.epochs.assign(header.leader_epoch, header.base_offset)
         try:
             segment.note(
                 header, header.batch_length + LOG_OVERHEAD, self.config.index_interval_bytes
             )
-            if header.producer_id < 0:
-                return
-            if marker is not None:
-                self._end_transaction(segment, marker)
-            elif not header.is_control:
-                place = None
-                if header.attributes & ATTRIBUTES_TRANSACTIONAL:
-                    place = LogPosition(header.base_offset, segment.base_offset, position)
-                self.producers.update(header, place)
-            else:
-                self.producers.take_epoch(header)
+            if header.producer_id >= 0:
+                note_batch(self.producers, segment, position, header, marker)
         except OSError as error:
-            self._fail(error)
+            self._faults.fail(error)
 
-    def _end_transaction(self, segment: Segment, marker: EndMarker) -> None:
-        completed = self.producers.end_transaction(marker)
-        if completed is not None and completed.aborted:
-            stable = self.producers.last_stable_offset_after(completed)
-            segment.aborted.append(aborted_transaction(completed, stable))
+    # Rolling
+
+    def _roll_for(self, headers: list[BatchHeader], size_bytes: int, now_ms: int) -> None:
+        """Seal the active segment where stamped batches belong into a new one."""
+        active, last = self.segments.active, headers[-1]
+        if last.base_offset + last.last_offset_delta - active.base_offset > LARGEST_RELATIVE_OFFSET:
+            self._roll(headers[0].base_offset)
+        elif active.size_bytes and (
+            self._rolling.is_full(active, size_bytes)
+            or self._rolling.is_old(active, last.max_timestamp, now_ms)
+        ):
+            self._roll(active.next_offset)
+
+    def roll_if_due(self, now_ms: int) -> bool:
+        """Seal the active segment where `segment.ms` has passed without a batch to show it."""
+        active = self.segments.active
+        if not active.size_bytes or self.offline:
+            return False
+        if not self._rolling.is_old(active, now_ms, now_ms):
+            return False
+        self._roll(active.next_offset)
+        return True
+
+    def _roll(self, base_offset: int) -> None:
+        """Seal the active segment, with its indexes and a snapshot; go on in a new one."""
+        active = self.segments.active
+        with self._faults.refusing():
+            indexes = active.write_indexes()
+            self._write_snapshot()
+            self.segments.begin(base_offset)
+            self._rolling.begun()
+            self._flush.sealed(active, indexes)
+            if not active.size_bytes:
+                self.segments.retire(active, self._delete_delay_s)
+
+    def _write_snapshot(self) -> None:
+        self.producers.end_offset = self.log_end_offset
+        self._snapshots.write(self.log_end_offset, self.producers)
+
+    @property
+    def _delete_delay_s(self) -> float:
+        return self.config.file_delete_delay_ms / 1000
+
+    # Reading
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset that the next record will get."""
+        return self.segments.active.next_offset
+
+    @property
+    def end_position(self) -> LogPosition:
+        """The log's end, with its place on disk."""
+        return self.segments.end_position
+
+    def read(
+        self, offset: int, max_bytes: int, limit: LogPosition, at_least_one: bool = True
+    ) -> Slices:
+        """Whole batches from `offset` up to `limit`, at most `max_bytes` of them.
+
+        With `at_least_one` the first batch is given whatever its size. Release what is returned.
+        """
+        self._check_offset(offset)
+        if offset >= limit.offset:
+            return Slices([], 0)
+        return self.segments.slices(offset, max_bytes, limit, at_least_one)
+
+    def locate(self, offset: int) -> LogPosition:
+        """Where the batch begins that holds `offset` (or the first one behind it)."""
+        self._check_offset(offset)
+        return self.segments.position_after(offset)
+
+    def position_after(self, offset: int) -> LogPosition:
+        """The place of a watermark: what lies before it is below `offset`."""
+        return self.segments.position_after(offset)
+
+    def reach(self, offset: int, max_bytes: int, limit: LogPosition) -> tuple[int, int]:
+        """Where the last whole batch ends within `max_bytes`, at least the first one; its bytes."""
+        return self.segments.reach(self.locate(offset), max_bytes, limit)
+
+    def aborted_transactions(self, start: int, end: int) -> list[tuple[int, int]]:
+        """Producer id and first offset of the aborted transactions that touch [start, end)."""
+        entries = self.segments.aborted_between(start, end)
+        return [(entry.producer_id, entry.first_offset) for entry in entries]
+
+    @property
+    def first_unstable_offset(self) -> LogPosition | None:
+        """Where the first transaction begins that readers of committed data must not pass."""
+        offset = self.producers.first_unstable_offset
+        if offset < 0:
+            return None
+        known = self.producers.position_of(offset)
+        if known is not None and offset >= self.log_start_offset:
+            return known
+        return self.position_after(max(offset, self.log_start_offset))
+
+    def _check_offset(self, offset: int) -> None:
+        if offset < self.log_start_offset or offset > self.segments.active.next_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"offset {offset} of {self.topic_partition} is not within"
+                f" {self.log_start_offset} and {self.log_end_offset}",
+            )
+
+    # Flushing
+
+    @property
+    def offline(self) -> bool:
+        """True once the disk has failed under this log."""
+        return self._faults.fatal is not None
+
+    @property
+    def offline_reason(self) -> str | None:
+        return None if self._faults.fatal is None else str(self._faults.fatal)
+
+    @property
+    def flushed_offset(self) -> int:
+        """Everything below is on disk for good; the recovery point."""
+        return self._flush.flushed_offset
+
+    @property
+    def unflushed_messages(self) -> int:
+        return self.segments.active.next_offset - self._flush.flushed_offset
+
+    def flush_plan(self) -> FlushPlan:
+        """What to sync now: run it off the loop, then hand it to `flushed`, whatever came of it.
+
+        KafkaError where the files cannot be opened; unless the log is offline, try again later.
+        """
+        self._faults.check()
+        with self._faults.refusing():
+            return self._flush.plan(self.log_end_offset, self.epochs)
+
+    def flushed(self, plan: FlushPlan) -> None:
+        """Take the outcome of a plan; raises where it failed, and moves nothing then."""
+        plan.release()
+        if self.closed:
+            return
+        if plan.sync_error is not None:
+            self._faults.fail(plan.sync_error)
+        if plan.refused is not None:
+            self._faults.refuse_or_fail(plan.refused)
+        self._flush.done(plan)
+        self.last_flush_ms = self.context.clock.wall_ms()
+
+    # What goes
+
+    def advance_log_start(self, offset: int) -> None:
+        """Records below `offset` are gone for readers; their segments follow with retention."""
+        if offset > self.log_start_offset:
+            self._check_offset(offset)
+            self.log_start_offset = offset
+            self.epochs.truncate_from_start(offset)
+            self.producers.drop_transactions_before(offset)
+
+    def apply_retention(self, now_ms: int, high_watermark: int) -> int:
+        """Delete what age, size and the log's start let go of; how many segments went."""
+        if self.offline:
+            return 0
+        config, segments = self.config, self.segments
+        moment = Moment(now_ms, self.context.running_clock.ages(), high_watermark)
+        self.producers.expire(moment.ages, config.producer_id_expiration_ms)
+        removed = 0
+        with self._faults.refusing():
+            for count, reason in self._retention.due(config, moment, self.log_start_offset):
+                if count == len(segments):
+                    self._roll(self.log_end_offset)
+                start = segments.bases[count]
+                self._snapshots.keep(start, self.producers)
+                self.advance_log_start(start)
+                self._retention.remove(count, reason, self._delete_delay_s)
+                removed += count
+        return removed
+
+    def replace_segments(self, old: list[Segment], new: Segment) -> bool:
+        """Put what the cleaner made into the place of what it was made from; see `swap`.
+
+        False, and nothing changed, where the log is no longer as it was when that was begun.
+        """
+        delay_s = self._delete_delay_s
+        if self.closed or self.offline:
+            return False
+        if not replace_segments(self.segments, old, new, self._faults, delay_s):
+            return False
+        self._snapshots.drop_later([segment.base_offset for segment in old[1:]], delay_s)
+        return True
+
+    def lower_recovery_point(self, offset: int) -> None:
+        """The log is about to be cut at `offset`: believe nothing of the segment that holds it."""
+        self._flush.truncated(min(offset, self.segments.holder(offset).base_offset))
+
+    def truncate_to(self, offset: int) -> None:
+        """Cut the log so that it ends at `offset`, or before the batch that holds it."""
+        if offset >= self.log_end_offset:
+            return
+        if offset <= self.log_start_offset:
+            self.truncate_fully_and_start_at(offset)
+            return
+        with self._faults.refusing():
+            end = self.segments.cut(offset, self.log_start_offset, self._delete_delay_s)
+        if end < self.log_start_offset:
+            # The batch that holds the log's start goes too; the start itself never falls.
+            self.truncate_fully_and_start_at(self.log_start_offset)
+            return
+        self._after_truncation(end)
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Drop everything; the log is empty and begins at `offset`."""
+        with self._faults.refusing():
+            self.segments.restart(offset, self._delete_delay_s)
+        self.log_start_offset = offset
+        self._after_truncation(offset)
+
+    def _after_truncation(self, end: int) -> None:
+        self._rolling.begun()
+        self._flush.wrote(self.segments.active)
+        self._flush.truncated(end)
+        self.first_dirty_offset = min(self.first_dirty_offset, end)
+        self.epochs.truncate_from_end(end)
+        with self._faults.failing():
+            self._snapshots.drop_above(end)
+            snapshots = Snapshots(self.context.disk, self.directory)
+            reload_producers(snapshots, list(self.segments), self.producers)
+            self.producers.date(self.context.clock.wall_ms())
+
+    # The end
+
+    def reconfigure(self, config: TopicConfig) -> None:
+        self.config = config
+        self._rolling.configure(config)
+
+    def write_for_stop(self) -> bool:
+        """Write the files that only a stop brings up to date; False where none had to be.
+
+        Blocks; raises where something was not kept. What is written is not synced.
+        """
+        self._faults.check()
+        if self.closed or not self._flush.touched:
+            # As it was found: a leader epoch without a record is not worth a write.
+            return False
+        active = self.segments.active
+        self._flush.sealed(active, active.write_indexes())
+        self._write_snapshot()
+        return True
+
+    def sync(self) -> None:
+        """Sync what is not; blocks, raises where that failed."""
+        plan = self.flush_plan()
+        plan.run()
+        self.flushed(plan)
+
+    def all_synced(self) -> None:
+        """The file system was synced as a whole, after `write_for_stop`."""
+        self._flush.all_synced(self.log_end_offset)
+
+    def write_epochs(self) -> None:
+        """Bring the leader epochs up to date for a sync of the whole file system. Blocks."""
+        self._flush.write_epochs(self.epochs)
+
+    def abandon(self) -> None:
+        """Let go of the files as they are."""
+        self.closed = True
+        self._flush.close()
+        self.segments.close()

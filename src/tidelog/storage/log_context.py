@@ -1,15 +1,25 @@
-"""What a log needs of its surroundings."""
+"""What a log is given: what it belongs to, its settings, what it needs of its surroundings."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
+from uuid import UUID
 
+from tidelog.config.topic_config import TopicConfig
 from tidelog.host.clock import Clock
 from tidelog.host.disk import Disk
 from tidelog.host.random import Random
 from tidelog.storage.file_cache import FileCache
 from tidelog.storage.running_clock import RunningClock
+
+
+class NewLog(NamedTuple):
+    """What a partition's log belongs to, and the settings that it goes by."""
+
+    topic_id: UUID
+    config: TopicConfig
 
 
 @dataclass(slots=True)

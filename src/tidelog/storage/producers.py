@@ -18,15 +18,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from tidelog.errors import ErrorCode, KafkaError
+from tidelog.errors import ErrorCode, KafkaError, ProtocolError, StorageError
 from tidelog.model import LogPosition
-from tidelog.protocol.batches import ATTRIBUTES_LOG_APPEND_TIME, BatchHeader
+from tidelog.protocol.batches import (
+    ATTRIBUTES_LOG_APPEND_TIME,
+    CONTROL_ABORT,
+    CONTROL_COMMIT,
+    BatchHeader,
+    control_coordinator_epoch,
+    control_record_type,
+    decode_records,
+)
 from tidelog.storage.running_clock import Ages
 
 BATCHES_KEPT = 5
 _SEQUENCE_LAST = 2**31 - 1
 _REFUSED_MAX = 10_000
 _NOT_DATED = -1
+# Kafka does not compress markers; one that inflates to more is not one.
+_MARKER_BYTES_MAX = 64 * 1024
 
 
 @dataclass(slots=True)
@@ -93,8 +103,19 @@ class EndMarker:
     header: BatchHeader
     committed: bool
     coordinator_epoch: int
-    # 2 and above: the marker's epoch must be above that of the data it closes (KIP-1228).
-    transaction_version: int = 0
+
+
+def read_marker(batch: bytes | memoryview, header: BatchHeader) -> EndMarker | None:
+    """The transaction marker in a control batch; None for control records of another kind."""
+    try:
+        records = decode_records(batch, max_bytes=_MARKER_BYTES_MAX)
+        control_type = control_record_type(records[0]) if records else -1
+        if control_type not in (CONTROL_ABORT, CONTROL_COMMIT):
+            return None
+        epoch = control_coordinator_epoch(records[0])
+        return EndMarker(header, control_type == CONTROL_COMMIT, epoch)
+    except (KafkaError, ProtocolError) as error:
+        raise StorageError(f"control batch at offset {header.base_offset}: {error}") from error
 
 
 @dataclass(slots=True)
@@ -164,7 +185,7 @@ class ProducerStates:
             )
         return None
 
-    def check_marker(self, marker: EndMarker) -> None:
+    def check_marker(self, marker: EndMarker, transaction_version: int) -> None:
         """Raise KafkaError where a transaction marker is late or its coordinator deposed."""
         header = marker.header
         state = self.states.get(header.producer_id)
@@ -172,7 +193,7 @@ class ProducerStates:
             return
         epoch = header.producer_epoch
         late = epoch < state.epoch
-        if marker.transaction_version >= 2 and state.transaction_first_offset >= 0:
+        if transaction_version >= 2 and state.transaction_first_offset >= 0:
             late = epoch <= state.epoch
         if late:
             raise KafkaError(
@@ -215,8 +236,8 @@ class ProducerStates:
 
     # Changes, after the write
 
-    def update(self, header: BatchHeader, position: LogPosition | None = None) -> None:
-        """Take a written data batch into account; `position` is where it begins."""
+    def update(self, header: BatchHeader, segment_base_offset: int, position: int) -> None:
+        """Take a written data batch into account, which begins at a position of a segment."""
         producer_id = header.producer_id
         state = self.states.get(producer_id)
         if state is None:
@@ -225,7 +246,9 @@ class ProducerStates:
         state.last_append_ms = self._append_ms(header)
         if header.is_transactional and state.transaction_first_offset < 0:
             state.transaction_first_offset = header.base_offset
-            self._open[header.base_offset] = position
+            self._open[header.base_offset] = LogPosition(
+                header.base_offset, segment_base_offset, position
+            )
         if self._refused:
             self._refused.pop(producer_id, None)
 

@@ -21,9 +21,10 @@ from dataclasses import dataclass, field
 
 from tidelog._kernels.batch_rows import LAST_OFFSET_DELTA, ROW_FIELDS
 from tidelog.host.disk import Disk
+from tidelog.model import TopicPartition
 from tidelog.storage.epochs import LeaderEpochs
 from tidelog.storage.faults import DISK_FULL
-from tidelog.storage.log_context import LogContext
+from tidelog.storage.log_context import LogContext, NewLog
 from tidelog.storage.losses import Expectation, fill, follows
 from tidelog.storage.producer_loading import (
     Snapshots,
@@ -57,11 +58,33 @@ _SMALL_BYTES = 64 * 1024
 class Opening:
     """What is known of a log before its files are looked at."""
 
-    directory: str
+    topic_partition: TopicPartition
+    new: NewLog
     context: LogContext
-    clean: bool
     expected: Expectation
-    index_interval_bytes: int
+    clean: bool
+
+    @property
+    def directory(self) -> str:
+        return self.expected.directory
+
+    @property
+    def index_interval_bytes(self) -> int:
+        return self.new.config.index_interval_bytes
+
+
+@dataclass(slots=True)
+class Repairs:
+    """What opening a log came to."""
+
+    # How much was walked with its checksums, and how much of that was cut off: bytes, and as many
+    # offsets as their headers claim.
+    recovered_bytes: int = 0
+    truncated_bytes: int = 0
+    truncated_offsets: int = 0
+    # Files of segments that were deleted before the last stop, to be unlinked once it is
+    # written down where the log starts now.
+    left_over: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -73,14 +96,7 @@ class Opened:
     recovery_point: int = 0
     producers: ProducerStates = field(default_factory=ProducerStates)
     epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
-    # How much was walked with its checksums, and how much of that was cut off: bytes, and as many
-    # offsets as their headers claim.
-    recovered_bytes: int = 0
-    truncated_bytes: int = 0
-    truncated_offsets: int = 0
-    # Files of segments that were deleted before the last stop, to be unlinked once it is
-    # written down where the log starts now.
-    left_over: list[str] = field(default_factory=list)
+    repairs: Repairs = field(default_factory=Repairs)
     # True where what is on disk is just what a clean stop would leave.
     untouched: bool = False
     # How many changes of the leader epochs the file on disk knows of.
@@ -94,7 +110,8 @@ def load(opening: Opening) -> Opened:
     _remove_broken_off(disk, directory, names)
     left_over = [f"{directory}/{name}" for name in names if name.endswith(DELETED_SUFFIX)]
     bases = sorted(int(match[1]) for name in names if (match := _SEGMENT_NAME.fullmatch(name)))
-    opened = Opened([_open_segment(opening, base) for base in bases], left_over=left_over)
+    opened = Opened([_open_segment(opening, base) for base in bases])
+    opened.repairs.left_over = left_over
     segments = opened.segments
     opening.expected.check_first(bases, names)
     walked_from = 1
@@ -117,12 +134,17 @@ def load(opening: Opening) -> Opened:
     if not segments or segments[-1].next_offset < opening.expected.log_start_offset:
         _start_again(opening, opened)
     offsets = snapshots_in(names) if opening.clean else snapshot_offsets(disk, directory)
-    opened.left_over += stray_snapshots(directory, segments, offsets)
+    opened.repairs.left_over += stray_snapshots(directory, segments, offsets)
     opened.log_start_offset = max(opening.expected.log_start_offset, segments[0].base_offset)
     opened.recovery_point = segments[-1].next_offset
     opened.epochs.truncate_from_end(opened.recovery_point)
     opened.epochs.truncate_from_start(opened.log_start_offset)
     return opened
+
+
+def begin(opening: Opening) -> Opened:
+    """A new log, whose empty first segment is on disk; touches no file."""
+    return Opened([Segment(opening.context, opening.directory, 0)], untouched=True)
 
 
 def _first_to_walk(opening: Opening, segments: list[Segment]) -> int:
@@ -161,7 +183,7 @@ def _leave_out_unused(opened: Opened) -> None:
             logger.warning("leaving an empty segment out segment=%s", later.log_file.path)
             later.close()
             opened.segments.remove(later)
-            opened.left_over += (path for path in later.paths() if later.disk.exists(path))
+            opened.repairs.left_over += (path for path in later.paths() if later.disk.exists(path))
 
 
 def _check_whole(opening: Opening, opened: Opened) -> None:
@@ -224,17 +246,14 @@ def _resume_small(opening: Opening, opened: Opened) -> bool:
     if not opening.clean or len(segments) != 1 or segments[0].size_bytes > _SMALL_BYTES:
         return False
     segment = segments[0]
-    size_bytes, file = segment.size_bytes, segment.log_file
+    size_bytes = segment.size_bytes
     segment.reset()
     if size_bytes:
-        fd = file.pin()
-        try:
+        with segment.log_file as fd:
             extent = Extent(segment.disk, fd, 0, size_bytes, segment.base_offset)
             for stretch in stretches(extent, verify=False):
                 segment.note_all(stretch, opening.index_interval_bytes)
                 assign_epochs(stretch, opened.epochs)
-        finally:
-            file.unpin()
     if segment.size_bytes != size_bytes:
         segment.close()
         segments[0] = _open_segment(opening, segment.base_offset)
@@ -299,10 +318,10 @@ def _recover(opening: Opening, opened: Opened, first: int) -> None:
                 _drop_behind_hole(opened, place)
                 break
         size_bytes = segment.size_bytes
-        opened.recovered_bytes += size_bytes
+        opened.repairs.recovered_bytes += size_bytes
         leader_epoch = _recover_segment(opening, opened, segment, leader_epoch)
         if segment.size_bytes < size_bytes:
-            opened.truncated_bytes += size_bytes - segment.size_bytes
+            opened.repairs.truncated_bytes += size_bytes - segment.size_bytes
             _drop_behind_hole(opened, place + 1)
             break
         before = segment
@@ -319,8 +338,7 @@ def _recover_segment(opening: Opening, opened: Opened, segment: Segment, leader_
     file, disk = segment.log_file, segment.disk
     segment.reset()
     segment.aborted.reset()
-    fd = file.pin()
-    try:
+    with file as fd:
         extent = Extent(disk, fd, 0, size, segment.base_offset, leader_epoch)
         replay = Replay(segment, opened.producers)
         fault = ""
@@ -333,7 +351,7 @@ def _recover_segment(opening: Opening, opened: Opened, segment: Segment, leader_
         if segment.size_bytes < size:
             opening.expected.check_cut(segment)
             tail = Extent(disk, fd, segment.size_bytes, size, segment.next_offset)
-            opened.truncated_offsets += _claimed_offsets(tail)
+            opened.repairs.truncated_offsets += _claimed_offsets(tail)
             disk.truncate(fd, segment.size_bytes)
             logger.warning(
                 "cut off an invalid tail segment=%s position=%d bytes=%d next_offset=%d reason=%s",
@@ -343,8 +361,6 @@ def _recover_segment(opening: Opening, opened: Opened, segment: Segment, leader_
                 segment.next_offset,
                 fault,
             )
-    finally:
-        file.unpin()
     try:
         segment.write_indexes()
     except OSError as error:
@@ -378,14 +394,11 @@ def _drop_behind_hole(opened: Opened, place: int) -> None:
     if place == len(segments):
         return
     last = segments[-1]
-    fd = last.log_file.pin()
-    try:
+    with last.log_file as fd:
         extent = Extent(last.disk, fd, 0, last.size_bytes, last.base_offset)
-        opened.truncated_offsets += _claimed_offsets(extent)
-    finally:
-        last.log_file.unpin()
-    opened.truncated_offsets += last.base_offset - segments[place].base_offset
-    opened.truncated_bytes += _drop_from(segments, place, "it lies behind a hole")
+        opened.repairs.truncated_offsets += _claimed_offsets(extent)
+    opened.repairs.truncated_offsets += last.base_offset - segments[place].base_offset
+    opened.repairs.truncated_bytes += _drop_from(segments, place, "it lies behind a hole")
 
 
 def _drop_from(segments: list[Segment], place: int, reason: str) -> int:

@@ -1,4 +1,4 @@
-"""What stored batches say of leader epochs and of producers, learned when a log is opened.
+"""What batches say of leader epochs and of producers, as they are written and when a log is opened.
 
 A walk gives many batches at a time. The kernel picks those that decide what is known of producers
 in the end, so that a log of small batches does not cost a step of Python for each of them.
@@ -17,24 +17,13 @@ from tidelog._kernels.batch_rows import (
     POSITION,
     ROW_FIELDS,
 )
-from tidelog.errors import KafkaError, ProtocolError, StorageError
-from tidelog.protocol.batches import (
-    CONTROL_ABORT,
-    CONTROL_COMMIT,
-    BatchHeader,
-    control_coordinator_epoch,
-    control_record_type,
-    decode_records,
-)
+from tidelog.protocol.batches import BatchHeader
 from tidelog.storage.epochs import LeaderEpochs
-from tidelog.storage.producers import EndMarker, ProducerStates
+from tidelog.storage.producers import EndMarker, ProducerStates, read_marker
 from tidelog.storage.scan import Stretch
 from tidelog.storage.segment import Segment
-from tidelog.storage.timestamp_search import read_batch
 from tidelog.storage.transaction_index import aborted_transaction
 
-# Kafka does not compress markers; one that inflates to more is not one.
-_MARKER_BYTES_MAX = 64 * 1024
 # Rows that wait until a segment ends, since most of them are then not needed: 15 MB at most.
 _WAITING_MAX = 1 << 17
 _SLOTS_MAX = 1 << 15
@@ -94,10 +83,23 @@ def replay_batch(
     segment: Segment, position: int, header: BatchHeader, producers: ProducerStates
 ) -> None:
     """Take a stored batch of a producer into account, its end of a transaction included."""
+    marker = None
+    if header.is_control:
+        marker = read_marker(segment.read_batch(position, header), header)
+    note_batch(producers, segment, position, header, marker)
+
+
+def note_batch(
+    producers: ProducerStates,
+    segment: Segment,
+    position: int,
+    header: BatchHeader,
+    marker: EndMarker | None,
+) -> None:
+    """Take a producer's batch, which is in a segment, into account; the marker is its content."""
     if not header.is_control:
-        producers.update(header)
+        producers.update(header, segment.base_offset, position)
         return
-    marker = read_marker(read_batch(segment, position, header), header)
     if marker is None:
         producers.take_epoch(header)
         return
@@ -108,16 +110,3 @@ def replay_batch(
     if not known or known[-1].last_offset < completed.last_offset:
         stable = producers.last_stable_offset_after(completed)
         segment.aborted.append(aborted_transaction(completed, stable))
-
-
-def read_marker(batch: bytes | memoryview, header: BatchHeader) -> EndMarker | None:
-    """The transaction marker in a control batch; None for control records of another kind."""
-    try:
-        records = decode_records(batch, max_bytes=_MARKER_BYTES_MAX)
-        control_type = control_record_type(records[0]) if records else -1
-        if control_type not in (CONTROL_ABORT, CONTROL_COMMIT):
-            return None
-        epoch = control_coordinator_epoch(records[0])
-        return EndMarker(header, control_type == CONTROL_COMMIT, epoch)
-    except (KafkaError, ProtocolError) as error:
-        raise StorageError(f"control batch at offset {header.base_offset}: {error}") from error

@@ -117,9 +117,7 @@ class Segment:
 
     def write(self, buffer: Buffer, size_bytes: int) -> None:
         """Write whole batches behind the last one; DiskFullError leaves the file as it was."""
-        file = self.log_file
-        fd = file.pin()
-        try:
+        with self.log_file as fd:
             try:
                 written = self.disk.pwritev(fd, (buffer,), self.size_bytes)
             except OSError as error:
@@ -129,9 +127,7 @@ class Segment:
             if written != size_bytes:
                 # What a full disk took of the batch must not stay: the next one starts here.
                 self.disk.truncate(fd, self.size_bytes)
-                raise DiskFullError(f"no space for {size_bytes} bytes in {file.path}")
-        finally:
-            file.unpin()
+                raise DiskFullError(f"no space for {size_bytes} bytes in {self.log_file.path}")
 
     def note(self, header: BatchHeader, size_bytes: int, index_interval_bytes: int) -> None:
         """Take a batch that was written at the end into account, and index it where due."""
@@ -207,12 +203,8 @@ class Segment:
 
     def truncate_to(self, position: int, next_offset: int) -> None:
         """Cut the segment at a batch boundary."""
-        file = self.log_file
-        fd = file.pin()
-        try:
+        with self.log_file as fd:
             self.disk.truncate(fd, position)
-        finally:
-            file.unpin()
         relative = next_offset - self.base_offset
         self.size_bytes = position
         self.next_offset = next_offset
@@ -241,13 +233,14 @@ class Segment:
 
     def batches_from(self, position: int) -> Iterator[tuple[int, BatchHeader]]:
         """Walk the batches from a batch boundary to the end of the segment."""
-        file = self.log_file
-        fd = file.pin()
-        try:
+        with self.log_file as fd:
             extent = Extent(self.disk, fd, position, self.size_bytes, self.base_offset)
             yield from walk(extent)
-        finally:
-            file.unpin()
+
+    def read_batch(self, position: int, header: BatchHeader) -> bytes:
+        """The bytes of one batch."""
+        with self.log_file as fd:
+            return self.disk.pread(fd, header.size_bytes, position)
 
     def find(self, offset: int) -> int:
         """Where the first batch begins whose last offset is at least `offset`; else the end."""
@@ -261,13 +254,9 @@ class Segment:
         if offset >= self.next_offset:
             return self.size_bytes
         start = self._floor_position(offset)
-        file = self.log_file
-        fd = file.pin()
-        try:
+        with self.log_file as fd:
             extent = Extent(self.disk, fd, start, self.size_bytes, self.base_offset)
             position = find(extent, offset)
-        finally:
-            file.unpin()
         if position is not None:
             return position
         raise StorageError(f"{self.log_file.path} has no valid batch for offset {offset}")
@@ -279,13 +268,9 @@ class Segment:
         entry = self._guarded(lambda: self.offsets.floor_by_value(end))
         if entry is not None and start < entry[1] < end and self._names_a_batch(entry):
             boundary = entry[1]
-        file = self.log_file
-        fd = file.pin()
-        try:
+        with self.log_file as fd:
             extent = Extent(self.disk, fd, boundary, self.size_bytes, self.base_offset)
             boundary, next_offset = find_boundary(extent, start, end)
-        finally:
-            file.unpin()
         if boundary == start:
             raise StorageError(f"{self.log_file.path} has no valid batch at {start}")
         return boundary, next_offset
@@ -332,12 +317,8 @@ class Segment:
         return 0 if entry is None else entry[1]
 
     def _names_a_batch(self, entry: tuple[int, int]) -> bool:
-        file = self.log_file
-        fd = file.pin()
-        try:
+        with self.log_file as fd:
             header = header_at(self.disk, fd, entry[1]) if entry[1] >= 0 else None
-        finally:
-            file.unpin()
         return (
             header is not None
             and header.base_offset <= entry[0] + self.base_offset <= header.last_offset
@@ -466,13 +447,9 @@ def create_segment(
 ) -> Segment:
     """A new, empty segment with its log file; what lies under its names from before is emptied."""
     segment = Segment(context, directory, base_offset, suffix)
-    file = segment.log_file
     try:
-        fd = file.pin()
-        try:
+        with segment.log_file as fd:
             context.disk.truncate(fd, 0)
-        finally:
-            file.unpin()
         segment.aborted.reset()
     except OSError:
         # Left there it would look like a segment that lost its batches.

@@ -33,12 +33,8 @@ class FileSlice:
         self._check(offset_in_slice)
         segment = self.segment
         length = min(length, self.length - offset_in_slice)
-        file = segment.log_file
-        fd = file.pin()
-        try:
+        with segment.log_file as fd:
             return segment.disk.pread(fd, length, self.position + offset_in_slice)
-        finally:
-            file.unpin()
 
     def read_cached_into(self, buffer: memoryview, offset_in_slice: int) -> int:
         """Read what is in memory already; BlockingIOError where that is nothing."""
@@ -47,12 +43,8 @@ class FileSlice:
         if len(buffer) > left:
             buffer = buffer[:left]
         segment = self.segment
-        file = segment.log_file
-        fd = file.pin()
-        try:
+        with segment.log_file as fd:
             return segment.disk.pread_cached_into(fd, buffer, self.position + offset_in_slice)
-        finally:
-            file.unpin()
 
     def _check(self, offset_in_slice: int) -> None:
         segment = self.segment

@@ -41,7 +41,7 @@ class SnapshotFiles:
         elif there != data:
             replace_file(disk, path, data)
         self._flush.wrote_once(self._context.files.file(path))
-        self._flush.directory_changed(self._directory)
+        self._flush.directory_changed()
 
     def keep(self, offset: int, producers: ProducerStates) -> None:
         """See that producers whose batches all lie below `offset` are known without these."""
@@ -73,4 +73,4 @@ class SnapshotFiles:
         for offset in snapshot_offsets(disk, self._directory):
             if offset > end_offset:
                 unlink_quietly(disk, snapshot_path(self._directory, offset))
-        self._flush.directory_changed(self._directory)
+        self._flush.directory_changed()

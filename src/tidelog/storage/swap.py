@@ -15,8 +15,10 @@ import logging
 import re
 
 from tidelog.host.disk import Disk
+from tidelog.storage.faults import LogFaults
 from tidelog.storage.scan import Extent, walk
-from tidelog.storage.segment import SWAP_SUFFIX, segment_path
+from tidelog.storage.segment import CLEANED_SUFFIX, SWAP_SUFFIX, Segment, segment_path
+from tidelog.storage.segments import Segments
 
 logger = logging.getLogger(__name__)
 
@@ -24,6 +26,25 @@ _SWAP_NAME = re.compile(r"(\d{20})\.log\.swap")
 _LOG_NAME = re.compile(r"(\d{20})\.log")
 # The log is last: while it has its old name the segment is what it was.
 _KINDS = ("txnindex", "timeindex", "index", "log")
+
+
+def replace_segments(
+    segments: Segments, old: list[Segment], new: Segment, faults: LogFaults, delay_s: float
+) -> bool:
+    """Put a cleaned segment into the place of those that it was made from.
+
+    False, and nothing changed, where the log no longer has these.
+    """
+    if not segments.has(old):
+        return False
+    with faults.refusing():
+        # The log's own file is the last to be renamed: until then nothing is decided.
+        new.change_suffix(CLEANED_SUFFIX, SWAP_SUFFIX)
+    with faults.failing():
+        # Decided, but not done: after a fault the next start goes on from here.
+        segments.replace(old, new, delay_s)
+        new.change_suffix(SWAP_SUFFIX, "")
+    return True
 
 
 def finish_swaps(disk: Disk, directory: str, names: list[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""The first record at or after a time, in one segment.
+"""The first record at or after a time: in which segments of a log to look, and where in them.
 
 A search is made on the event loop and holds its segment as a reader does, until `release`. `run`
 reads from the disk and inflates, so it belongs to a thread where a log is being served. A batch
@@ -8,10 +8,13 @@ that seeks there sees what is wrong, and nothing is passed over.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from tidelog._kernels import records as kernel
 from tidelog.errors import KafkaError, ProtocolError
 from tidelog.model import TimestampType
 from tidelog.protocol.batches import BatchHeader, index_records, inflate
+from tidelog.storage.log import Log
 from tidelog.storage.segment import Segment
 
 FoundRecord = tuple[int, int, int]
@@ -41,7 +44,7 @@ class TimestampSearch:
                 continue
             if header.last_offset < self._log_start_offset:
                 continue
-            found = self._first_in(read_batch(segment, position, header), header)
+            found = self._first_in(segment.read_batch(position, header), header)
             if found is not None:
                 return found
         return None
@@ -64,11 +67,28 @@ class TimestampSearch:
         return None
 
 
-def read_batch(segment: Segment, position: int, header: BatchHeader) -> bytes:
-    """The bytes of one stored batch."""
-    file = segment.log_file
-    fd = file.pin()
-    try:
-        return segment.disk.pread(fd, header.size_bytes, position)
-    finally:
-        file.unpin()
+def newest_timestamp(log: Log) -> int:
+    """The greatest timestamp of a log; -1 where there is none."""
+    return max((each.largest_timestamp for each in _searched(log, -1)), default=-1)
+
+
+def timestamp_searches(log: Log, timestamp: int) -> Iterator[TimestampSearch]:
+    """Where to look for the first record that is at least so new, the likeliest place first.
+
+    Each search holds a segment until it is released; make the next only where one found nothing.
+    """
+    for segment in _searched(log, timestamp):
+        try:
+            search = TimestampSearch(segment, timestamp, log.log_start_offset)
+        except OSError as error:
+            raise log.segments.unreadable(error) from error
+        yield search
+
+
+def _searched(log: Log, timestamp: int) -> list[Segment]:
+    """The segments with records above the log's start, one of them at least so new."""
+    return [
+        segment
+        for segment in log.segments
+        if segment.next_offset > log.log_start_offset and segment.largest_timestamp >= timestamp
+    ]

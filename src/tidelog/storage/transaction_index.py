@@ -40,14 +40,17 @@ def aborted_transaction(completed: CompletedTransaction, stable: int) -> Aborted
 class TransactionIndex:
     """The aborted transactions whose markers lie in one segment."""
 
-    __slots__ = ("_entries", "_file", "_files", "_written", "path")
+    __slots__ = ("_disk", "_entries", "_file", "_written")
 
     def __init__(self, files: FileCache, path: str) -> None:
-        self.path = path
-        self._files = files
-        self._file: OpenFile | None = None
+        self._disk = files.disk
+        self._file = files.file(path, create=True)
         self._entries: list[AbortedTransaction] | None = None
         self._written = 0
+
+    @property
+    def path(self) -> str:
+        return self._file.path
 
     @property
     def entries(self) -> list[AbortedTransaction]:
@@ -72,9 +75,8 @@ class TransactionIndex:
     def write(self) -> OpenFile | None:
         """Put every entry into the file; the file where there is one, for the caller to sync."""
         entries = self.entries
-        if not entries and not self._files.disk.exists(self.path):
+        if not entries and not self._disk.exists(self.path):
             return None
-        file = self._opened()
         data = b"".join(
             _ENTRY.pack(
                 _VERSION,
@@ -86,15 +88,12 @@ class TransactionIndex:
             for entry in entries[self._written :]
         )
         if data:
-            fd = file.pin()
-            try:
+            with self._file as fd:
                 position = self._written * _ENTRY.size
-                if self._files.disk.pwritev(fd, (data,), position) != len(data):
+                if self._disk.pwritev(fd, (data,), position) != len(data):
                     raise OSError(errno.ENOSPC, "short write", self.path)
-            finally:
-                file.unpin()
             self._written = len(entries)
-        return file
+        return self._file
 
     def reset(self) -> None:
         """Drop every entry, before a rebuild."""
@@ -102,45 +101,28 @@ class TransactionIndex:
 
     def truncate_to(self, end_offset: int) -> None:
         """Drop the entries whose marker lies at or above `end_offset`."""
-        if not self._files.disk.exists(self.path):
+        if not self._disk.exists(self.path):
             self._entries = []
             self._written = 0
             return
         kept = [entry for entry in self.entries if entry.last_offset < end_offset]
         self._entries = kept
         self._written = len(kept)
-        file = self._opened()
-        fd = file.pin()
-        try:
-            self._files.disk.truncate(fd, len(kept) * _ENTRY.size)
-        finally:
-            file.unpin()
+        with self._file as fd:
+            self._disk.truncate(fd, len(kept) * _ENTRY.size)
 
     def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        self._file.close()
 
     def moved_to(self, path: str) -> None:
-        self.path = path
-        if self._file is not None:
-            self._file.moved_to(path)
-
-    def _opened(self) -> OpenFile:
-        if self._file is None:
-            self._file = self._files.file(self.path, create=True)
-        return self._file
+        self._file.moved_to(path)
 
     def _read(self) -> list[AbortedTransaction]:
-        disk = self._files.disk
+        disk = self._disk
         if not disk.exists(self.path):
             return []
-        file = self._opened()
-        fd = file.pin()
-        try:
+        with self._file as fd:
             data = disk.pread(fd, disk.size(fd), 0)
-        finally:
-            file.unpin()
         whole = len(data) - len(data) % _ENTRY.size
         entries = []
         for version, producer_id, first, last, stable in _ENTRY.iter_unpack(data[:whole]):

@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pytest
 
-from tests.unit.storage.helpers import ManualClock
+from tests.unit.storage.helpers import ManualClock, create_log
 from tidelog.cluster.image import PartitionState
 from tidelog.config import load, topic_config
 from tidelog.host.host import Host
@@ -23,8 +23,7 @@ from tidelog.replication.partition import Partition
 from tidelog.storage.admission import admit
 from tidelog.storage.data_dir import CLEANED_OFFSETS, DataDir
 from tidelog.storage.file_cache import FileCache
-from tidelog.storage.log import NewLog
-from tidelog.storage.log_context import LogContext
+from tidelog.storage.log_context import LogContext, NewLog
 from tidelog.testing.disk import SimulatedDisk
 from tidelog.testing.virtual_loop import SeededRandom
 
@@ -81,7 +80,7 @@ class Bench:
     def create(self, name: str, **settings: str) -> Partition:
         effective = topic_config(load(), {**SETTINGS, **settings})
         key = TopicPartition(name, 0)
-        log = self.data_dir.create_log(key, NewLog(UUID(int=5), effective))
+        log = create_log(self.data_dir, key, NewLog(UUID(int=5), effective))
         partition = Partition(key, log.topic_id, log, self.offload)
         partition.configure(effective)
         partition.lead(PartitionState(0, 0, 0, (0,), (0,)))

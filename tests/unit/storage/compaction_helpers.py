@@ -62,7 +62,7 @@ def seal(log: Log) -> None:
     plan = log.flush_plan()
     plan.run()
     log.flushed(plan)
-    log.high_watermark_moved(log.log_end_offset)
+    log.producers.high_watermark_moved(log.log_end_offset)
 
 
 def clean(

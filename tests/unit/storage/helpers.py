@@ -17,10 +17,14 @@ from tidelog.protocol.batches import (
     read_header,
 )
 from tidelog.storage.admission import Admitted
+from tidelog.storage.data_dir import DataDir
 from tidelog.storage.file_cache import FileCache
-from tidelog.storage.log import AppendResult, Log, LogContext
+from tidelog.storage.log import AppendResult, Log
+from tidelog.storage.log_context import LogContext, NewLog
 from tidelog.storage.losses import Expectation
+from tidelog.storage.recovery import Opening
 from tidelog.storage.running_clock import RunningClock
+from tidelog.storage.timestamp_search import FoundRecord, newest_timestamp, timestamp_searches
 from tidelog.testing.disk import SimulatedDisk
 from tidelog.testing.virtual_loop import SeededRandom
 
@@ -93,16 +97,10 @@ class World:
             self.disk.sync_dir("/data")
         expected = Expectation(DIRECTORY, recovery_point, log_start, listed=log_start > 0)
         log = Log.open(
-            DIRECTORY,
-            PARTITION,
-            TOPIC_ID,
-            self.config,
-            self.context,
-            clean=clean,
-            expected=expected,
+            Opening(PARTITION, NewLog(TOPIC_ID, self.config), self.context, expected, clean)
         )
         # As the data directory does once all its logs are open.
-        for path in log.left_over:
+        for path in log.repairs.left_over:
             self.disk.unlink(path)
         self.disk.sync_all("/data")
         return log
@@ -126,7 +124,7 @@ class World:
 
 def admitted(data: bytearray) -> Admitted:
     view = memoryview(data)
-    return Admitted(view, [read_header(view)], [0], len(view))
+    return Admitted(view, read_header(view))
 
 
 def batch(
@@ -184,6 +182,42 @@ def flush(log: Log) -> None:
     plan = log.flush_plan()
     plan.run()
     log.flushed(plan)
+
+
+def close(log: Log) -> None:
+    """Stop a log as its data directory does, cleanly unless that raises."""
+    try:
+        if log.write_for_stop():
+            log.sync()
+    finally:
+        log.abandon()
+
+
+def create_log(data_dir: DataDir, partition: TopicPartition, new: NewLog) -> Log:
+    """Make one partition and take it into service."""
+    outcome = data_dir.create_logs({partition: new})[partition]
+    if not isinstance(outcome, Log):
+        raise outcome
+    data_dir.add(outcome)
+    return outcome
+
+
+def offset_for_timestamp(log: Log, timestamp: int) -> FoundRecord | None:
+    """Offset, timestamp and leader epoch of the first record that is at least so new."""
+    for search in timestamp_searches(log, timestamp):
+        try:
+            found = search.run()
+        finally:
+            search.release()
+        if found is not None:
+            return found
+    return None
+
+
+def offset_of_max_timestamp(log: Log) -> FoundRecord | None:
+    """Offset, timestamp and leader epoch of the first of the newest records."""
+    newest = newest_timestamp(log)
+    return None if newest < 0 else offset_for_timestamp(log, newest)
 
 
 def stored_batches(log: Log, max_bytes: int = 1 << 20) -> list[bytes]:

@@ -23,8 +23,11 @@ from tests.unit.storage.helpers import (
     World,
     admitted,
     append_marker,
+    close,
     flush,
     marker,
+    offset_for_timestamp,
+    offset_of_max_timestamp,
     stored_batches,
 )
 from tidelog.model import Codec, TimestampType
@@ -212,10 +215,10 @@ def test_times_are_still_found_over_gaps() -> None:
         log.append(item, 0, NOW_MS)
     seal(log)
     clean(log)
-    assert log.offset_for_timestamp(NOW_MS + 15) == (9, NOW_MS + 90, 0)
-    assert log.offset_for_timestamp(NOW_MS + 101) == (11, NOW_MS + 110, 0)
-    assert log.offset_for_timestamp(NOW_MS + 111) is None
-    assert log.offset_of_max_timestamp() == (11, NOW_MS + 110, 0)
+    assert offset_for_timestamp(log, NOW_MS + 15) == (9, NOW_MS + 90, 0)
+    assert offset_for_timestamp(log, NOW_MS + 101) == (11, NOW_MS + 110, 0)
+    assert offset_for_timestamp(log, NOW_MS + 111) is None
+    assert offset_of_max_timestamp(log) == (11, NOW_MS + 110, 0)
 
 
 def test_the_time_of_a_batch_without_records_is_not_the_newest() -> None:
@@ -227,8 +230,8 @@ def test_the_time_of_a_batch_without_records_is_not_the_newest() -> None:
     seal(log)
     clean(log)
     assert [header.record_count for header in headers(log)] == [0, 1]
-    assert log.offset_of_max_timestamp() == (1, NOW_MS, 0)
-    assert log.offset_for_timestamp(NOW_MS + 1) is None
+    assert offset_of_max_timestamp(log) == (1, NOW_MS, 0)
+    assert offset_for_timestamp(log, NOW_MS + 1) is None
 
 
 # Producers
@@ -304,7 +307,7 @@ def test_s18_a_horizon_is_not_moved_by_later_cleans_or_restarts() -> None:
         here.clock.advance(300)
         put(log, ("z", str(number)))
         seal(log)
-        log.close()
+        close(log)
         log = here.open(clean=True)
         clean(log)
         assert headers(log)[0].first_timestamp == horizon
@@ -331,7 +334,7 @@ def test_s17_aborted_data_never_shows_whatever_is_cleaned() -> None:
         for reader in (log, here.reopen_after(here.disk, recovery_point=log.flushed_offset)):
             seen = {(key, value) for _, key, value in pairs(visible(reader))}
             assert seen - {("z", "z")} == expected
-            reader.high_watermark_moved(reader.log_end_offset)
+            reader.producers.high_watermark_moved(reader.log_end_offset)
             assert reader.producers.first_unstable_offset == -1
         log = reader
     assert "bad" not in {value for _, _, value in pairs(stored(log))}

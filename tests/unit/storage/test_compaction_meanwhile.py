@@ -9,7 +9,15 @@ from dataclasses import replace
 import pytest
 
 from tests.unit.storage.compaction_helpers import COMPACT, clean, keyed, pairs, put, seal, stored
-from tests.unit.storage.helpers import DIRECTORY, NOW_MS, World, admitted, flush, stored_batches
+from tests.unit.storage.helpers import (
+    DIRECTORY,
+    NOW_MS,
+    World,
+    admitted,
+    close,
+    flush,
+    stored_batches,
+)
 from tidelog.model import Codec
 from tidelog.protocol.batches import (
     BatchHeader,
@@ -77,7 +85,7 @@ def test_retention_in_the_middle_of_a_clean_wins() -> None:
     work, _ = begin(log)
     (group, *_) = work.groups()
     cleaned = work.rewrite(group)
-    log.advance_log_start(log.bases[1])
+    log.advance_log_start(log.segments.bases[1])
     assert log.apply_retention(NOW_MS, log.log_end_offset) == 1
     expected = stored_batches(log)
     with pytest.raises(CleanAbandonedError):
@@ -96,7 +104,7 @@ def test_a_truncation_in_the_middle_of_a_clean_wins() -> None:
     work, _ = begin(log)
     (group, *_) = work.groups()
     cleaned = work.rewrite(group)
-    log.truncate_to(log.bases[1] - 1)
+    log.truncate_to(log.segments.bases[1] - 1)
     for number in range(6):
         put(log, ("new", f"{number}" * 100))
     seal(log)
@@ -119,7 +127,7 @@ def test_a_log_that_is_deleted_closed_or_reconfigured_is_not_touched(end: str) -
         log.abandon()
         remove_tree(here.disk, log.directory)
     elif end == "close":
-        log.close()
+        close(log)
     else:
         log.reconfigure(replace(here.config, cleanup_compact=False))
     with pytest.raises(CleanAbandonedError):
@@ -197,7 +205,7 @@ def test_a_damaged_batch_that_may_be_part_of_a_transaction_makes_a_log_uncleanab
     batch = encode_batch([commit], producer_id=7, producer_epoch=0, **fields)
     log.append(admitted(batch), 0, NOW_MS, from_client=False)
     put(log, ("a", "2"))
-    log.high_watermark_moved(log.log_end_offset)
+    log.producers.high_watermark_moved(log.log_end_offset)
     seal(log)
     here.disk.corrupt(f"{DIRECTORY}/00000000000000000000.log", 66)
     before = stored_batches(log)
@@ -290,4 +298,4 @@ def test_a_replaced_segment_keeps_the_log_without_a_hole_for_recovery() -> None:
     flush(log)
     again = here.reopen_after(here.disk.crash(), recovery_point=0)
     assert stored_batches(again) == expected
-    assert again.truncated_bytes == 0
+    assert again.repairs.truncated_bytes == 0

@@ -19,6 +19,7 @@ from tests.unit.storage.helpers import (
     World,
     append,
     batch,
+    create_log,
     flush,
     offsets,
 )
@@ -36,7 +37,8 @@ from tidelog.storage.checkpoint import (
 )
 from tidelog.storage.data_dir import DataDir
 from tidelog.storage.file_cache import FileCache
-from tidelog.storage.log import Log, LogContext, NewLog
+from tidelog.storage.log import Log
+from tidelog.storage.log_context import LogContext, NewLog
 from tidelog.testing.disk import CrashMode
 
 DATA = "/data"
@@ -61,7 +63,7 @@ def opened(
 def started(world: World) -> tuple[DataDir, Log]:
     data_dir = opened(world)
     log = data_dir.logs.get(PARTITION)
-    return data_dir, log or data_dir.create_log(PARTITION, NewLog(TOPIC_ID, world.config))
+    return data_dir, log or create_log(data_dir, PARTITION, NewLog(TOPIC_ID, world.config))
 
 
 def deleted(data_dir: DataDir) -> str:
@@ -261,7 +263,7 @@ def test_s23_records_of_another_topic_of_that_name_are_put_aside() -> None:
     data_dir = opened(world, {PARTITION: uuid.UUID(int=99)})
     assert data_dir.logs == {}
     assert any(name.endswith("-stray") for name in world.disk.list_dir(DATA))
-    data_dir.create_log(PARTITION, NewLog(uuid.UUID(int=99), world.config))
+    create_log(data_dir, PARTITION, NewLog(uuid.UUID(int=99), world.config))
     data_dir.close()
 
 
@@ -274,7 +276,7 @@ def test_deleting_a_log_renames_its_directory_at_once() -> None:
     assert name.startswith("orders-0.")
     assert name.endswith("-delete")
     assert retired == f"{DATA}/{name}"
-    log = data_dir.create_log(PARTITION, NewLog(TOPIC_ID, world.config))
+    log = create_log(data_dir, PARTITION, NewLog(TOPIC_ID, world.config))
     assert append(log).base_offset == 0
     data_dir.remove_retired([retired])
     assert not [name for name in world.disk.list_dir(DATA) if name.endswith("-delete")]
@@ -298,15 +300,15 @@ def test_s11_a_log_that_found_no_room_is_created_at_the_next_try() -> None:
     world = World()
     data_dir, _ = started(world)
     calls = world.disk.calls
-    data_dir.create_log(TopicPartition("count", 0), NewLog(TOPIC_ID, world.config))
+    create_log(data_dir, TopicPartition("count", 0), NewLog(TOPIC_ID, world.config))
     steps = world.disk.calls - calls
     for step in range(1, steps + 1):
         partition = TopicPartition("full", step)
         world.disk.fail_at(world.disk.calls + step, errno.ENOSPC)
         with pytest.raises(OSError, match="No space"):
-            data_dir.create_log(partition, NewLog(TOPIC_ID, world.config))
+            create_log(data_dir, partition, NewLog(TOPIC_ID, world.config))
         assert (
-            append(data_dir.create_log(partition, NewLog(TOPIC_ID, world.config))).base_offset == 0
+            append(create_log(data_dir, partition, NewLog(TOPIC_ID, world.config))).base_offset == 0
         )
     assert steps > 5
 
@@ -314,12 +316,12 @@ def test_s11_a_log_that_found_no_room_is_created_at_the_next_try() -> None:
 def test_a_topic_name_with_dashes_and_dots_is_found_again() -> None:
     world = World()
     data_dir = opened(world, {})
-    append(data_dir.create_log(OTHER, NewLog(TOPIC_ID, world.config)), batch(4))
+    append(create_log(data_dir, OTHER, NewLog(TOPIC_ID, world.config)), batch(4))
     data_dir.close()
     data_dir = opened(world, {OTHER: TOPIC_ID})
     assert data_dir.logs[OTHER].log_end_offset == 4
     with pytest.raises(StorageError, match="is in the way"):
-        data_dir.create_log(OTHER, NewLog(TOPIC_ID, world.config))
+        create_log(data_dir, OTHER, NewLog(TOPIC_ID, world.config))
     data_dir.close()
 
 
@@ -357,8 +359,8 @@ def test_a_real_disk_keeps_a_log(tmp_path: Path) -> None:
         data_dir = DataDir.open(path, context)
         data_dir.identify("cluster", 4)
         data_dir.load_logs({PARTITION: NewLog(TOPIC_ID, config)})
-        log = data_dir.logs.get(PARTITION) or data_dir.create_log(
-            PARTITION, NewLog(TOPIC_ID, config)
+        log = data_dir.logs.get(PARTITION) or create_log(
+            data_dir, PARTITION, NewLog(TOPIC_ID, config)
         )
         assert log.log_end_offset == start
         for number in range(50):

@@ -14,6 +14,7 @@ from tests.unit.storage.helpers import (
     append,
     append_marker,
     batch,
+    close,
     flush,
     marker,
     offsets,
@@ -23,7 +24,8 @@ from tests.unit.storage.helpers import (
 from tidelog.config import TopicConfig
 from tidelog.errors import ErrorCode, KafkaError, StorageError
 from tidelog.storage.admission import Admitted
-from tidelog.storage.log import Log, LogOfflineError
+from tidelog.storage.faults import LogOfflineError
+from tidelog.storage.log import Log
 from tidelog.storage.partition_directory import remove_tree
 from tidelog.testing.disk import CrashMode
 
@@ -41,11 +43,11 @@ def test_s10_a_full_disk_refuses_the_batch_and_leaves_no_part_of_it(room: int) -
     log = world.open()
     append(log, batch(2))
     before = stored_batches(log)
-    size = log.size_bytes
+    size = log.segments.size_bytes
     world.disk.capacity_bytes = world.disk.used_bytes() + room
     for _ in range(3):
         storage_error(log, batch(size=24_000))
-        assert log.size_bytes == size
+        assert log.segments.size_bytes == size
         assert len(world.disk.content(f"{DIRECTORY}/{0:020d}.log")) == size
         assert stored_batches(log) == before
     world.disk.capacity_bytes = None
@@ -66,7 +68,7 @@ def test_s10_a_smaller_batch_after_a_short_write_does_not_land_behind_garbage() 
     stored = stored_batches(log)
     log = world.reopen_after(world.disk.crash(CrashMode.KEEP_ALL))
     assert stored_batches(log) == stored
-    assert log.truncated_bytes == 0
+    assert log.repairs.truncated_bytes == 0
 
 
 def test_s11_a_full_disk_while_rolling_refuses_and_recovers() -> None:
@@ -108,7 +110,7 @@ def test_s11_an_index_that_finds_the_disk_full_stays_in_memory() -> None:
     log = world.open()
     for number in range(511):
         append(log, batch(fill=number))
-    size = batch().size_bytes
+    size = batch().header.size_bytes
     world.disk.capacity_bytes = world.disk.used_bytes() + 3 * size
     for number in range(3):
         append(log, batch(fill=number))
@@ -117,7 +119,7 @@ def test_s11_an_index_that_finds_the_disk_full_stays_in_memory() -> None:
     world.disk.capacity_bytes = None
     for number in range(600):
         append(log, batch(fill=number))
-    log.close()
+    close(log)
     assert offsets(world.open(clean=True, recovery_point=1114)) == list(range(1114))
 
 
@@ -137,7 +139,7 @@ def test_s12_a_failed_sync_takes_the_log_offline_and_is_not_tried_again() -> Non
     with pytest.raises(StorageError):
         log.flush_plan()
     with pytest.raises(StorageError):
-        log.close()
+        close(log)
     assert len(world.offline) == 1
 
 
@@ -221,7 +223,7 @@ def test_s14_an_abort_marker_without_descriptors_is_refused_or_kept_whole() -> N
     log = world.open()
     append(log, transactional(0))
     append_marker(log, marker(0))
-    log.close()
+    close(log)
     world.restart()
     log = world.open(clean=True, recovery_point=2)
     append(log, transactional(1))
@@ -287,7 +289,7 @@ def test_s14_an_index_that_gets_no_descriptor_stays_in_memory() -> None:
     held.unpin()
     for number in range(600):
         append(log, batch(fill=number % 200))
-    log.close()
+    close(log)
     assert offsets(world.open(clean=True, recovery_point=1800)) == list(range(1800))
 
 
@@ -297,11 +299,11 @@ def test_s14_retention_without_descriptors_deletes_what_it_can_and_keeps_the_log
     for number in range(12):
         append(log, batch(fill=number))
     segments = len(log.segments)
-    log.advance_log_start(log.bases[-2])
+    log.advance_log_start(log.segments.bases[-2])
     world.disk.fail_next("list_dir", errno.EMFILE)
     assert log.apply_retention(world.clock.now_ms, log.log_end_offset) == segments - 2
     assert not log.offline
-    assert offsets(log) == list(range(log.bases[0], 12))
+    assert offsets(log) == list(range(log.segments.bases[0], 12))
 
 
 def close_idle_files(world: World) -> None:
@@ -340,7 +342,7 @@ def test_s20_a_truncated_slice_is_refused_rather_than_read_wrongly() -> None:
     log = world.open()
     for number in range(6):
         append(log, batch(fill=number))
-    low = log.read(0, 2 * batch().size_bytes, log.end_position)
+    low = log.read(0, 2 * batch().header.size_bytes, log.end_position)
     high = log.read(3, 1 << 20, log.end_position)
     log.truncate_to(4)
     for number in range(6):
@@ -394,7 +396,7 @@ def test_s24_a_fault_between_write_and_bookkeeping_leaves_a_usable_log() -> None
     append(log)
     segment = log.segments[-1]
     item = batch(3, size=300)
-    segment.write(item.buffer, item.size_bytes)
+    segment.write(item.buffer, item.header.size_bytes)
     assert append(log, batch(size=10)).base_offset == 1
     assert offsets(log) == [0, 1]
     stored = stored_batches(log)

@@ -12,7 +12,10 @@ from tests.unit.storage.helpers import (
     World,
     append,
     batch,
+    close,
     flush,
+    offset_for_timestamp,
+    offset_of_max_timestamp,
     offsets,
     stored_batches,
 )
@@ -47,7 +50,7 @@ def test_bytes_outside_the_stamp_are_stored_untouched() -> None:
 def test_log_append_time_is_told_from_the_batch() -> None:
     log = World().open()
     item = batch(timestamp_type=1)
-    assert append(log, item).log_append_time_ms == item.headers[0].max_timestamp
+    assert append(log, item).log_append_time_ms == item.header.max_timestamp
     assert append(log, batch()).log_append_time_ms == -1
 
 
@@ -86,7 +89,7 @@ def test_reads_go_on_across_segments() -> None:
         append(log, batch(2, fill=fill))
     assert len(log.segments) > 3
     whole = log.read(0, 1 << 20, log.end_position)
-    assert whole.size_bytes == log.size_bytes
+    assert whole.size_bytes == log.segments.size_bytes
     assert len(whole.slices) == len(log.segments)
     whole.release()
     for max_bytes in (1, 150, 999, 1001, 5000):
@@ -119,7 +122,7 @@ def test_positions_sum_to_the_bytes_between_them() -> None:
     sizes = []
     for fill in range(30):
         item = batch(1 + fill % 3, fill=fill, size=fill)
-        sizes.append((item.headers[0].last_offset_delta + 1, item.size_bytes))
+        sizes.append((item.header.last_offset_delta + 1, item.header.size_bytes))
         append(log, item)
     starts = [0]
     for count, _ in sizes:
@@ -127,8 +130,10 @@ def test_positions_sum_to_the_bytes_between_them() -> None:
     for first in range(0, 30, 7):
         for last in range(first, 31, 3):
             start, end = log.position_after(starts[first]), log.position_after(starts[last])
-            assert log.bytes_between(start, end) == sum(size for _, size in sizes[first:last])
-    assert log.bytes_between(log.end_position, log.position_after(0)) == 0
+            assert log.segments.bytes_between(start, end) == sum(
+                size for _, size in sizes[first:last]
+            )
+    assert log.segments.bytes_between(log.end_position, log.position_after(0)) == 0
     assert log.locate(log.log_end_offset) == log.end_position
     assert isinstance(log.end_position, LogPosition)
 
@@ -142,11 +147,11 @@ def test_bytes_are_summed_from_where_a_reader_waits_though_its_segment_went() ->
     world.clock.advance(5000)
     log.apply_retention(world.clock.now_ms, 4)
     assert log.log_start_offset == 4
-    sizes = [batch().size_bytes, batch(size=150).size_bytes]
+    sizes = [batch().header.size_bytes, batch(size=150).header.size_bytes]
     append(log, batch(timestamp=world.clock.now_ms))
-    assert log.bytes_between(waiting, log.end_position) == sizes[0]
+    assert log.segments.bytes_between(waiting, log.end_position) == sizes[0]
     append(log, batch(size=150, timestamp=world.clock.now_ms))
-    assert log.bytes_between(waiting, log.end_position) == sum(sizes)
+    assert log.segments.bytes_between(waiting, log.end_position) == sum(sizes)
 
 
 def test_a_slice_reads_its_own_bytes_only() -> None:
@@ -182,11 +187,11 @@ def test_time_lookup_is_exact_inside_batches(codec: Codec) -> None:
         append(log, batch(5, timestamp=NOW_MS + 100 * number, codec=codec))
     for offset in range(0, 200, 3):
         timestamp = NOW_MS + 100 * (offset // 5) + offset % 5
-        assert log.offset_for_timestamp(timestamp) == (offset, timestamp, 0)
-    assert log.offset_for_timestamp(NOW_MS + 7) == (5, NOW_MS + 100, 0)
-    assert log.offset_for_timestamp(0) == (0, NOW_MS, 0)
-    assert log.offset_for_timestamp(NOW_MS + 100_000) is None
-    assert log.offset_of_max_timestamp() == (199, NOW_MS + 3904, 0)
+        assert offset_for_timestamp(log, timestamp) == (offset, timestamp, 0)
+    assert offset_for_timestamp(log, NOW_MS + 7) == (5, NOW_MS + 100, 0)
+    assert offset_for_timestamp(log, 0) == (0, NOW_MS, 0)
+    assert offset_for_timestamp(log, NOW_MS + 100_000) is None
+    assert offset_of_max_timestamp(log) == (199, NOW_MS + 3904, 0)
 
 
 def test_time_lookup_skips_what_lies_below_the_log_start() -> None:
@@ -194,10 +199,10 @@ def test_time_lookup_skips_what_lies_below_the_log_start() -> None:
     append(log, batch(5))
     append(log, batch(5, timestamp=NOW_MS + 50))
     log.advance_log_start(3)
-    assert log.offset_for_timestamp(NOW_MS) == (3, NOW_MS + 3, 0)
+    assert offset_for_timestamp(log, NOW_MS) == (3, NOW_MS + 3, 0)
     log.advance_log_start(10)
-    assert log.offset_for_timestamp(NOW_MS) is None
-    assert log.offset_of_max_timestamp() is None
+    assert offset_for_timestamp(log, NOW_MS) is None
+    assert offset_of_max_timestamp(log) is None
 
 
 def test_time_lookup_with_timestamps_out_of_order() -> None:
@@ -207,15 +212,15 @@ def test_time_lookup_with_timestamps_out_of_order() -> None:
         append(log, batch(timestamp=NOW_MS + time, size=60))
     for wanted in (0, 11, 51, 71, 91, 95):
         first = next(place for place, time in enumerate(times) if time >= wanted)
-        assert log.offset_for_timestamp(NOW_MS + wanted) == (first, NOW_MS + times[first], 0)
-    assert log.offset_of_max_timestamp() == (6, NOW_MS + 95, 0)
+        assert offset_for_timestamp(log, NOW_MS + wanted) == (first, NOW_MS + times[first], 0)
+    assert offset_of_max_timestamp(log) == (6, NOW_MS + 95, 0)
 
 
 def test_an_empty_log_knows_no_time_and_no_epoch() -> None:
     log = World().open()
-    assert log.offset_for_timestamp(0) is None
-    assert log.offset_of_max_timestamp() is None
-    assert log.end_offset_for_epoch(0) == (-1, -1)
+    assert offset_for_timestamp(log, 0) is None
+    assert offset_of_max_timestamp(log) is None
+    assert log.epochs.end_offset_for(0, log.log_end_offset) == (-1, -1)
     assert offsets(log) == []
 
 
@@ -306,15 +311,15 @@ def test_end_offsets_of_epochs() -> None:
     log = World().open()
     for epoch in (2, 2, 5, 7):
         append(log, batch(10), epoch=epoch)
-    log.assign_epoch_start(9)
-    assert log.end_offset_for_epoch(1) == (1, 0)
-    assert log.end_offset_for_epoch(2) == (2, 20)
-    assert log.end_offset_for_epoch(4) == (2, 20)
-    assert log.end_offset_for_epoch(6) == (5, 30)
-    assert log.end_offset_for_epoch(7) == (7, 40)
-    assert log.end_offset_for_epoch(9) == (9, 40)
-    assert log.end_offset_for_epoch(10) == (-1, -1)
-    assert log.end_offset_for_epoch(-1) == (-1, -1)
+    log.epochs.assign(9, log.log_end_offset)
+    assert log.epochs.end_offset_for(1, log.log_end_offset) == (1, 0)
+    assert log.epochs.end_offset_for(2, log.log_end_offset) == (2, 20)
+    assert log.epochs.end_offset_for(4, log.log_end_offset) == (2, 20)
+    assert log.epochs.end_offset_for(6, log.log_end_offset) == (5, 30)
+    assert log.epochs.end_offset_for(7, log.log_end_offset) == (7, 40)
+    assert log.epochs.end_offset_for(9, log.log_end_offset) == (9, 40)
+    assert log.epochs.end_offset_for(10, log.log_end_offset) == (-1, -1)
+    assert log.epochs.end_offset_for(-1, log.log_end_offset) == (-1, -1)
 
 
 def test_truncation_cuts_at_a_batch_boundary_and_appends_go_on() -> None:
@@ -361,7 +366,7 @@ def test_close_and_clean_reopen_keep_everything() -> None:
     for number in range(30):
         append(log, batch(2, fill=number), epoch=3)
     stored = stored_batches(log)
-    log.close()
+    close(log)
     assert world.disk.open_files == []
     calls = world.disk.calls
     log = world.open(clean=True, recovery_point=60)
@@ -377,15 +382,15 @@ def test_close_writes_nothing_where_nothing_was_changed() -> None:
     for number in range(30):
         append(log, batch(2, fill=number))
     flush(log)
-    log.close()
+    close(log)
     before = {name: world.disk.content(f"{DIRECTORY}/{name}") for name in names(world)}
     assert f"{60:020d}.snapshot" in before
-    assert before[f"{log.bases[-1]:020d}.timeindex"]
+    assert before[f"{log.segments.bases[-1]:020d}.timeindex"]
     log = world.open(clean=True, recovery_point=60)
-    log.assign_epoch_start(9)
+    log.epochs.assign(9, log.log_end_offset)
     world.disk.fail_next("pwritev", errno.EIO)
     world.disk.fail_next("fdatasync", errno.EIO)
-    log.close()
+    close(log)
     after = {name: world.disk.content(f"{DIRECTORY}/{name}") for name in names(world)}
     assert after == before
 

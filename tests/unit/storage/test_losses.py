@@ -15,6 +15,7 @@ from tests.unit.storage.helpers import (
     World,
     append,
     batch,
+    create_log,
     flush,
     offsets,
 )
@@ -23,7 +24,8 @@ from tidelog.model import TopicPartition
 from tidelog.storage.checkpoint import encode_offsets
 from tidelog.storage.data_dir import DataDir
 from tidelog.storage.loading import Loaded
-from tidelog.storage.log import Log, NewLog
+from tidelog.storage.log import Log
+from tidelog.storage.log_context import NewLog
 from tidelog.testing.disk import CrashMode
 
 DATA = "/data"
@@ -41,7 +43,7 @@ def loaded(world: World, *, accept_loss: tuple[TopicPartition, ...] = ()) -> tup
     outcome = data_dir.load_logs(wanted, accept_loss=accept_loss)
     for partition, new in wanted.items():
         if partition not in outcome.logs and partition not in outcome.offline:
-            data_dir.create_log(partition, new)
+            create_log(data_dir, partition, new)
     return data_dir, outcome
 
 

@@ -14,6 +14,7 @@ from tests.unit.storage.helpers import (
     append,
     append_marker,
     batch,
+    close,
     flush,
     idempotent,
     marker,
@@ -183,7 +184,7 @@ def test_t7_after_a_stop_a_producer_is_as_old_as_it_was_and_after_a_crash_no_old
     log = world.open()
     append(log, idempotent(0, producer_id=1))
     world.run_for(DAY_MS // 2)
-    log.close()
+    close(log)
     # The broker is down for nine days, which do not count.
     world.clock.now_ms += 9 * DAY_MS
     log = world.open(clean=True)
@@ -226,7 +227,7 @@ def test_t3_retries_are_known_after_a_clean_restart() -> None:
     for number in range(200):
         append(log, batch(size=100))
         append(log, idempotent(number))
-    log.close()
+    close(log)
     log = world.open(clean=True, recovery_point=400)
     for sequence in range(195, 200):
         assert append(log, idempotent(sequence)).base_offset == 2 * sequence + 1
@@ -253,7 +254,7 @@ def test_s9_a_snapshot_newer_than_the_log_is_not_used() -> None:
     append(log, idempotent(0))
     flush(log)
     append(log, idempotent(1))
-    log.close()
+    close(log)
     snapshot = world.disk.content(f"{DIRECTORY}/{2:020d}.snapshot")
     segment = f"{DIRECTORY}/{0:020d}.log"
     content = world.disk.content(segment)
@@ -272,7 +273,7 @@ def test_s9_an_older_snapshot_is_brought_up_to_the_log() -> None:
         append(log, idempotent(sequence))
     assert len(log.segments) > 2
     stored = stored_batches(log)
-    log.close()
+    close(log)
     for name in world.disk.list_dir(DIRECTORY):
         if name.endswith(".snapshot") and not name.startswith(f"{2:020d}"):
             world.disk.unlink(f"{DIRECTORY}/{name}")
@@ -287,10 +288,10 @@ def test_snapshots_of_earlier_stops_do_not_pile_up() -> None:
     for start in range(12):
         log = world.open(clean=start > 0, recovery_point=start)
         append(log, idempotent(start))
-        log.close()
+        close(log)
     log = world.open(clean=True, recovery_point=12)
     names = [name for name in world.disk.list_dir(DIRECTORY) if name.endswith(".snapshot")]
-    kept = {f"{base:020d}.snapshot" for base in [*log.bases[1:], 12]}
+    kept = {f"{base:020d}.snapshot" for base in [*log.segments.bases[1:], 12]}
     assert set(names) == kept
 
 
@@ -300,7 +301,7 @@ def test_s4_a_damaged_snapshot_is_passed_over() -> None:
         log = world.open()
         for sequence in range(6):
             append(log, idempotent(sequence))
-        log.close()
+        close(log)
         world.disk.corrupt(f"{DIRECTORY}/{6:020d}.snapshot", position % 56)
         log = world.open(clean=True, recovery_point=6)
         assert append(log, idempotent(5)).duplicate
@@ -355,14 +356,14 @@ def test_an_open_transaction_holds_the_last_stable_offset() -> None:
     append_marker(log, marker(CONTROL_COMMIT, producer_id=1))
     # Decided for readers only once the marker itself is below the high watermark.
     assert log.first_unstable_offset == held
-    log.high_watermark_moved(12)
+    log.producers.high_watermark_moved(12)
     assert log.first_unstable_offset == held
-    log.high_watermark_moved(13)
+    log.producers.high_watermark_moved(13)
     unstable = log.first_unstable_offset
     assert unstable is not None
     assert unstable.offset == 6
     append_marker(log, marker(CONTROL_ABORT, producer_id=2))
-    log.high_watermark_moved(log.log_end_offset)
+    log.producers.high_watermark_moved(log.log_end_offset)
     assert log.first_unstable_offset is None
     assert log.aborted_transactions(0, log.log_end_offset) == [(2, 6)]
     assert log.aborted_transactions(0, 6) == []
@@ -424,7 +425,7 @@ def test_open_transactions_survive_a_restart() -> None:
         for _ in range(5):
             append(log, batch(2))
         if clean:
-            log.close()
+            close(log)
         else:
             world.disk = world.disk.crash(CrashMode.KEEP_ALL)
             world.restart()

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import errno
 import random
+from dataclasses import replace
 
 import pytest
 
 from tests.unit.storage.helpers import (
     DIRECTORY,
     NOW_MS,
+    PARTITION,
+    TOPIC_ID,
     World,
     append,
     batch,
+    close,
     flush,
+    offset_for_timestamp,
     offsets,
     stored_batches,
 )
@@ -29,9 +34,10 @@ from tidelog.protocol.batches import (
 )
 from tidelog.protocol.compression import compress
 from tidelog.storage.log import Log
+from tidelog.storage.log_context import NewLog
 from tidelog.storage.losses import Expectation
+from tidelog.storage.producers import read_marker
 from tidelog.storage.recovery import Opened, Opening, load
-from tidelog.storage.replay import read_marker
 from tidelog.testing.disk import SECTOR_BYTES, CrashMode, SimulatedDisk
 
 SEGMENT = f"{DIRECTORY}/{0:020d}.log"
@@ -63,7 +69,7 @@ def test_s1_a_torn_last_batch_is_cut_off_at_every_byte() -> None:
         world.disk.replace(SEGMENT, whole[:size])
         log = world.open()
         assert stored_batches(log) == batches[:-1]
-        assert log.truncated_bytes == size - start
+        assert log.repairs.truncated_bytes == size - start
         assert append(log).base_offset == 4
 
 
@@ -164,7 +170,7 @@ def test_s4_a_damaged_epoch_file_is_rebuilt_from_the_batches() -> None:
             log = world.open()
             for number in range(20):
                 append(log, batch(2, fill=number), epoch=1 + number // 8)
-            log.close()
+            close(log)
             assert world.disk.content(EPOCHS) == b"0\n3\n1 0\n2 16\n3 32\n"
             if damage is None:
                 world.disk.unlink(EPOCHS)
@@ -180,7 +186,7 @@ def test_s5_any_damage_to_an_index_is_survived(path: str, clean: bool) -> None:
     world = one_segment()
     log = filled(world)
     batches = stored_batches(log)
-    log.close()
+    close(log)
     good = world.disk.content(path)
     chance = random.Random(5)
     cases = [b"", good[:-1], good + b"\0" * 24, b"\xff" * len(good), bytes(len(good)), good * 2]
@@ -196,7 +202,7 @@ def test_s5_any_damage_to_an_index_is_survived(path: str, clean: bool) -> None:
             position = log.locate(offset)
             assert position.position == sum(map(len, batches[: offset // 2]))
             timestamp = NOW_MS + offset // 2
-            assert log.offset_for_timestamp(timestamp) == (
+            assert offset_for_timestamp(log, timestamp) == (
                 first_at_or_after(offset // 2),
                 timestamp,
                 0,
@@ -239,7 +245,7 @@ def test_s7_checkpoints_older_or_newer_than_the_log(recovery_point: int) -> None
     world = World(config=TopicConfig(segment_bytes=600))
     log = filled(world)
     batches = stored_batches(log)
-    log.close()
+    close(log)
     log = world.open(recovery_point=recovery_point)
     assert stored_batches(log) == batches
     assert log.flushed_offset == log.log_end_offset == 60
@@ -248,16 +254,16 @@ def test_s7_checkpoints_older_or_newer_than_the_log(recovery_point: int) -> None
 def test_s7_epochs_beyond_the_log_are_dropped() -> None:
     world = World()
     log = filled(world, 4)
-    log.close()
+    close(log)
     world.disk.replace(EPOCHS, b"0\n2\n0 0\n5 900\n")
     log = world.open(clean=True, recovery_point=8)
     assert log.epochs.entries == [(0, 0)]
-    assert log.end_offset_for_epoch(5) == (-1, -1)
+    assert log.epochs.end_offset_for(5, log.log_end_offset) == (-1, -1)
 
 
 def test_s7_a_log_start_above_the_log_leaves_an_empty_log_there() -> None:
     world = World()
-    filled(world, 4).close()
+    close(filled(world, 4))
     log = world.open(clean=True, recovery_point=8, log_start=50)
     assert (log.log_start_offset, log.log_end_offset) == (50, 50)
     assert append(log).base_offset == 50
@@ -268,7 +274,7 @@ def test_s8_a_lying_clean_marker_does_not_let_a_torn_batch_in() -> None:
     world = one_segment()
     log = filled(world, 8)
     batches = stored_batches(log)
-    log.close()
+    close(log)
     content = world.disk.content(SEGMENT)
     world.disk.replace(SEGMENT, content[:-10])
     log = world.open(clean=True, recovery_point=16)
@@ -289,7 +295,7 @@ def test_s19_a_file_name_that_lies_about_its_offsets_ends_the_log_before_it() ->
 
 def test_left_overs_of_deletions_are_removed() -> None:
     world = World()
-    filled(world, 4).close()
+    close(filled(world, 4))
     for suffix in (".log.deleted", ".index.deleted", ".log.swap", ".log.cleaned"):
         fd = world.disk.open(f"{DIRECTORY}/{7:020d}{suffix}", create=True)
         world.disk.close(fd)
@@ -310,7 +316,7 @@ def test_recovery_twice_gives_what_recovery_once_gave() -> None:
         log.abandon()
         log = world.open(recovery_point=20)
         assert stored_batches(log) == first
-        assert log.truncated_bytes == 0
+        assert log.repairs.truncated_bytes == 0
         log = world.reopen_after(world.disk.crash(CrashMode.LOSE_ALL), recovery_point=20)
         assert stored_batches(log) == first
 
@@ -326,7 +332,8 @@ def test_batches_larger_than_the_scans_chunk_are_recovered() -> None:
 
 
 def opened(world: World) -> Opened:
-    return load(Opening(DIRECTORY, world.context, False, Expectation(DIRECTORY), 300))
+    new = NewLog(TOPIC_ID, replace(world.config, index_interval_bytes=300))
+    return load(Opening(PARTITION, new, world.context, Expectation(DIRECTORY), clean=False))
 
 
 def test_what_recovery_read_and_cut_off_is_counted() -> None:
@@ -348,9 +355,9 @@ def test_what_recovery_read_and_cut_off_is_counted() -> None:
         world.open().abandon()
         world.disk.replace(SEGMENT, content)
         found = opened(world)
-        assert found.recovered_bytes == len(content)
-        assert found.truncated_bytes == (0 if content == whole else len(content) - sound)
-        assert found.truncated_offsets == offsets_cut
+        assert found.repairs.recovered_bytes == len(content)
+        assert found.repairs.truncated_bytes == (0 if content == whole else len(content) - sound)
+        assert found.repairs.truncated_offsets == offsets_cut
 
 
 def test_segments_dropped_behind_a_hole_are_counted() -> None:
@@ -363,9 +370,9 @@ def test_segments_dropped_behind_a_hole_are_counted() -> None:
     world.disk = world.disk.crash(CrashMode.KEEP_ALL)
     world.restart()
     found = opened(world)
-    assert found.truncated_offsets == end - bases[3]
-    assert found.truncated_bytes == sum(sizes[base] for base in bases[3:])
-    assert found.recovered_bytes == sizes[bases[0]] + sizes[bases[1]]
+    assert found.repairs.truncated_offsets == end - bases[3]
+    assert found.repairs.truncated_bytes == sum(sizes[base] for base in bases[3:])
+    assert found.repairs.recovered_bytes == sizes[bases[0]] + sizes[bases[1]]
 
 
 def test_a_tail_that_cannot_be_read_is_cut_off_all_the_same() -> None:
@@ -386,7 +393,7 @@ def test_a_tail_that_cannot_be_read_is_cut_off_all_the_same() -> None:
         return read(fd, length, position)
 
     world.disk.pread = pread  # type: ignore[method-assign]
-    assert opened(world).truncated_bytes == len(damaged) - sound
+    assert opened(world).repairs.truncated_bytes == len(damaged) - sound
 
 
 @pytest.mark.parametrize(

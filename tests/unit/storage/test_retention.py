@@ -16,6 +16,9 @@ from tests.unit.storage.helpers import (
 )
 from tidelog.config import TopicConfig
 from tidelog.storage.log import Log
+from tidelog.storage.log_context import NewLog
+from tidelog.storage.losses import Expectation
+from tidelog.storage.recovery import Opening
 
 MINUTE_MS = 60_000
 HOUR_MS = 3_600_000
@@ -68,7 +71,7 @@ def test_size_takes_whole_segments_and_leaves_at_least_what_was_asked_for() -> N
     one = log.segments[0].size_bytes
     log.reconfigure(config(retention_bytes=3 * one + 1))
     assert log.apply_retention(NOW_MS, 12) == 2
-    assert log.size_bytes == 4 * one
+    assert log.segments.size_bytes == 4 * one
     log.reconfigure(config(retention_bytes=3 * one))
     assert log.apply_retention(NOW_MS, 12) == 1
     assert log.apply_retention(NOW_MS, 12) == 0
@@ -86,7 +89,7 @@ def test_a_compacted_topic_keeps_everything_above_its_start() -> None:
     assert log.apply_retention(NOW_MS + HOUR_MS, 12) == 0
     log.advance_log_start(5)
     assert log.apply_retention(NOW_MS + HOUR_MS, 12) == 2
-    assert (log.log_start_offset, log.bases[0]) == (5, 4)
+    assert (log.log_start_offset, log.segments.bases[0]) == (5, 4)
 
 
 def test_files_are_renamed_at_once_and_unlinked_after_the_delay() -> None:
@@ -197,9 +200,8 @@ def test_s21_each_partition_has_its_own_minute() -> None:
     world = World(config=TopicConfig(segment_bytes=600, retention_ms=DAY_MS))
     one = ten_segments(world)
     world.disk.make_dir("/data/orders-1")
-    other = Log.open(
-        "/data/orders-1", PARTITION, TOPIC_ID, world.config, world.context, clean=False
-    )
+    new, expected = NewLog(TOPIC_ID, world.config), Expectation("/data/orders-1")
+    other = Log.open(Opening(PARTITION, new, world.context, expected, clean=False))
     for _ in range(10):
         append(other, batch(2, size=200))
     world.clock.now_ms += 9 * DAY_MS
@@ -255,4 +257,4 @@ def test_s21_a_segment_begun_while_the_clock_was_ahead_is_rolled_in_time(jump_ms
     assert not log.roll_if_due(world.clock.now_ms)
     world.run_for(HOUR_MS)
     log.append(batch(timestamp=world.clock.now_ms), 0, world.clock.now_ms)
-    assert log.bases == [7, 8]
+    assert log.segments.bases == [7, 8]

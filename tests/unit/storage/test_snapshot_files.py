@@ -7,7 +7,16 @@ from contextlib import suppress
 
 import pytest
 
-from tests.unit.storage.helpers import DIRECTORY, NOW_MS, World, append, batch, flush, idempotent
+from tests.unit.storage.helpers import (
+    DIRECTORY,
+    NOW_MS,
+    World,
+    append,
+    batch,
+    close,
+    flush,
+    idempotent,
+)
 from tests.unit.storage.test_producers import refused
 from tidelog.config import TopicConfig
 from tidelog.errors import ErrorCode, StorageError
@@ -28,7 +37,7 @@ def test_t3_state_survives_retention_where_snapshots_were_lost_before(
     append(log, idempotent(0, producer_id=8))
     flush(log)
     end = log.log_end_offset
-    for base in log.bases[1:]:
+    for base in log.segments.bases[1:]:
         path = f"{DIRECTORY}/{base:020d}.snapshot"
         if damage == "missing":
             world.disk.unlink(path)
@@ -81,8 +90,8 @@ def test_t3_the_only_snapshot_is_never_written_over() -> None:
         # As if it had expired meanwhile.
         del log.producers.states[6]
         world.disk.fail_next("fdatasync", errno.EIO, after=seed % 3)
-        with suppress(StorageError):
-            log.close()
+        with suppress(OSError, StorageError):
+            close(log)
         log = world.reopen_after(world.disk.crash(CrashMode.RANDOM), recovery_point=2)
         assert 7 in log.producers.states
         crashes += 1

@@ -23,7 +23,8 @@ from tidelog.errors import KafkaError, StorageError
 from tidelog.host.disk import Disk
 from tidelog.model import TopicPartition
 from tidelog.storage.data_dir import DataDir
-from tidelog.storage.log import Log, NewLog
+from tidelog.storage.log import Log
+from tidelog.storage.log_context import NewLog
 from tidelog.storage.reserve import RESERVE_BYTES, DiskReserve
 from tidelog.testing.disk import CrashMode, PowerCut
 
@@ -59,7 +60,7 @@ def test_s8_a_partition_that_was_offline_after_a_crash_is_walked_once_it_is_back
     world.disk.close(fd)
     data_dir, outcome = loaded(world)
     assert not data_dir.was_clean
-    assert outcome.logs[PARTITION].recovered_bytes > 0
+    assert outcome.logs[PARTITION].repairs.recovered_bytes > 0
 
 
 def test_nothing_is_unlinked_of_a_partition_that_is_refused() -> None:
@@ -72,7 +73,7 @@ def test_nothing_is_unlinked_of_a_partition_that_is_refused() -> None:
     data_dir.checkpoint({PARTITION: 26}).run()
     for number in range(13):
         append(log, batch(2, fill=number))
-    assert 26 not in log.bases
+    assert 26 not in log.segments.bases
     world.disk = world.disk.crash(CrashMode.KEEP_ALL)
     # The one that holds the recovery point: what lies behind it was not synced.
     lost = [name for name in logs_in(world) if int(name[:20]) < 26][-1]

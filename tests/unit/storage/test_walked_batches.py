@@ -65,7 +65,7 @@ def written(chance: random.Random, world: World) -> tuple[Segment, list[tuple[in
                 chance.randrange(2), producer_id=header.producer_id, epoch=header.producer_epoch
             )
             content = bytearray(item.buffer)
-            stored = item.headers[0]
+            stored = item.header
             stored.base_offset, stored.leader_epoch = header.base_offset, 0
             write_header(content, 0, stored)
         else:

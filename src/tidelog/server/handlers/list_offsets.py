@@ -30,7 +30,11 @@ from tidelog.replication.partition import Partition
 from tidelog.security.authorizer import Operation
 from tidelog.server.handlers.asked import by_topic
 from tidelog.server.tools import DataContext
-from tidelog.storage.timestamp_search import FoundRecord
+from tidelog.storage.timestamp_search import (
+    FoundRecord,
+    newest_timestamp,
+    timestamp_searches,
+)
 
 LATEST = -1
 EARLIEST = -2
@@ -69,14 +73,14 @@ async def _look_up_all(searched: Searched, offload: Offload) -> Found:
 async def _search(partition: Partition, timestamp: int, offload: Offload) -> FoundRecord | None:
     log = partition.log
     if timestamp == MAX_TIMESTAMP:
-        timestamp = log.newest_timestamp
+        timestamp = newest_timestamp(log)
         if timestamp < 0:
             return None
-    for search in log.timestamp_searches(timestamp):
+    for search in timestamp_searches(log, timestamp):
         try:
             found = await offload.run(search.run)
         except OSError as error:
-            raise log.unreadable(error) from error
+            raise log.segments.unreadable(error) from error
         finally:
             search.release()
         if found is not None:

@@ -174,8 +174,8 @@ def _append_all(request: ProduceRequest, judged: list[Judged], context: DataCont
             except KafkaError as error:
                 _refuse(answer, error)
                 continue
-            metrics.produced_bytes += one.admitted.size_bytes
-            metrics.produced_records += one.admitted.headers[0].record_count
+            metrics.produced_bytes += one.admitted.header.size_bytes
+            metrics.produced_records += one.admitted.header.record_count
             if wait is not None:
                 answers.waits.append((answer, wait))
     return answers
@@ -244,7 +244,7 @@ def _judge_all(
                 now_ms,
                 allow_zstd=allow_zstd,
             )
-            if judged.admitted.headers[0].is_transactional:
+            if judged.admitted.header.is_transactional:
                 raise KafkaError(
                     ErrorCode.INVALID_TXN_STATE, "transactions are not supported by this broker"
                 )

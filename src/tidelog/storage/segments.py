@@ -1,0 +1,242 @@
+"""The segments of one log, in their order: look-ups by offset and place, and who comes and goes.
+
+Reads give whole batches. An offset inside a batch gives the whole batch, since clients skip what
+they did not ask for; an offset in a gap left by compaction gives the batch behind the gap. What a
+watermark means on disk is a `LogPosition`, so bytes between two of them are summed, not read.
+
+A log is never without a segment, and the last one is the active one. Files of segments that go are
+renamed at once and unlinked off the loop, after a delay and when no reader holds them. A disk that
+fails under a look-up is a KafkaError, under a change an OSError, and the list is as it was.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.model import LogPosition
+from tidelog.storage.flush import FlushState
+from tidelog.storage.log_context import LogContext
+from tidelog.storage.segment import Segment, create_segment
+from tidelog.storage.slices import FileSlice, Slices
+from tidelog.storage.transaction_index import AbortedTransaction
+
+logger = logging.getLogger(__name__)
+
+
+class Segments:
+    """The ordered list of a log's segments."""
+
+    __slots__ = ("_context", "_flush", "_segments", "active", "bases", "directory")
+
+    def __init__(
+        self, context: LogContext, directory: str, segments: Sequence[Segment], flush: FlushState
+    ) -> None:
+        self._context = context
+        self.directory = directory
+        self._flush = flush
+        self._segments = list(segments)
+        # What each segment begins with, for bisection, and the one that is written to.
+        self.bases = [segment.base_offset for segment in segments]
+        self.active = segments[-1]
+
+    def __len__(self) -> int:
+        return len(self._segments)
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self._segments)
+
+    def __getitem__(self, place: int) -> Segment:
+        return self._segments[place]
+
+    @property
+    def sealed(self) -> list[Segment]:
+        """All but the active one."""
+        return self._segments[:-1]
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size_bytes for segment in self._segments)
+
+    # Looking up
+
+    @property
+    def end_position(self) -> LogPosition:
+        """The log's end, with its place on disk."""
+        active = self.active
+        return LogPosition(active.next_offset, active.base_offset, active.size_bytes)
+
+    def holder(self, offset: int) -> Segment:
+        """The segment that an offset lies in; the first one where it lies below them all."""
+        return self._segments[max(bisect_right(self.bases, offset) - 1, 0)]
+
+    def position_after(self, offset: int) -> LogPosition:
+        """The place of a watermark: what lies before it is below `offset`."""
+        if offset >= self.active.next_offset:
+            return self.end_position
+        segment = self.holder(offset)
+        try:
+            return LogPosition(offset, segment.base_offset, segment.find(offset))
+        except OSError as error:
+            raise self.unreadable(error) from error
+
+    def bytes_between(self, start: LogPosition, end: LogPosition) -> int:
+        """How many bytes lie between two places; reads nothing."""
+        if start.segment_base_offset == end.segment_base_offset:
+            return max(end.position - start.position, 0)
+        if start.offset >= end.offset:
+            return 0
+        first = bisect_left(self.bases, start.segment_base_offset)
+        last = bisect_left(self.bases, end.segment_base_offset)
+        between = sum(segment.size_bytes for segment in self._segments[first:last])
+        # Where retention took the segment that `start` was in, all that is left lies behind it.
+        gone = self.bases[first : first + 1] != [start.segment_base_offset]
+        # And where compaction made that segment smaller, the start is its new end at most.
+        before = 0 if gone else min(start.position, self._segments[first].size_bytes)
+        return max(between - before + end.position, 0)
+
+    def slices(self, offset: int, max_bytes: int, limit: LogPosition, at_least_one: bool) -> Slices:
+        """Whole batches from the one that holds `offset` up to `limit`; see `Log.read`."""
+        try:
+            return self._slices(offset, max_bytes, limit, at_least_one)
+        except OSError as error:
+            raise self.unreadable(error) from error
+
+    def _slices(
+        self, offset: int, max_bytes: int, limit: LogPosition, at_least_one: bool
+    ) -> Slices:
+        slices: list[FileSlice] = []
+        place = bisect_right(self.bases, offset) - 1
+        segment = self._segments[place]
+        position = segment.find(offset)
+        total = 0
+        while True:
+            last = segment.base_offset >= limit.segment_base_offset
+            end = limit.position if last else segment.size_bytes
+            room = max_bytes - total
+            if end - position > room:
+                end = _cut(segment, position, position + room, at_least_one and not total)
+                last = True
+            elif last:
+                segment.remember(limit.offset, end)
+            if end > position:
+                slices.append(FileSlice(segment, position, end - position))
+                total += end - position
+            if last or total >= max_bytes:
+                return Slices(slices, total)
+            place += 1
+            segment, position = self._segments[place], 0
+
+    def reach(self, start: LogPosition, max_bytes: int, limit: LogPosition) -> tuple[int, int]:
+        """Where the last whole batch ends within `max_bytes`, at least the first one; its bytes."""
+        whole = self.bytes_between(start, limit)
+        if whole <= max_bytes:
+            return limit.offset, whole
+        place = bisect_right(self.bases, start.segment_base_offset) - 1
+        position, total = start.position, 0
+        while True:
+            segment = self._segments[place]
+            room = max_bytes - total
+            if segment.size_bytes - position > room:
+                break
+            total += segment.size_bytes - position
+            place, position = place + 1, 0
+        try:
+            boundary, next_offset = segment.boundary_within(position, position + room)
+        except OSError as error:
+            raise self.unreadable(error) from error
+        if boundary - position > room and total:
+            return segment.base_offset, total
+        return next_offset, total + boundary - position
+
+    def aborted_between(self, start: int, end: int) -> list[AbortedTransaction]:
+        """The aborted transactions that touch [start, end), in the order of their markers."""
+        found = []
+        for segment in self._segments:
+            if segment.next_offset <= start:
+                continue
+            for entry in segment.aborted.entries:
+                if entry.last_offset >= start and entry.first_offset < end:
+                    found.append(entry)
+                if entry.last_stable_offset >= end:
+                    return found
+        return found
+
+    def unreadable(self, error: OSError) -> KafkaError:
+        """What a reader is told of a disk that fails; the log has a line of it."""
+        logger.error("cannot read directory=%s error=%s", self.directory, error)
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+
+    # Coming and going
+
+    def begin(self, base_offset: int) -> None:
+        """Go on in a new, empty segment."""
+        segment = create_segment(self._context, self.directory, base_offset)
+        self._flush.directory_changed()
+        self._segments.append(segment)
+        self.bases.append(base_offset)
+        self.active = segment
+
+    def restart(self, base_offset: int, delay_s: float) -> None:
+        """Drop all that is there, from the end; an empty segment begins at `base_offset`."""
+        while len(self) > 1:
+            self.retire(self.active, delay_s)
+        last = self.active
+        last.truncate_to(0, last.base_offset)
+        if last.base_offset != base_offset:
+            self.begin(base_offset)
+            self.retire(last, delay_s)
+
+    def cut(self, offset: int, lowest: int, delay_s: float) -> int:
+        """Drop what lies at `offset` and behind, with the batch that holds it; where that ends.
+
+        Below `lowest` no batch is cut, though the answer may lie there.
+        """
+        while len(self) > 1 and self.active.base_offset > offset:
+            self.retire(self.active, delay_s)
+        active = self.active
+        place, end = active.find(offset), offset
+        for _, header in active.batches_from(place):
+            end = min(offset, header.base_offset)
+            break
+        if end >= lowest:
+            active.truncate_to(place, end)
+        return end
+
+    def retire(self, segment: Segment, delay_s: float) -> None:
+        """Take a segment off the list; its files are renamed now and unlinked later."""
+        self._put([segment], [], delay_s)
+
+    def has(self, run: list[Segment]) -> bool:
+        """True where these segments are here, one behind the other."""
+        place = bisect_left(self.bases, run[0].base_offset)
+        return self._segments[place : place + len(run)] == run
+
+    def replace(self, old: list[Segment], new: Segment, delay_s: float) -> None:
+        """Have one segment in the place of those that it was made from, which go."""
+        self._put(old, [new], delay_s)
+
+    def _put(self, old: list[Segment], new: list[Segment], delay_s: float) -> None:
+        for segment in old:
+            segment.retire(self._context, delay_s)
+            self._flush.forget(segment)
+        self._flush.directory_changed()
+        place = self._segments.index(old[0])
+        self._segments[place : place + len(old)] = new
+        self.bases[place : place + len(old)] = [segment.base_offset for segment in new]
+        self.active = self._segments[-1]
+
+    def close(self) -> None:
+        for segment in self._segments:
+            segment.close()
+
+
+def _cut(segment: Segment, position: int, end: int, whatever_size: bool) -> int:
+    """Where to stop so that only whole batches are given, and not more than fit."""
+    boundary, next_offset = segment.boundary_within(position, end)
+    if boundary > end and not whatever_size:
+        return position
+    segment.remember(next_offset, boundary)
+    return boundary
