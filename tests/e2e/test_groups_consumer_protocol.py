@@ -208,16 +208,41 @@ def test_members_and_epochs_live_through_a_kill_of_the_broker(tmp_path: Path) ->
                 each.close()
 
 
-def test_a_regular_expression_is_refused_in_words(broker: Broker) -> None:
+def test_a_pattern_is_resolved_by_the_broker_with_topics_that_come_later(broker: Broker) -> None:
     servers = broker.bootstrap_servers
-    create_topic(servers, "t")
+    for topic in ("orders-a", "other"):
+        create_topic(servers, topic, 1)
+        produce(servers, topic, range(10), 1)
     settings: dict[str, Any] = {"bootstrap.servers": servers, "group.id": "g", **NEWER}
+    settings["auto.offset.reset"] = "earliest"
+    values: list[tuple[str | None, bytes | None]] = []
+
+    def has_read(expected: set[str | None]) -> bool:
+        message = consumer.poll(0.1)
+        if message is not None:
+            assert message.error() is None
+            values.append((message.topic(), message.value()))
+        return {topic for topic, _ in values} == expected
+
     with closing(Consumer(settings)) as consumer:
-        consumer.subscribe(["^t.*"])
+        consumer.subscribe(["^orders-.*"])
+        eventually(lambda: has_read({"orders-a"}))
+        assert describe(servers, "g").members[0].subscribed_topic_regex == "(^orders-.*)"
+        create_topic(servers, "orders-b", 1)
+        produce(servers, "orders-b", range(10), 1)
+        eventually(lambda: has_read({"orders-a", "orders-b"}) and len(values) == 20)
+    assert len(set(values)) == 20
+
+
+def test_a_malformed_pattern_is_refused_and_named_so(broker: Broker) -> None:
+    settings: dict[str, Any] = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "g"}
+    with closing(Consumer({**settings, **NEWER})) as consumer:
+        # The library's own rules allow it.
+        consumer.subscribe(["^ta**"])
         message = consumer.poll(WAIT_SECONDS)
         assert message is not None
         error = message.error()
-        assert error is not None and "egular expression" in error.str()
+        assert error is not None and "regular expression is not valid" in error.str()
 
 
 def test_a_live_group_keeps_its_protocol(broker: Broker) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 from uuid import UUID
@@ -99,6 +99,13 @@ class RequestContext(Generic[Tools]):
 
     def authorize_topic(self, operation: Operation, topic: str) -> bool:
         return self.authorize(operation, Resource(ResourceType.TOPIC, topic))
+
+    def topic_describer(self) -> Callable[[str], bool]:
+        """Which topics the client may describe; may be asked when the request is done with."""
+        authorizer, principal = self._shared.authorizer, self.connection.principal
+        return lambda topic: authorizer.authorize(
+            principal, Operation.DESCRIBE, Resource(ResourceType.TOPIC, topic)
+        )
 
     def require_group(self, operation: Operation, group_id: str) -> None:
         self.require(operation, Resource(ResourceType.GROUP, group_id))

@@ -2,7 +2,7 @@
 
 A key is an int16 that tells what it is the key of, then its fields; a value is an int16 version,
 then the fields of that version. A record without a value is a tombstone. Kinds: 0 and 1 a committed
-offset (1 is written), 2 a classic group with its members, 3 to 8 consumer groups
+offset (1 is written), 2 a classic group with its members, 3 to 8 and 16 consumer groups
 (`consumer/records`). Kinds that are not known are left alone, as Kafka does, so that a log written
 by a newer broker can be read.
 
@@ -24,6 +24,8 @@ from tidelog.coordinators.groups.consumer.records import (
     ConsumerGroupMemberMetadataValue,
     ConsumerGroupMetadataKey,
     ConsumerGroupMetadataValue,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupRegularExpressionValue,
     ConsumerGroupTargetAssignmentMemberKey,
     ConsumerGroupTargetAssignmentMemberValue,
     ConsumerGroupTargetAssignmentMetadataKey,
@@ -130,6 +132,7 @@ _CLASSES: Final[dict[int, tuple[type[Key], type[Value]]]] = {
     6: (ConsumerGroupTargetAssignmentMetadataKey, ConsumerGroupTargetAssignmentMetadataValue),
     7: (ConsumerGroupTargetAssignmentMemberKey, ConsumerGroupTargetAssignmentMemberValue),
     8: (ConsumerGroupCurrentMemberAssignmentKey, ConsumerGroupCurrentMemberAssignmentValue),
+    16: (ConsumerGroupRegularExpressionKey, ConsumerGroupRegularExpressionValue),
 }
 _KINDS: Final[dict[type[Key], int]] = {
     classes[0]: kind for kind, classes in _CLASSES.items() if kind != LEGACY_OFFSET

@@ -18,6 +18,8 @@ class Caller(NamedTuple):
 
     client_id: str
     client_host: str
+    # Which topics it may know of.
+    may_describe: Callable[[str], bool] = lambda _: True
 
 
 @dataclass(slots=True)

@@ -27,6 +27,7 @@ from tidelog.coordinators.groups.consumer.group import (
 )
 from tidelog.coordinators.groups.consumer.heartbeats import ConsumerHeartbeats
 from tidelog.coordinators.groups.consumer.members import ConsumerMembers
+from tidelog.coordinators.groups.consumer.patterns import Patterns
 from tidelog.coordinators.groups.offsets import Offsets
 from tidelog.coordinators.groups.records import (
     CoordinatorRecord,
@@ -75,8 +76,9 @@ class GroupShard:
         self._members = Members(self.table, settings, rebalances)
         self.offsets = Offsets(self.table, settings, rebalances)
         self._consumer_members = ConsumerMembers(self.table, settings, self.timers, image)
+        patterns = Patterns(self.table, self.timers, image)
         self._heartbeats = ConsumerHeartbeats(
-            self.table, settings, self._consumer_members, image, random
+            self.table, settings, self._consumer_members, patterns, random
         )
         self._consumer_replay = ConsumerReplay(self.table, self.timers)
         self._on_timer: dict[TimerKind, Callable[[Timer, Now], Outcome]] = {
@@ -85,6 +87,7 @@ class GroupShard:
             TimerKind.CLASSIC_SESSION: rebalances.session_due,
             TimerKind.CONSUMER_SESSION: self._consumer_members.fence_late,
             TimerKind.CONSUMER_REVOCATION: self._consumer_members.fence_late,
+            TimerKind.CONSUMER_PATTERNS: patterns.due,
         }
 
     # Members

@@ -19,6 +19,7 @@ class TimerKind(StrEnum):
     CLASSIC_SESSION = "classic-session"
     CONSUMER_SESSION = "consumer-session"
     CONSUMER_REVOCATION = "consumer-revocation"
+    CONSUMER_PATTERNS = "consumer-patterns"
 
 
 class Timer(NamedTuple):

@@ -4,10 +4,11 @@ protocol of consumer groups (KIP-848), `group.protocol=consumer`.
 Behaviour: Kafka's. The broker assigns, `uniform` or `range`, and moves members to the assignment
 one by one: a partition goes to its new owner when the one before has given it back or was fenced.
 Members are fenced after `group.consumer.session.timeout.ms` of silence, or when they do not give
-partitions back within their own rebalance time-out. An empty group may change its protocol.
+partitions back within their own rebalance time-out. Regular expressions are RE2's and match whole
+names; they are resolved behind the answer. An empty group may change its protocol.
 Versions: 1 of ConsumerGroupHeartbeat wants member ids that the client has drawn itself.
-Gaps: regular expressions that the broker resolves (INVALID_REGULAR_EXPRESSION), moving a group that
-has members from one protocol to the other, settings of single groups, racks.
+Gaps: moving a group that has members from one protocol to the other, settings of single groups,
+racks.
 """
 
 from __future__ import annotations

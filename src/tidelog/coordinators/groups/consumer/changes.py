@@ -12,6 +12,7 @@ from typing import Final
 from uuid import UUID
 
 from tidelog.coordinators.groups.consumer.assignors import Partitions
+from tidelog.coordinators.groups.consumer.expressions import ResolvedPattern
 from tidelog.coordinators.groups.consumer.group import (
     ConsumerGroup,
     ConsumerMember,
@@ -26,6 +27,8 @@ from tidelog.coordinators.groups.consumer.records import (
     ConsumerGroupMemberMetadataValue,
     ConsumerGroupMetadataKey,
     ConsumerGroupMetadataValue,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupRegularExpressionValue,
     ConsumerGroupTargetAssignmentMemberKey,
     ConsumerGroupTargetAssignmentMemberValue,
     ConsumerGroupTargetAssignmentMetadataKey,
@@ -59,6 +62,7 @@ def member_record(group_id: str, member: ConsumerMember) -> CoordinatorRecord:
         client_id=member.client_id,
         client_host=member.client_host,
         subscribed_topic_names=sorted(member.topics),
+        subscribed_topic_regex=member.pattern,
         rebalance_timeout_ms=member.rebalance_timeout_ms,
         server_assignor=member.server_assignor,
     )
@@ -99,6 +103,17 @@ def _recorded(owned: Owned) -> list[OwnedTopicPartitions]:
     ]
 
 
+def pattern_record(group_id: str, pattern: str, resolved: ResolvedPattern) -> CoordinatorRecord:
+    value = ConsumerGroupRegularExpressionValue(
+        sorted(resolved.topics), resolved.version, resolved.timestamp_ms
+    )
+    return CoordinatorRecord(ConsumerGroupRegularExpressionKey(group_id, pattern), value)
+
+
+def pattern_tombstone(group_id: str, pattern: str) -> CoordinatorRecord:
+    return CoordinatorRecord(ConsumerGroupRegularExpressionKey(group_id, pattern), None)
+
+
 def member_tombstones(group_id: str, member_id: str) -> Records:
     """The end of a member."""
     return [
@@ -113,6 +128,7 @@ def group_tombstones(group: ConsumerGroup) -> Records:
     records: Records = []
     for member_id in group.members:
         records += member_tombstones(group.group_id, member_id)
+    records += [pattern_tombstone(group.group_id, each) for each in group.resolved]
     key = ConsumerGroupTargetAssignmentMetadataKey(group.group_id)
     records.append(CoordinatorRecord(key, None))
     records.append(CoordinatorRecord(ConsumerGroupMetadataKey(group.group_id), None))
@@ -152,6 +168,10 @@ class ConsumerReplay:
         elif isinstance(key, ConsumerGroupCurrentMemberAssignmentKey):
             assert isinstance(value, ConsumerGroupCurrentMemberAssignmentValue)
             group.put(_owning(_member(group, key.member_id), value))
+        elif isinstance(key, ConsumerGroupRegularExpressionKey):
+            assert isinstance(value, ConsumerGroupRegularExpressionValue)
+            resolved = ResolvedPattern(frozenset(value.topics), value.version, value.timestamp)
+            group.resolve(key.regular_expression, resolved)
 
     def _end(self, key: ConsumerKey) -> None:
         group = self._groups.consumer(key.group)
@@ -163,6 +183,8 @@ class ConsumerReplay:
             group.target_epoch = 0
         elif isinstance(key, ConsumerGroupTargetAssignmentMemberKey):
             group.targets.pop(key.member_id, None)
+        elif isinstance(key, ConsumerGroupRegularExpressionKey):
+            group.resolve(key.regular_expression, None)
         elif isinstance(key, ConsumerGroupMemberMetadataKey):
             group.remove(key.member_id)
             for timer in member_timers(key.group, key.member_id):
@@ -185,6 +207,7 @@ def _described(member: ConsumerMember, value: ConsumerGroupMemberMetadataValue) 
         client_id=value.client_id,
         client_host=value.client_host,
         topics=frozenset(value.subscribed_topic_names),
+        pattern=value.subscribed_topic_regex,
         rebalance_timeout_ms=value.rebalance_timeout_ms,
         server_assignor=value.server_assignor,
     )

@@ -42,10 +42,19 @@ def _member(group: ConsumerGroup, member: ConsumerMember, image: MetadataImage) 
         client_id=member.client_id,
         client_host=member.client_host,
         subscribed_topic_names=sorted(member.topics),
-        assignment=_assignment(member.assigned, image),
+        subscribed_topic_regex=member.pattern or "",
+        assignment=_assignment(_held(member), image),
         target_assignment=_assignment(group.targets.get(member.member_id, {}), image),
         member_type=_CONSUMER_MEMBER,
     )
+
+
+def _held(member: ConsumerMember) -> Mapping[UUID, Collection[int]]:
+    """What the member owns, with what it has yet to give back."""
+    held = {topic_id: set(partitions) for topic_id, partitions in member.assigned.items()}
+    for topic_id, partitions in member.revoking.items():
+        held.setdefault(topic_id, set()).update(partitions)
+    return held
 
 
 def _assignment(partitions: Mapping[UUID, Collection[int]], image: MetadataImage) -> Assignment:

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import ClassVar, Final
 from uuid import UUID
 
-from tidelog.cluster.image import MetadataImage
+from tidelog.cluster.image import MetadataImage, TopicImage
 from tidelog.coordinators.groups.consumer.assignors import AssignableMember, Assignor, Partitions
+from tidelog.coordinators.groups.consumer.expressions import Found, ResolvedPattern
 from tidelog.coordinators.groups.timers import Timer, TimerKind
 from tidelog.errors import ErrorCode, KafkaError
 
@@ -28,6 +29,7 @@ JOIN_EPOCH: Final = 0
 LEAVE_EPOCH: Final = -1
 # Of a static member that went and will be back.
 STATIC_LEAVE_EPOCH: Final = -2
+_NEVER_MS: Final = -(1 << 62)
 
 
 class MemberState(IntEnum):
@@ -45,6 +47,21 @@ class ConsumerGroupState(StrEnum):
     ASSIGNING = "Assigning"
     RECONCILING = "Reconciling"
     STABLE = "Stable"
+
+
+@dataclass(slots=True)
+class PatternMatching:
+    """Which topics a group's patterns were last matched against, and when; then all of them.
+
+    `pieces` is what is still to be done of it.
+    """
+
+    topics: Mapping[str, TopicImage] = field(default_factory=dict)
+    version: int = 0
+    at_ms: int = _NEVER_MS
+    in_full_ms: int = _NEVER_MS
+    pieces: Generator[None, None, Found] | None = None
+    may_describe: Callable[[str], bool] = lambda _: True
 
 
 @dataclass(slots=True, frozen=True)
@@ -65,6 +82,8 @@ class ConsumerMember:
     assigned: Owned = field(default_factory=dict)
     # Given to somebody else, and not given back yet.
     revoking: Owned = field(default_factory=dict)
+    # None where the member never named one, empty where it no longer does.
+    pattern: str | None = None
 
     def is_reconciled_to(self, epoch: int) -> bool:
         return self.state is MemberState.STABLE and self.epoch == epoch
@@ -96,9 +115,14 @@ class ConsumerGroup:
     targets: dict[str, Partitions] = field(default_factory=dict)
     # Who owns a partition or has yet to give it back.
     owners: dict[UUID, dict[int, str]] = field(default_factory=dict)
+    # How many members name a topic; patterns that match it count as one each.
     subscribers: Counter[str] = field(default_factory=Counter)
+    pattern_subscribers: Counter[str] = field(default_factory=Counter)
+    resolved: dict[str, ResolvedPattern] = field(default_factory=dict)
     # Volatile: the metadata that the hash was last held against.
     seen_image: MetadataImage | None = None
+    # Volatile too.
+    matching: PatternMatching = field(default_factory=PatternMatching, compare=False)
 
     @property
     def state(self) -> ConsumerGroupState:
@@ -110,6 +134,9 @@ class ConsumerGroup:
             return ConsumerGroupState.STABLE
         return ConsumerGroupState.RECONCILING
 
+    def topics_of(self, member: ConsumerMember) -> frozenset[str]:
+        return subscription(member, self.resolved)
+
     def is_subscribed_to(self, topic: str) -> bool:
         return self.subscribers[topic] > 0
 
@@ -118,6 +145,7 @@ class ConsumerGroup:
 
     def timers(self) -> Iterator[Timer]:
         """All deadlines that the group may have."""
+        yield Timer(TimerKind.CONSUMER_PATTERNS, self.group_id)
         for member_id in self.members:
             yield from member_timers(self.group_id, member_id)
 
@@ -178,6 +206,8 @@ class ConsumerGroup:
         if member.instance_id is not None:
             self.instances[member.instance_id] = member.member_id
         self.subscribers.update(member.topics)
+        if member.pattern:
+            self.pattern_subscribers[member.pattern] += 1
         for owned in (member.assigned, member.revoking):
             for topic_id, partitions in owned.items():
                 owners = self.owners.setdefault(topic_id, {})
@@ -194,10 +224,9 @@ class ConsumerGroup:
             return
         if member.instance_id is not None and self.instances.get(member.instance_id) == member_id:
             del self.instances[member.instance_id]
-        for name in member.topics:
-            self.subscribers[name] -= 1
-            if not self.subscribers[name]:
-                del self.subscribers[name]
+        _uncount(self.subscribers, member.topics)
+        if member.pattern:
+            _uncount(self.pattern_subscribers, (member.pattern,))
         for owned in (member.assigned, member.revoking):
             for topic_id, partitions in owned.items():
                 owners = self.owners.get(topic_id, {})
@@ -207,6 +236,28 @@ class ConsumerGroup:
                         del owners[partition]
                 if not owners:
                     self.owners.pop(topic_id, None)
+
+    def resolve(self, pattern: str, resolved: ResolvedPattern | None) -> None:
+        """The pattern matches this from now on; None where nobody names it any more."""
+        before = self.resolved.pop(pattern, None)
+        if before is not None:
+            _uncount(self.subscribers, before.topics)
+        if resolved is not None:
+            self.resolved[pattern] = resolved
+            self.subscribers.update(resolved.topics)
+
+
+def _uncount(counts: Counter[str], names: Iterable[str]) -> None:
+    for name in names:
+        counts[name] -= 1
+        if not counts[name]:
+            del counts[name]
+
+
+def subscription(member: ConsumerMember, resolved: Mapping[str, ResolvedPattern]) -> frozenset[str]:
+    """The topics that a member names, and those that its pattern was found to match."""
+    found = resolved.get(member.pattern) if member.pattern else None
+    return member.topics if found is None else member.topics | found.topics
 
 
 def member_timers(group_id: str, member_id: str) -> Iterator[Timer]:
@@ -236,16 +287,22 @@ def hash_topics(topics: Iterable[str], image: MetadataImage) -> int:
 def compute_target(
     members: Mapping[str, ConsumerMember],
     targets: Mapping[str, Partitions],
+    resolved: Mapping[str, ResolvedPattern],
     image: MetadataImage,
     assignor: Assignor,
 ) -> dict[str, Partitions]:
     """What each member is to own, given what it was to own before."""
-    subscriptions = {
-        each: subscribed_ids(each, image) for each in {each.topics for each in members.values()}
-    }
+    # Most members have a subscription in common.
+    subscriptions: dict[tuple[frozenset[str], str | None], frozenset[UUID]] = {}
+    for each in members.values():
+        if (each.topics, each.pattern) not in subscriptions:
+            ids = subscribed_ids(subscription(each, resolved), image)
+            subscriptions[each.topics, each.pattern] = ids
     assignable = {
         member_id: AssignableMember(
-            each.instance_id, subscriptions[each.topics], targets.get(member_id, {})
+            each.instance_id,
+            subscriptions[each.topics, each.pattern],
+            targets.get(member_id, {}),
         )
         for member_id, each in members.items()
     }

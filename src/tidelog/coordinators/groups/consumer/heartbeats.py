@@ -9,7 +9,7 @@ towards its target (`reconciliation`). Nothing is changed here: the outcome is r
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
@@ -21,6 +21,7 @@ from tidelog.coordinators.groups.consumer.changes import (
     group_record,
     member_record,
     member_tombstones,
+    pattern_tombstone,
     target_epoch_record,
     target_record,
 )
@@ -36,6 +37,7 @@ from tidelog.coordinators.groups.consumer.group import (
     subscribed_ids,
 )
 from tidelog.coordinators.groups.consumer.members import ConsumerMembers
+from tidelog.coordinators.groups.consumer.patterns import Patterns, check_pattern
 from tidelog.coordinators.groups.consumer.reconciliation import Goal, reconcile
 from tidelog.coordinators.groups.settings import Caller, GroupSettings
 from tidelog.coordinators.groups.table import GroupTable
@@ -64,6 +66,7 @@ class Beat:
     request: ConsumerGroupHeartbeatRequest
     group: ConsumerGroup
     image: MetadataImage
+    caller: Caller
     now: Now
     replaced: ConsumerMember | None = None
     records: Records = field(default_factory=list)
@@ -100,13 +103,13 @@ class ConsumerHeartbeats:
         groups: GroupTable,
         settings: GroupSettings,
         members: ConsumerMembers,
-        image: Callable[[], MetadataImage],
+        patterns: Patterns,
         random: Random,
     ) -> None:
         self._groups = groups
         self._settings = settings
         self._members = members
-        self._image = image
+        self._patterns = patterns
         self._random = random
 
     # The request by itself
@@ -125,12 +128,6 @@ class ConsumerHeartbeats:
             self._check_join(request)
         elif epoch == STATIC_LEAVE_EPOCH:
             _require(request.instance_id is not None, "InstanceId can't be null.")
-        if request.subscribed_topic_regex:
-            raise KafkaError(
-                ErrorCode.INVALID_REGULAR_EXPRESSION,
-                "Regular expressions are not resolved by this broker; subscribe to topic names,"
-                " or have the client resolve the pattern.",
-            )
         assignors = self._settings.consumer_assignors
         if request.server_assignor is not None and request.server_assignor not in assignors:
             raise KafkaError(
@@ -172,14 +169,14 @@ class ConsumerHeartbeats:
     ) -> Outcome:
         """A checked request of a member that joins or stays."""
         self._check_room(group, request)
-        beat = Beat(request, group, self._image(), now)
+        beat = Beat(request, group, self._patterns.image(), caller, now)
         before = self._find(beat, request.member_id or str(self._random.uuid()))
         described = _described(before, request, caller)
         if described != before:
             beat.records.append(member_record(group.group_id, described))
+        has_changed = described.topics != before.topics or described.pattern != before.pattern
         epoch = self._group_epoch(beat, before, described)
         target_epoch, target = self._target(beat, described, epoch)
-        has_changed = described.topics != before.topics
         after = described
         if has_changed or not described.is_reconciled_to(target_epoch):
             goal = self._goal(beat, described, target_epoch, target)
@@ -240,14 +237,22 @@ class ConsumerHeartbeats:
         """The epoch that the group has after this heartbeat."""
         group = beat.group
         has_changed = before.topics != described.topics
+        released: str | None = None
+        if before.pattern != described.pattern:
+            has_changed |= self._moves_members(group, before.pattern, described.pattern)
+            released = self._release(beat, before)
         if not has_changed and group.seen_image is beat.image:
             return group.epoch
         topics = group.subscribers.copy()
         if before.member_id in group.members or beat.replaced is not None:
             topics.subtract(before.topics)
+        if released in group.resolved:
+            topics.subtract(group.resolved[released].topics)
         topics.update(described.topics)
         metadata_hash = hash_topics((name for name in topics if topics[name] > 0), beat.image)
         if not has_changed and metadata_hash == group.metadata_hash:
+            if not group.target_epoch:
+                beat.records.append(group_record(group.group_id, group.epoch, metadata_hash))
             return group.epoch
         epoch = group.epoch + 1
         beat.records.append(group_record(group.group_id, epoch, metadata_hash))
@@ -256,6 +261,24 @@ class ConsumerHeartbeats:
             described.member_id, "subscription" if has_changed else "metadata",
         )  # fmt: skip
         return epoch
+
+    def _moves_members(self, group: ConsumerGroup, old: str | None, new: str | None) -> bool:
+        """Whether a change of pattern tells at once what the member consumes from now on."""
+        if not new:
+            return bool(old)
+        if new not in group.pattern_subscribers:
+            check_pattern(new, group)
+            return False
+        return new in group.resolved
+
+    def _release(self, beat: Beat, before: ConsumerMember) -> str | None:
+        """The pattern that nobody names any more, now that this member does not."""
+        group, pattern = beat.group, before.pattern
+        if not pattern or group.pattern_subscribers[pattern] > 1:
+            return None
+        if pattern in group.resolved:
+            beat.records.append(pattern_tombstone(group.group_id, pattern))
+        return pattern
 
     def _target(self, beat: Beat, described: ConsumerMember, epoch: int) -> tuple[int, Partitions]:
         """The epoch of the target, and this member's part of it."""
@@ -271,7 +294,7 @@ class ConsumerHeartbeats:
             del members[beat.replaced.member_id]
         members[member_id] = described
         name = preferred_assignor(members.values()) or self._settings.consumer_assignors[0]
-        computed = compute_target(members, targets, beat.image, ASSIGNORS[name])
+        computed = compute_target(members, targets, group.resolved, beat.image, ASSIGNORS[name])
         for each, target in computed.items():
             if targets.get(each) != target:
                 beat.records.append(target_record(group.group_id, each, target))
@@ -289,7 +312,7 @@ class ConsumerHeartbeats:
         return Goal(
             epoch,
             target,
-            subscribed_ids(member.topics, beat.image),
+            subscribed_ids(beat.group.topics_of(member), beat.image),
             is_free,
             beat.owned(),
         )
@@ -318,6 +341,8 @@ class ConsumerHeartbeats:
             group = self._groups.consumer(group_id)
             assert group is not None, "its records were replayed"
             group.seen_image = beat.image
+            if group.pattern_subscribers:
+                self._patterns.refresh(group, beat.caller, beat.now)
             self._members.renew_session(group_id, member_id, beat.now)
             if after != described:
                 self._members.watch_revocation(group_id, after, beat.now)
@@ -360,7 +385,8 @@ def _described(
     member: ConsumerMember, request: ConsumerGroupHeartbeatRequest, caller: Caller
 ) -> ConsumerMember:
     """The member with what the request says of it; what it leaves out stays."""
-    names, timeout = request.subscribed_topic_names, request.rebalance_timeout_ms
+    names, pattern = request.subscribed_topic_names, request.subscribed_topic_regex
+    timeout = request.rebalance_timeout_ms
     described = replace(
         member,
         instance_id=request.instance_id or member.instance_id,
@@ -368,6 +394,7 @@ def _described(
         client_id=caller.client_id,
         client_host=caller.client_host,
         topics=member.topics if names is None else frozenset(names),
+        pattern=member.pattern if pattern is None else pattern,
         rebalance_timeout_ms=member.rebalance_timeout_ms if timeout == -1 else timeout,
         server_assignor=request.server_assignor or member.server_assignor,
     )

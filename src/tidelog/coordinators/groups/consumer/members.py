@@ -16,6 +16,7 @@ from tidelog.coordinators.groups.consumer.changes import (
     current_record,
     group_record,
     member_tombstones,
+    pattern_tombstone,
     target_epoch_record,
 )
 from tidelog.coordinators.groups.consumer.group import (
@@ -107,9 +108,16 @@ class ConsumerMembers:
         """Members are no more: what they owned is free, and the others share anew."""
         records: Records = []
         topics = group.subscribers.copy()
+        patterns = group.pattern_subscribers.copy()
         for member in leaving:
             records += member_tombstones(group.group_id, member.member_id)
             topics.subtract(member.topics)
+            if member.pattern:
+                patterns[member.pattern] -= 1
+        for pattern, resolved in group.resolved.items():
+            if not patterns[pattern]:
+                records.append(pattern_tombstone(group.group_id, pattern))
+                topics.subtract(resolved.topics)
         left = (name for name, count in topics.items() if count > 0)
         epoch = group.epoch + 1
         records.append(group_record(group.group_id, epoch, hash_topics(left, self._image())))

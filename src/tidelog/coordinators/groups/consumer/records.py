@@ -1,8 +1,8 @@
 """The records of consumer groups (KIP-848), in Kafka's own formats.
 
 Kinds: 3 the group with its epoch, 5 a member as it described itself, 6 the epoch of the target
-assignment, 7 a member's part of that target, 8 what a member owns now. Kinds 4 (superseded by the
-hash in 3, KIP-1101) and 16 (server-side regular expressions) are neither written nor read.
+assignment, 7 a member's part of that target, 8 what a member owns now, 16 what a pattern matches.
+Kind 4 (superseded by the hash in 3, KIP-1101) is neither written nor read.
 """
 
 from __future__ import annotations
@@ -124,12 +124,30 @@ class ConsumerGroupCurrentMemberAssignmentValue:
     partitions_pending_revocation: list[OwnedTopicPartitions] = array_of(OwnedTopicPartitions)
 
 
+@message(versions=(0, 0))
+class ConsumerGroupRegularExpressionKey:
+    """Which pattern it is."""
+
+    group: str = string()
+    regular_expression: str = string()
+
+
+@message(versions=(0, 0), flexible=0)
+class ConsumerGroupRegularExpressionValue:
+    """The topics that a pattern matched, by which version of the metadata, and when."""
+
+    topics: list[str] = array_of("string")
+    version: int = int64()
+    timestamp: int = int64()
+
+
 ConsumerKey = (
     ConsumerGroupMetadataKey
     | ConsumerGroupMemberMetadataKey
     | ConsumerGroupTargetAssignmentMetadataKey
     | ConsumerGroupTargetAssignmentMemberKey
     | ConsumerGroupCurrentMemberAssignmentKey
+    | ConsumerGroupRegularExpressionKey
 )
 ConsumerValue = (
     ConsumerGroupMetadataValue
@@ -137,4 +155,5 @@ ConsumerValue = (
     | ConsumerGroupTargetAssignmentMetadataValue
     | ConsumerGroupTargetAssignmentMemberValue
     | ConsumerGroupCurrentMemberAssignmentValue
+    | ConsumerGroupRegularExpressionValue
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -35,13 +36,15 @@ class Consumer:
     # What the coordinator has not been told yet.
     has_news: bool = True
     heartbeat_interval_ms: int = -1
+    pattern: str | None = None
+    may_describe: Callable[[str], bool] = lambda _: True
 
     @property
     def committer(self) -> Committer:
         return Committer(self.member_id, self.instance_id, self.epoch, 9)
 
     def send(self, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
-        caller = Caller("client", "/127.0.0.1")
+        caller = Caller("client", "/127.0.0.1", self.may_describe)
         response: ConsumerGroupHeartbeatResponse = self.world.run(
             lambda shard, now: shard.consumer_heartbeat(request, 1, caller, now)
         )
@@ -59,6 +62,7 @@ class Consumer:
             instance_id=self.instance_id,
             rebalance_timeout_ms=REBALANCE_MS,
             subscribed_topic_names=self.topics,
+            subscribed_topic_regex=self.pattern,
             server_assignor=self.assignor,
             topic_partitions=self.reported(),
         )
@@ -79,6 +83,15 @@ class Consumer:
     def subscribe(self, *topics: str) -> None:
         self.topics = list(topics)
         self.take(self.send(self.full_request()))
+
+    def subscribe_to_pattern(self, pattern: str) -> None:
+        self.pattern = pattern
+        self.take(self.send(self.full_request()))
+
+    @property
+    def topic_names(self) -> set[str]:
+        """The names of the topics that it owns partitions of."""
+        return {self.world.image.topic_names[topic_id] for topic_id, _ in self.owned}
 
     def leave(self, epoch: int = -1) -> None:
         request = ConsumerGroupHeartbeatRequest(

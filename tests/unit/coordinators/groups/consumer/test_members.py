@@ -263,7 +263,7 @@ def test_an_administrator_removes_a_static_member(world: World) -> None:
         ({"member_epoch": -3}, ErrorCode.INVALID_REQUEST),
         ({"member_epoch": -2}, ErrorCode.INVALID_REQUEST),
         ({"server_assignor": "random"}, ErrorCode.UNSUPPORTED_ASSIGNOR),
-        ({"subscribed_topic_regex": "t.*"}, ErrorCode.INVALID_REGULAR_EXPRESSION),
+        ({"subscribed_topic_regex": "("}, ErrorCode.INVALID_REGULAR_EXPRESSION),
         ({"member_epoch": 1}, ErrorCode.GROUP_ID_NOT_FOUND),
         ({"member_epoch": -1}, ErrorCode.GROUP_ID_NOT_FOUND),
     ],
