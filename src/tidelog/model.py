@@ -1,4 +1,7 @@
-"""The nouns that every layer shares: topic partitions, log positions, what stands for none."""
+"""The nouns that every layer shares: topic partitions, log positions, what stands for none.
+
+Numbers that have a meaning on the wire are here, unless they belong to one module alone.
+"""
 
 from __future__ import annotations
 
@@ -56,3 +59,42 @@ class Isolation(IntEnum):
 
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
+
+
+class ListedOffset(IntEnum):
+    """Timestamps with a meaning, as ListOffsets has them."""
+
+    LATEST = -1
+    EARLIEST = -2
+    # The record with the largest timestamp.
+    MAX_TIMESTAMP = -3
+    # The earliest on this broker's own disk, the latest in tiered storage, and the earliest that
+    # is still to be copied there.
+    EARLIEST_LOCAL = -4
+    LATEST_TIERED = -5
+    EARLIEST_PENDING_UPLOAD = -6
+
+
+class ConfigResourceType(IntEnum):
+    """What a setting belongs to."""
+
+    TOPIC = 2
+    BROKER = 4
+    GROUP = 32
+
+
+class ConfigOperation(IntEnum):
+    """What IncrementalAlterConfigs does to one setting."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class CoordinatorType(IntEnum):
+    """What FindCoordinator is asked about."""
+
+    GROUP = 0
+    TRANSACTION = 1
+    SHARE = 2

@@ -15,9 +15,7 @@ from tests.peers import KAFKA_3_LONG, KAFKA_4, TIDELOG
 from tests.waiting import eventually
 from tidelog.client import aio
 from tidelog.client.admin import (
-    AlterOperation,
     NewTopic,
-    ResourceType,
     add_partitions,
     alter_configs,
     create_topic,
@@ -33,12 +31,12 @@ from tidelog.client.blocking import Client
 from tidelog.client.blocking_consumer import Consumer
 from tidelog.client.blocking_producer import Producer
 from tidelog.client.metadata import TopicMetadata
-from tidelog.client.offsets import MAX_TIMESTAMP, Start, list_offsets, log_bounds
+from tidelog.client.offsets import Start, list_offsets, log_bounds
 from tidelog.client.operation import UnknownPartitionError, UnknownTopicError, topic_metadata
 from tidelog.client.partitioner import partition_for_key
 from tidelog.client.settings import ClientSettings, ConsumerSettings, ProducerSettings
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.model import Codec, TopicPartition
+from tidelog.model import Codec, ConfigOperation, ConfigResourceType, ListedOffset, TopicPartition
 from tidelog.protocol.batches import Record, iterate_batches
 
 _numbers = itertools.count()
@@ -151,13 +149,13 @@ def test_topics_are_made_listed_described_changed_and_deleted(client: Client) ->
     assert described().topic_id == made.topic_id
     eventually(lambda: sorted(described().partitions) == [0, 1, 2, 3, 4])
     changes = [
-        ("retention.ms", AlterOperation.DELETE, None),
-        ("max.message.bytes", AlterOperation.SET, "4000"),
+        ("retention.ms", ConfigOperation.DELETE, None),
+        ("max.message.bytes", ConfigOperation.SET, "4000"),
     ]
-    client.run(alter_configs(client.cluster, ResourceType.TOPIC, name, changes))
+    client.run(alter_configs(client.cluster, ConfigResourceType.TOPIC, name, changes))
 
     def own() -> dict[str, str | None]:
-        entries = client.run(describe_configs(client.cluster, ResourceType.TOPIC, name))
+        entries = client.run(describe_configs(client.cluster, ConfigResourceType.TOPIC, name))
         return {entry.name: entry.value for entry in entries if entry.source == "topic"}
 
     eventually(lambda: own() == {"max.message.bytes": "4000"})
@@ -189,7 +187,7 @@ def test_the_cluster_describes_itself(client: Client, servers: str) -> None:
     assert len(described.cluster_id) == 22
     assert [f"{broker.host}:{broker.port}" for broker in described.brokers] == [servers]
     broker_id = str(described.brokers[0].id)
-    entries = client.run(describe_configs(client.cluster, ResourceType.BROKER, broker_id))
+    entries = client.run(describe_configs(client.cluster, ConfigResourceType.BROKER, broker_id))
     assert "log.segment.bytes" in {entry.name for entry in entries}
 
 
@@ -203,7 +201,7 @@ def test_offsets_by_time_and_by_place(servers: str, client: Client, topic: str) 
     send(servers, records, codec=Codec.GZIP)
     found = client.run(list_offsets(client.cluster, {tp: now_ms + 501}))
     assert (found[tp].offset, found[tp].timestamp_ms) == (51, now_ms + 510)
-    latest = client.run(list_offsets(client.cluster, {tp: MAX_TIMESTAMP}))
+    latest = client.run(list_offsets(client.cluster, {tp: ListedOffset.MAX_TIMESTAMP}))
     assert latest[tp].offset == 99
     with Consumer(servers) as consumer:
         for start, first in [

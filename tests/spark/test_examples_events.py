@@ -26,12 +26,12 @@ from examples.pipelines.targets import Comparison, Held, as_texts
 from examples.pipelines.trial import Trial
 from examples.pipelines.website_activity.generate import click
 from examples.pipelines.website_activity.truth import truth
-from tidelog.client.admin import NewTopic, ResourceType, describe_configs, list_topics
+from tidelog.client.admin import NewTopic, describe_configs, list_topics
 from tidelog.client.batching import ProducerRecord
 from tidelog.client.blocking import Client
 from tidelog.client.blocking_producer import Producer
 from tidelog.client.group_admin import commit_offsets, list_groups
-from tidelog.model import NO_TIMESTAMP, TopicPartition
+from tidelog.model import NO_TIMESTAMP, ConfigResourceType, TopicPartition
 from tidelog.testing import Broker
 
 COUNT = 5_000
@@ -238,7 +238,9 @@ def test_a_given_broker_keeps_the_events_and_is_left_as_it_was(
         # Retention goes by the records' times, which are long past.
         (retention,) = [
             each
-            for each in client.run(describe_configs(client.cluster, ResourceType.TOPIC, "clicks"))
+            for each in client.run(
+                describe_configs(client.cluster, ConfigResourceType.TOPIC, "clicks")
+            )
             if each.name == "retention.ms"
         ]
         assert retention.value == "-1"

@@ -22,7 +22,7 @@ from tidelog.client.blocking import Client
 from tidelog.client.metadata import TopicMetadata
 from tidelog.client.operation import UnknownTopicError
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.model import TopicPartition
+from tidelog.model import ConfigOperation, ConfigResourceType, TopicPartition
 
 _names = click.argument("names", nargs=-1, shell_complete=complete_topic)
 # As kafka-topics.sh has it.
@@ -159,7 +159,7 @@ def _describe(client: Client, name: str) -> dict[str, Any]:
     entry = client.run(admin.describe_topic(client.cluster, name))
     led = [tp for tp in client.cluster.partitions_of([name]) if client.cluster.leader(*tp) >= 0]
     bounds = client.run(log_bounds(client.cluster, led)) if led else {}
-    configs = client.run(admin.describe_configs(client.cluster, admin.ResourceType.TOPIC, name))
+    configs = client.run(admin.describe_configs(client.cluster, ConfigResourceType.TOPIC, name))
     partitions = []
     for number, state in sorted(entry.partitions.items()):
         start, end = bounds.get(TopicPartition(name, number), (None, None))
@@ -255,11 +255,11 @@ def config(
 ) -> None:
     """Show or change the settings of a topic."""
     values = parse_assignments([*settings, *configs], "--set")
-    changes: list[tuple[str, admin.AlterOperation, str | None]] = [
-        (name, admin.AlterOperation.SET, value) for name, value in values.items()
+    changes: list[tuple[str, ConfigOperation, str | None]] = [
+        (name, ConfigOperation.SET, value) for name, value in values.items()
     ]
-    changes += [(name, admin.AlterOperation.DELETE, None) for name in (*deleted, *deleted_config)]
-    kind = admin.ResourceType.TOPIC
+    changes += [(name, ConfigOperation.DELETE, None) for name in (*deleted, *deleted_config)]
+    kind = ConfigResourceType.TOPIC
     with _client(connection) as client:
         if changes:
             client.run(admin.alter_configs(client.cluster, kind, topic, changes))

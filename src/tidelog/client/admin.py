@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
 from typing import Any
 from uuid import UUID
 
@@ -26,7 +25,7 @@ from tidelog.client.operation import (
     topic_metadata,
 )
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.model import TopicPartition
+from tidelog.model import ConfigOperation, ConfigResourceType, TopicPartition
 
 
 @dataclass(slots=True)
@@ -48,22 +47,6 @@ class CreatedTopic:
     topic_id: UUID
     partitions: int
     replication_factor: int
-
-
-class ResourceType(IntEnum):
-    """What a configuration belongs to; wire values."""
-
-    TOPIC = 2
-    BROKER = 4
-
-
-class AlterOperation(IntEnum):
-    """What to do with a setting; wire values of IncrementalAlterConfigs."""
-
-    SET = 0
-    DELETE = 1
-    APPEND = 2
-    SUBTRACT = 3
 
 
 @dataclass(slots=True)
@@ -185,7 +168,7 @@ def add_partitions(cluster: Cluster, name: str, total: int) -> Operation[None]:
 
 
 def describe_configs(
-    cluster: Cluster, resource: ResourceType, name: str
+    cluster: Cluster, resource: ConfigResourceType, name: str
 ) -> Operation[list[ConfigEntry]]:
     """The effective settings of a topic or broker, by name."""
     from tidelog.protocol.messages.describe_configs import (
@@ -196,7 +179,7 @@ def describe_configs(
     entry = DescribeConfigsResource(
         resource_type=int(resource), resource_name=name, configuration_keys=None
     )
-    node = int(name) if resource is ResourceType.BROKER and name else ANY
+    node = int(name) if resource is ConfigResourceType.BROKER and name else ANY
 
     def attempt() -> Operation[list[ConfigEntry]]:
         response = yield from ask(
@@ -224,9 +207,9 @@ def _entry_name(entry: ConfigEntry) -> str:
 
 def alter_configs(
     cluster: Cluster,
-    resource: ResourceType,
+    resource: ConfigResourceType,
     name: str,
-    changes: Iterable[tuple[str, AlterOperation, str | None]],
+    changes: Iterable[tuple[str, ConfigOperation, str | None]],
 ) -> Operation[None]:
     """Change single settings of a topic or broker and leave the others as they are."""
     from tidelog.protocol.messages.incremental_alter_configs import (
@@ -240,7 +223,7 @@ def alter_configs(
         for key, operation, value in changes
     ]
     entry = AlterConfigsResource(resource_type=int(resource), resource_name=name, configs=configs)
-    node = int(name) if resource is ResourceType.BROKER and name else CONTROLLER
+    node = int(name) if resource is ConfigResourceType.BROKER and name else CONTROLLER
 
     def attempt() -> Operation[None]:
         request = IncrementalAlterConfigsRequest(resources=[entry], validate_only=False)

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from tidelog.client.admin import by_leader
 from tidelog.client.faults import raise_for
 from tidelog.client.metadata import Cluster
 from tidelog.client.operation import Operation, retrying
-from tidelog.model import Isolation, TopicPartition
+from tidelog.model import Isolation, ListedOffset, TopicPartition
 
-# Timestamps with a meaning, as ListOffsets has them.
-LATEST = -1
-EARLIEST = -2
-MAX_TIMESTAMP = -3
+LATEST: Final = ListedOffset.LATEST
+EARLIEST: Final = ListedOffset.EARLIEST
 
 
 @dataclass(slots=True)

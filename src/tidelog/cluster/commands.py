@@ -4,19 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
 from uuid import UUID
 
 from tidelog.cluster.image import BrokerRegistration
-
-
-class ConfigOperation(IntEnum):
-    """What IncrementalAlterConfigs does to one setting; the wire values."""
-
-    SET = 0
-    DELETE = 1
-    APPEND = 2
-    SUBTRACT = 3
+from tidelog.model import ConfigOperation
 
 
 @dataclass(slots=True)

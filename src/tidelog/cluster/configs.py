@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tidelog.cluster.commands import ConfigChange, ConfigOperation
+from tidelog.cluster.commands import ConfigChange
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.model import ConfigOperation
 
 
 def _accept(configs: Mapping[str, str]) -> None:

@@ -13,7 +13,6 @@ from tidelog.cluster.commands import (
     AlterTopicConfigs,
     Command,
     ConfigChange,
-    ConfigOperation,
     CreatedTopic,
     CreateTopic,
     DeleteTopic,
@@ -25,7 +24,7 @@ from tidelog.cluster.configs import ConfigRules
 from tidelog.cluster.image import BrokerRegistration, MetadataImage
 from tidelog.cluster.planner import PlannerRules, plan
 from tidelog.errors import ConfigError, ErrorCode, KafkaError
-from tidelog.model import NO_LEADER, NO_TOPIC_ID
+from tidelog.model import NO_LEADER, NO_TOPIC_ID, ConfigOperation
 
 SET, DELETE, APPEND, SUBTRACT = ConfigOperation
 

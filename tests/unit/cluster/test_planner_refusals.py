@@ -14,7 +14,6 @@ from tidelog.cluster.commands import (
     AlterTopicConfigs,
     Command,
     ConfigChange,
-    ConfigOperation,
     CreateTopic,
     DeleteTopic,
     RegisterBroker,
@@ -23,7 +22,7 @@ from tidelog.cluster.commands import (
 from tidelog.cluster.image import BrokerRegistration
 from tidelog.cluster.planner import PRODUCER_ID_MAX, plan
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.model import NO_TOPIC_ID
+from tidelog.model import NO_TOPIC_ID, ConfigOperation
 
 E = ErrorCode
 SET, DELETE, APPEND, SUBTRACT = ConfigOperation

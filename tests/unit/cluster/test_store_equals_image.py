@@ -18,7 +18,6 @@ from tidelog.cluster.commands import (
     AlterTopicConfigs,
     Command,
     ConfigChange,
-    ConfigOperation,
     CreateTopic,
     DeleteTopic,
     ProducerIdBlock,
@@ -27,6 +26,7 @@ from tidelog.cluster.commands import (
 from tidelog.cluster.image import MetadataImage
 from tidelog.cluster.registration import register_broker
 from tidelog.errors import KafkaError
+from tidelog.model import ConfigOperation
 
 NAMES = ("a", "b", "a.b", "a_b", "c-d", "e", "f")
 

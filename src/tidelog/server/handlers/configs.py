@@ -17,10 +17,10 @@ from tidelog.cluster.commands import (
     AlterBrokerConfigs,
     AlterTopicConfigs,
     ConfigChange,
-    ConfigOperation,
 )
 from tidelog.config.describe import DescribedSetting, describe_broker, describe_topic
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.model import ConfigOperation, ConfigResourceType
 from tidelog.protocol.messages import alter_configs as full
 from tidelog.protocol.messages import incremental_alter_configs as incremental
 from tidelog.protocol.messages.describe_configs import (
@@ -38,8 +38,6 @@ from tidelog.server.tools import ClusterContext
 
 T = TypeVar("T")
 
-TOPIC = 2
-BROKER = 4
 # There are fewer settings than that.
 _SETTINGS_MAX = 1_000
 
@@ -85,14 +83,14 @@ def _describe(
 def _settings(
     resource: DescribeConfigsResource, context: ClusterContext
 ) -> Sequence[DescribedSetting]:
-    if resource.resource_type == TOPIC:
+    if resource.resource_type == ConfigResourceType.TOPIC:
         if not context.authorize_topic(Operation.DESCRIBE_CONFIGS, resource.resource_name):
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         topic = context.image.topics.get(resource.resource_name)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return describe_topic_settings(topic.configs, context)
-    if resource.resource_type != BROKER:
+    if resource.resource_type != ConfigResourceType.BROKER:
         raise _unsupported(resource.resource_type)
     context.require(Operation.DESCRIBE_CONFIGS, CLUSTER)
     name = _broker_name(resource.resource_name, context)
@@ -218,11 +216,11 @@ async def _alter(
     name = resource.resource_name
     if len({change.name for change in changes}) != len(changes):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a setting is given twice")
-    if resource.resource_type == TOPIC:
+    if resource.resource_type == ConfigResourceType.TOPIC:
         if not context.authorize_topic(Operation.ALTER_CONFIGS, name):
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         await context.tools.submitter.submit(AlterTopicConfigs(name, changes, replace, dry))
-    elif resource.resource_type == BROKER:
+    elif resource.resource_type == ConfigResourceType.BROKER:
         context.require(Operation.ALTER_CONFIGS, CLUSTER)
         broker = _broker_name(name, context)
         await context.tools.submitter.submit(AlterBrokerConfigs(broker, changes, replace, dry))

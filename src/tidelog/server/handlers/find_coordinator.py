@@ -10,6 +10,7 @@ Gaps: transactional ids, share groups (type 2).
 from __future__ import annotations
 
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.model import CoordinatorType
 from tidelog.protocol.messages.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,
@@ -19,9 +20,6 @@ from tidelog.security.authorizer import Operation
 from tidelog.server.handlers.asked import distinct
 from tidelog.server.handlers.metadata import address
 from tidelog.server.tools import GroupContext
-
-_GROUP = 0
-_TRANSACTION = 1
 
 
 async def find_coordinator(
@@ -57,10 +55,10 @@ async def _find(key: str, key_type: int, context: GroupContext) -> Coordinator:
 
 
 def _check_type(key_type: int) -> None:
-    if key_type == _TRANSACTION:
+    if key_type == CoordinatorType.TRANSACTION:
         raise KafkaError(
             ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
             "transactions are not supported by this broker",
         )
-    if key_type != _GROUP:
+    if key_type != CoordinatorType.GROUP:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"coordinator type {key_type} is not known")

@@ -17,7 +17,7 @@ from typing import Any
 
 from tidelog.errors import ErrorCode, KafkaError, StorageError
 from tidelog.host.offload import Offload
-from tidelog.model import NO_OFFSET, NO_TIMESTAMP
+from tidelog.model import NO_OFFSET, NO_TIMESTAMP, ListedOffset
 from tidelog.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -35,13 +35,6 @@ from tidelog.storage.timestamp_search import (
     newest_timestamp,
     timestamp_searches,
 )
-
-LATEST = -1
-EARLIEST = -2
-MAX_TIMESTAMP = -3
-EARLIEST_LOCAL = -4
-LATEST_TIERED = -5
-
 
 # What was found by topic, partition and timestamp; what went wrong is kept, not raised.
 Key = tuple[str, int, int]
@@ -72,7 +65,7 @@ async def _look_up_all(searched: Searched, offload: Offload) -> Found:
 
 async def _search(partition: Partition, timestamp: int, offload: Offload) -> FoundRecord | None:
     log = partition.log
-    if timestamp == MAX_TIMESTAMP:
+    if timestamp == ListedOffset.MAX_TIMESTAMP:
         timestamp = newest_timestamp(log)
         if timestamp < 0:
             return None
@@ -106,7 +99,7 @@ def _to_search(asked: Asked, context: DataContext) -> Generator[int, None, Searc
     for topic, partitions in asked.topics:
         for index, part in partitions.items():
             yield 1
-            is_search = part.timestamp >= 0 or part.timestamp == MAX_TIMESTAMP
+            is_search = part.timestamp >= 0 or part.timestamp == ListedOffset.MAX_TIMESTAMP
             if not is_search or (topic.name, index) in asked.repeated:
                 continue
             try:
@@ -164,14 +157,14 @@ def _look_up(
     """Offset, timestamp and leader epoch; -1 in each place where there is none."""
     end = partition.readable_end(isolation).offset
     timestamp = asked.timestamp
-    if timestamp == LATEST:
+    if timestamp == ListedOffset.LATEST:
         return end, NO_TIMESTAMP, partition.leader_epoch
-    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+    if timestamp in (ListedOffset.EARLIEST, ListedOffset.EARLIEST_LOCAL):
         start = partition.log.log_start_offset
         return start, NO_TIMESTAMP, partition.log.epochs.epoch_for(start)
-    if timestamp == LATEST_TIERED:
+    if timestamp == ListedOffset.LATEST_TIERED:
         return NO_OFFSET, NO_TIMESTAMP, -1
-    if timestamp < 0 and timestamp != MAX_TIMESTAMP:
+    if timestamp < 0 and timestamp != ListedOffset.MAX_TIMESTAMP:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"timestamp {timestamp} means nothing")
     record = found.get((partition.topic_partition.topic, asked.partition_index, timestamp))
     if isinstance(record, KafkaError):
