@@ -14,6 +14,7 @@ from tidelog.server.http import Page
 from tidelog.server.logs import printable
 from tidelog.server.metrics import BrokerMetrics, counter, gauge, labelled_counter, labelled_gauge
 from tidelog.server.request_memory import RequestMemory
+from tidelog.storage.log import Log
 
 _LISTED_MAX = 100
 
@@ -68,13 +69,19 @@ class StatusPages:
     def _lines(self) -> Iterator[str]:
         yield from self.counted.lines()
         yield from labelled_gauge(
-            "tidelog_log_size_bytes", "Bytes of a partition's log.", self._logs("size_bytes")
+            "tidelog_log_size_bytes",
+            "Bytes of a partition's log.",
+            self._logs(lambda log: log.segments.size_bytes),
         )
         yield from labelled_gauge(
-            "tidelog_log_start_offset", "First offset of a log.", self._logs("log_start_offset")
+            "tidelog_log_start_offset",
+            "First offset of a log.",
+            self._logs(lambda log: log.log_start_offset),
         )
         yield from labelled_gauge(
-            "tidelog_log_end_offset", "Next offset of a log.", self._logs("log_end_offset")
+            "tidelog_log_end_offset",
+            "Next offset of a log.",
+            self._logs(lambda log: log.log_end_offset),
         )
         yield from gauge("tidelog_partitions", "Partitions held.", len(self.replicas))
         offline = self.replicas.offline
@@ -168,8 +175,7 @@ class StatusPages:
             round(stats.load_seconds_max, 6),
         )
 
-    def _logs(self, attribute: str) -> Iterator[tuple[str, float]]:
+    def _logs(self, value_of: Callable[[Log], float]) -> Iterator[tuple[str, float]]:
         for partition in self.replicas:
             topic, index = partition.topic_partition
-            value = getattr(partition.log, attribute)
-            yield f'topic="{topic}",partition="{index}"', value
+            yield f'topic="{topic}",partition="{index}"', value_of(partition.log)
