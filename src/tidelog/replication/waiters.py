@@ -33,6 +33,8 @@ class CommitWait(asyncio.Future[None]):
         self._timer = loop.call_at(deadline, self._too_late)
 
     def cancel(self, msg: object = None) -> bool:
+        if self.done():
+            return False
         self._waiters.remove(self)
         self._timer.cancel()
         return super().cancel(msg)
@@ -62,8 +64,11 @@ class CommitWaiters:
     def wait_beyond(self, offset: int, deadline: float) -> CommitWait:
         """Wait for the committed end to be greater than `offset`, until the loop's `deadline`."""
         wait = CommitWait(self, offset, deadline)
-        # Nearly always the last one: offsets rise with every append.
-        insort(self._waits, wait, key=_offset)
+        if not self._waits or self._waits[-1].offset <= offset:
+            # Nearly always: offsets rise with every append.
+            self._waits.append(wait)
+        else:
+            insort(self._waits, wait, key=_offset)
         return wait
 
     def remove(self, wait: CommitWait) -> None:
