@@ -10,44 +10,7 @@ from tests.unit.pipelines.pipeline_files import SMALL, load, write_whole
 from tidelog.pipelines.declare.check import check_static
 from tidelog.pipelines.declare.file import load_pipeline
 from tidelog.pipelines.declare.pipeline import PipelineError
-from tidelog.pipelines.declare.sql_names import references
 from tidelog.pipelines.run.option_check import check_options
-
-
-@pytest.mark.parametrize(
-    ("sql", "names"),
-    [
-        ("SELECT * FROM a", ["a"]),
-        ("SELECT * FROM a, b AS x JOIN c ON a.x = b.y, d WHERE 1 = 1", ["a", "b", "c", "d"]),
-        ("SELECT * FROM a JOIN b USING (k) LEFT JOIN c ON c.k = a.k", ["a", "b", "c"]),
-        ("WITH q AS (SELECT 1 FROM z) SELECT * FROM q JOIN `p` USING (k)", ["z", "p"]),
-        ("WITH q (x, y) AS (SELECT 1, 2 FROM z) SELECT * FROM q", ["z"]),
-        ("SELECT extract(day FROM at), trim(BOTH FROM x) FROM t", ["t"]),
-        ("SELECT x IS DISTINCT FROM y, x IS NOT DISTINCT FROM z FROM t", ["t"]),
-        ("SELECT DISTINCT x FROM t", ["t"]),
-        ("SELECT (SELECT max(a) FROM u) FROM parquet.`/x`, range(10), v", ["u", "v"]),
-        ("SELECT * FROM v LATERAL VIEW explode(x) t AS y", ["v"]),
-        ("FROM a SELECT *", ["a"]),
-        ("SELECT * FROM (SELECT * FROM b UNION ALL SELECT * FROM c) x, d", ["b", "c", "d"]),
-        ("SELECT * FROM a WHERE x IN (SELECT y FROM d) AND z = 'FROM no'", ["a", "d"]),
-        ("SELECT * -- FROM no\nFROM a /* JOIN no */", ["a"]),
-        ("SELECT count(*) FROM A GROUP BY x, y HAVING z", ["A"]),
-        ("SELECT 1", []),
-        ("WITH clicks AS (SELECT * FROM clicks WHERE x) SELECT * FROM clicks", ["clicks"]),
-        ("WITH q AS (SELECT 1 FROM a), r AS (SELECT * FROM q, b) SELECT * FROM r, q", ["a", "b"]),
-        ("SELECT * FROM (WITH q AS (SELECT 1 FROM a) SELECT * FROM q) x JOIN q", ["a", "q"]),
-        ("WITH RECURSIVE q AS (SELECT 1 UNION ALL SELECT x FROM q) SELECT * FROM q", []),
-        ("SELECT sum(x) OVER w FROM w WINDOW w AS (ORDER BY y)", ["w"]),
-        ("SELECT * FROM a WHERE x IN (WITH q AS (SELECT y FROM b) SELECT y FROM q)", ["a", "b"]),
-    ],
-)
-def test_the_relations_of_a_statement_are_found(sql: str, names: list[str]) -> None:
-    assert [each.name for each in references(sql)] == names
-
-
-def test_a_reference_knows_its_line_and_column() -> None:
-    (found,) = references("SELECT *\n  FROM clicks")
-    assert (found.line, found.column) == (2, 8)
 
 
 def test_the_whole_form_passes_with_its_warnings(tmp_path: Path) -> None:
@@ -69,6 +32,14 @@ def test_steps_are_ordered_behind_what_they_read(tmp_path: Path) -> None:
         "no target uses c",
         "no target uses b",
     ]
+
+
+def test_sql_that_only_spark_understands_is_left_to_spark(tmp_path: Path) -> None:
+    sql = "FROM a |> SET x = 2 |> JOIN c USING (k) |> JOIN unknown USING (b, k)"
+    steps = f"steps: {{b: {{sql: '{sql}'}}, c: {{sql: SELECT * FROM a JOIN b}}}}\n"
+    checked = check_static(load(tmp_path, SMALL + steps))
+    assert checked.inputs["b"] == ["a", "c", "b"], "some are guesses, and a circle is none"
+    assert "p.yaml:7:9: the SQL of step b cannot be checked without Spark" in checked.warnings[0]
 
 
 @pytest.mark.parametrize(

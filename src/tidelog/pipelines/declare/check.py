@@ -7,7 +7,7 @@ surprise; whatever makes the pipeline impossible is raised, all at once, with fi
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -53,8 +53,8 @@ def check_static(pipeline: Pipeline) -> Checked:
     """Check all that needs no Spark; PipelineError names everything that is wrong."""
     problems = Problems()
     _check_names(pipeline, problems)
-    inputs = _check_inputs(pipeline, problems)
-    order = _check_cycles(pipeline.steps, inputs, problems)
+    inputs, guessed = _check_inputs(pipeline, problems)
+    order = _check_cycles(pipeline.steps, inputs, guessed, problems)
     for source in pipeline.sources.values():
         _check_source(source, problems)
     for target in pipeline.targets.values():
@@ -65,6 +65,11 @@ def check_static(pipeline: Pipeline) -> Checked:
     if problems.lines:
         raise PipelineError(problems.lines)
     checked = Checked(order, inputs)
+    for name in guessed:
+        checked.warnings.append(
+            f"{pipeline.steps[name].mark}: the SQL of step {name} cannot be checked without Spark;"
+            " what it reads is guessed from its words"
+        )
     _warn(pipeline, checked)
     return checked
 
@@ -95,20 +100,25 @@ def _check_names(pipeline: Pipeline, problems: Problems) -> None:
             problems.add(target.mark, f"a target cannot be called {target.name}")
 
 
-def _check_inputs(pipeline: Pipeline, problems: Problems) -> dict[str, list[str]]:
+def _check_inputs(pipeline: Pipeline, problems: Problems) -> tuple[dict[str, list[str]], list[str]]:
+    """What each step reads, and the steps of which that is a guess."""
     names = {name.lower(): name for name in (*pipeline.sources, *pipeline.steps)}
     inputs: dict[str, list[str]] = {}
+    guessed: list[str] = []
     for step in pipeline.steps.values():
         read = inputs.setdefault(step.name, [])
         if step.sql is not None:
+            answer = references(step.sql.text)
+            if not answer.certain:
+                guessed.append(step.name)
             places = [(each.name, step.sql.locate(each.line, each.column))
-                      for each in references(step.sql.text)]  # fmt: skip
+                      for each in answer.found]  # fmt: skip
         else:
             places = [(name, step.mark) for name in step.inputs]
         for name, mark in places:
             if name.lower() in names:
                 read.append(names[name.lower()])
-            else:
+            elif step.name not in guessed:
                 problems.add(mark, f"step {step.name} reads {name}, which is neither a source nor"
                              f" a step{hint(name, names.values())}")  # fmt: skip
     for target in pipeline.targets.values():
@@ -120,13 +130,16 @@ def _check_inputs(pipeline: Pipeline, problems: Problems) -> dict[str, list[str]
             )
         else:
             target.relation = names[target.relation.lower()]
-    return inputs
+    return inputs, guessed
 
 
 def _check_cycles(
-    steps: Mapping[str, Step], inputs: Mapping[str, list[str]], problems: Problems
+    steps: Mapping[str, Step],
+    inputs: Mapping[str, list[str]],
+    guessed: Collection[str],
+    problems: Problems,
 ) -> list[str]:
-    """The steps, each behind those that it reads."""
+    """The steps, each behind those that it reads; a circle through a guess may be none."""
     order: list[str] = []
     path: list[str] = []
 
@@ -134,9 +147,11 @@ def _check_cycles(
         if name in order or name not in steps:
             return
         if name in path:
-            cycle = " → ".join([*path[path.index(name) :], name])
-            problems.add(steps[name].mark, f"the steps read each other in a circle: {cycle}")
-            order.append(name)
+            cycle = [*path[path.index(name) :], name]
+            if not set(cycle) & set(guessed):
+                circle = " → ".join(cycle)
+                problems.add(steps[name].mark, f"the steps read each other in a circle: {circle}")
+                order.append(name)
             return
         path.append(name)
         for each in inputs.get(name, ()):

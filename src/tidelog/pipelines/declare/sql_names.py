@@ -1,37 +1,39 @@
-"""The relations that a SQL statement reads, found without Spark.
+"""The relations that a SQL statement reads, found without Spark, by sqlglot.
 
-It looks at words, brackets and commas only: a name counts where a relation may stand (after FROM
-and JOIN, and after a comma of a FROM list) and is neither a common table expression, nor a function
-that gives a table, nor a name with dots, which is left to Spark's catalog. A common table
-expression hides a relation of its name only behind its own definition, and only in its brackets.
+A name counts unless it is a common table expression that is visible where it stands, a function
+that gives a table, or a name with dots, which is left to Spark's catalog.
+
+Spark accepts more than sqlglot does. Where sqlglot finds no query, the names are guessed from the
+words, and the answer says so: Spark decides.
 """
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Final
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
-_TOKEN: Final = re.compile(
-    r"""
-      (?P<skip> \s+ | --[^\n]* | /\*.*?(?:\*/|\Z) )
-    | (?P<string> [rR]?'(?:[^'\\]|\\.)*' | [rR]?"(?:[^"\\]|\\.)*" )
-    | `(?P<quoted> (?:[^`]|``)* )`
-    | (?P<word> [A-Za-z_][A-Za-z0-9_]* )
-    | (?P<other> [^\s] )
-    """,
-    re.VERBOSE | re.DOTALL,
-)
-# Words that end a list of relations.
-_ENDS: Final = frozenset(
+if TYPE_CHECKING:
+    from sqlglot import Token, exp
+
+# What a relation cannot be called: where a relation may stand, these words mean something else.
+RESERVED: Final = frozenset(
     {"WHERE", "GROUP", "HAVING", "ORDER", "SORT", "CLUSTER", "DISTRIBUTE", "LIMIT", "OFFSET"}
     | {"WINDOW", "QUALIFY", "UNION", "INTERSECT", "EXCEPT", "MINUS", "SELECT", "ON", "USING"}
+    | {"LATERAL", "STREAM", "TABLE", "AS", "FROM", "JOIN", "VALUES", "WITH"}
 )
-# Words that may stand between FROM or JOIN and a relation.
-_BEFORE: Final = frozenset(("LATERAL", "STREAM", "TABLE"))
-# What a relation cannot be called, for where it may stand these words mean something else.
-RESERVED: Final = _ENDS | _BEFORE | frozenset(("AS", "FROM", "JOIN", "VALUES", "WITH"))
+# Behind these `TABLE name` is a query, and `STREAM name` a relation.
+_BEFORE_TABLE: Final = frozenset(
+    {"(", ")", ",", ";", "UNION", "ALL", "DISTINCT", "EXCEPT", "INTERSECT", "MINUS"}
+)
+_BEFORE_STREAM: Final = frozenset({"(", ",", "FROM", "JOIN"})
+_GUESS: Final = re.compile(
+    r"(?:\b(?:FROM|JOIN|TABLE|STREAM)\b|[,(])\s*(?=`?(?P<name>\w+)`?(?!\w|\s*[.(]))", re.IGNORECASE
+)
+# It would say on the terminal what it does not know.
+logging.getLogger("sqlglot").setLevel(logging.ERROR)
 
 
 @dataclass(slots=True, frozen=True)
@@ -43,117 +45,90 @@ class Reference:
     column: int
 
 
-@dataclass(slots=True)
-class _Token:
-    kind: str
-    text: str
-    position: int
+@dataclass(slots=True, frozen=True)
+class References:
+    """The relations that a statement reads, in its order, each once.
 
-    @property
-    def word(self) -> str:
-        return self.text.upper() if self.kind == "word" else ""
+    Where they are not `certain`, some of them may be columns, or words of SQL.
+    """
 
-
-@dataclass(slots=True)
-class _Frame:
-    """What is known of one pair of brackets."""
-
-    select: bool = False
-    in_from: bool = False
-    expecting: bool = False
-    defining: bool = False
-    # The common table expressions that are known here, and the one that the brackets define.
-    common: set[str] = field(default_factory=set)
-    defines: str = ""
+    found: list[Reference]
+    certain: bool
 
 
-@dataclass(slots=True)
-class _Reader:
-    tokens: list[_Token]
-    frames: list[_Frame] = field(default_factory=lambda: [_Frame()])
-    found: list[_Token] = field(default_factory=list)
-
-    def read(self) -> list[_Token]:
-        for index, token in enumerate(self.tokens):
-            frame = self.frames[-1]
-            if token.text == "(" and token.kind == "other":
-                frame.expecting = False
-                self.frames.append(_Frame(defines=self._defined(frame, index)))
-            elif token.text == ")" and token.kind == "other":
-                if len(self.frames) > 1:
-                    self.frames.pop()
-                    self.frames[-1].common.add(frame.defines)
-            else:
-                self._step(frame, index, token)
-        return self.found
-
-    def _step(self, frame: _Frame, index: int, token: _Token) -> None:
-        word = token.word
-        if word == "SELECT":
-            frame.select, frame.in_from, frame.expecting = True, False, False
-            frame.defining = False
-        elif word == "FROM" and self._opens_list(frame, index):
-            frame.in_from = frame.expecting = True
-        elif word == "JOIN" and frame.in_from:
-            frame.expecting = True
-        elif word == "WITH" and not frame.select:
-            frame.defining = True
-        elif word in _ENDS:
-            # A join may follow its predecessor's condition, so only the list's commas end here.
-            frame.expecting = False
-            frame.in_from = frame.in_from and word in ("ON", "USING")
-        elif token.text == "," and token.kind == "other":
-            frame.expecting = frame.in_from
-        elif frame.expecting and token.kind in ("word", "quoted"):
-            if word in _BEFORE and self._next(index) not in (",", ")", ""):
-                return
-            frame.expecting = False
-            hidden = any(token.text.lower() in each.common for each in self.frames)
-            if self._next(index) not in (".", "(") and not hidden:
-                self.found.append(token)
-
-    def _opens_list(self, frame: _Frame, index: int) -> bool:
-        """`extract(day FROM at)` and `IS DISTINCT FROM` name no relation."""
-        before = self.tokens[index - 1] if index else None
-        if before is not None and before.word == "DISTINCT" and frame.select:
-            return self.tokens[index - 2].word == "SELECT"
-        first = before is None or before.text == "("
-        return frame.select or first
-
-    def _defined(self, frame: _Frame, index: int) -> str:
-        """The name in `name AS (` and `name (a, b) AS (` after WITH; empty for other brackets."""
-        back = index - 1
-        if not frame.defining or back < 1 or self.tokens[back].word != "AS":
-            return ""
-        back -= 1
-        if self.tokens[back].text == ")":
-            while back > 0 and self.tokens[back].text != "(":
-                back -= 1
-            back -= 1
-        if back < 0 or self.tokens[back].kind not in ("word", "quoted"):
-            return ""
-        name = self.tokens[back].text.lower()
-        if any(token.word == "RECURSIVE" for token in self.tokens[:back]):
-            frame.common.add(name)  # it may read itself
-        return name
-
-    def _next(self, index: int) -> str:
-        return self.tokens[index + 1].text if index + 1 < len(self.tokens) else ""
-
-
-def references(sql: str) -> list[Reference]:
-    """The relations that `sql` reads, in its order, each once."""
+def references(sql: str) -> References:
+    """The relations that `sql` reads."""
+    try:
+        places, certain = sorted(_read(sql)), True
+    except Exception:
+        # Nothing that goes wrong in sqlglot may refuse what Spark would take.
+        places = [(each.start("name"), each["name"]) for each in _GUESS.finditer(sql)]
+        certain = False
     found: dict[str, Reference] = {}
-    for token in _Reader(list(_tokens(sql))).read():
-        if token.text.lower() not in found:
-            line = sql.count("\n", 0, token.position) + 1
-            column = token.position - (sql.rfind("\n", 0, token.position) + 1) + 1
-            found[token.text.lower()] = Reference(token.text, line, column)
-    return list(found.values())
+    for start, name in places:
+        line = sql.count("\n", 0, start) + 1
+        column = start - sql.rfind("\n", 0, start)
+        found.setdefault(name.lower(), Reference(name, line, column))
+    return References(list(found.values()), certain)
 
 
-def _tokens(sql: str) -> Iterator[_Token]:
-    for match in _TOKEN.finditer(sql):
-        kind = match.lastgroup
-        if kind is not None and kind != "skip":
-            yield _Token(kind, match[kind], match.start())
+def _read(sql: str) -> Iterator[tuple[int, str]]:
+    """Where a statement names relations that it reads."""
+    from sqlglot import Dialect, exp
+
+    dialect = Dialect.get_or_raise("spark")
+    tokens = _as_parsed(dialect.tokenize(sql), dialect.parser_class.TABLE_ALIAS_TOKENS)
+    for statement in filter(None, dialect.parser().parse(list(tokens), sql)):
+        if not isinstance(statement, exp.Query | exp.Values):
+            raise ValueError("not a query")
+        for table in statement.find_all(exp.Table):
+            is_hint = isinstance(table.parent, exp.JoinHint)
+            if isinstance(table.this, exp.Identifier) and not table.db and not is_hint:
+                start, end = table.this.meta["start"], table.this.meta["end"]
+                # What sqlglot has made up for itself is not in the text.
+                text = sql[start : end + 1].strip("`").replace("``", "`")
+                if text == table.name and not _is_common(table):
+                    yield start, table.name
+
+
+def _as_parsed(tokens: list[Token], names: Collection[object]) -> Iterator[Token]:
+    """The words of a statement, with three things of Spark as sqlglot knows them."""
+    from sqlglot import Token, TokenType
+
+    texts = [";", *(token.text.upper() for token in tokens), "", ""]
+    kinds = [*(token.token_type for token in tokens), None]
+    for index, token in enumerate(tokens):
+        before, text, behind_next = texts[index], texts[index + 1], texts[index + 3]
+        names_relation = kinds[index + 1] in names or kinds[index + 1] is TokenType.IDENTIFIER
+        if text == "TABLE" and before in _BEFORE_TABLE and names_relation:
+            yield Token(TokenType.SELECT, "SELECT")
+            yield Token(TokenType.STAR, "*")
+            yield Token(TokenType.FROM, "FROM")
+        elif text == "WINDOW" and behind_next != "AS":
+            # The function, or its column.
+            yield Token(TokenType.VAR, token.text, token.line, token.col, token.start, token.end)
+        elif text == "STREAM" and before in _BEFORE_STREAM:
+            if not names_relation and kinds[index + 1] is not TokenType.L_PAREN:
+                yield token
+        else:
+            yield token
+
+
+def _is_common(table: exp.Table) -> bool:
+    """Whether a common table expression of this name is visible where the table stands.
+
+    It is visible behind its own definition; in it too where it is recursive.
+    """
+    from sqlglot import exp
+
+    name = table.name.lower()
+    child: exp.Expr = table
+    while (parent := child.parent) is not None:
+        if isinstance(parent, exp.With):
+            visible = parent.expressions[: (child.index or 0) + bool(parent.recursive)]
+        else:
+            visible = [] if isinstance(child, exp.With) else getattr(parent, "ctes", [])
+        if any(each.alias.lower() == name for each in visible):
+            return True
+        child = parent
+    return False
