@@ -1,17 +1,16 @@
 """Loading a shard: its partition's log, replayed from start to end.
 
 A batch that does not match its checksum is not replayed: a committed offset could come out as any
-number. Its groups then are not served, unless an operator accepts the loss.
+number. The shard then is not served, unless an operator accepts the loss.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Final
 
 from tidelog.audit import audit
-from tidelog.coordinators.groups.records import decode_record
-from tidelog.coordinators.groups.shard import GroupShard
 from tidelog.errors import StorageError
 from tidelog.host.offload import Offload
 from tidelog.protocol.batches import (
@@ -29,9 +28,13 @@ _CHUNK_BYTES: Final = 64 * 1024
 
 
 async def load(
-    shard: GroupShard, partition: Partition, offload: Offload, *, accept_loss: bool = False
+    partition: Partition,
+    offload: Offload,
+    replay: Callable[[Record], None],
+    *,
+    accept_loss: bool = False,
 ) -> int:
-    """Replay all that the log holds now; the offset of its last record, -1 for none.
+    """Replay all that the log holds now; the offset at which it ends.
 
     StorageError where a batch is damaged; with `accept_loss` it is left out.
     """
@@ -46,12 +49,13 @@ async def load(
             slices.release()
         if damaged:
             _judge(damaged, partition, accept_loss)
-        replay(shard, records)
+        for record in records:
+            replay(record)
         if following <= offset:
             raise StorageError(f"{partition.topic_partition} is not readable at offset {offset}")
         offset = following
         await asyncio.sleep(0)
-    return end.offset - 1
+    return end.offset
 
 
 def _judge(damaged: list[BatchHeader], partition: Partition, accept_loss: bool) -> None:
@@ -59,11 +63,11 @@ def _judge(damaged: list[BatchHeader], partition: Partition, accept_loss: bool) 
     first, last = damaged[0].base_offset, damaged[-1].base_offset
     if not accept_loss:
         raise StorageError(
-            f"{name} is damaged at offset {first}, its groups are not served. Put its files back"
+            f"{name} is damaged at offset {first}: what it keeps is not served. Put its files back"
             " and restart, or go on without the damaged records:"
             f" tidelog broker --accept-loss {name}"
         )
-    audit("group records left out", partition=name, first_batch=first, last_batch=last)
+    audit("coordinator records left out", partition=name, first_batch=first, last_batch=last)
 
 
 def read_records(slices: Slices) -> tuple[int, list[Record], list[BatchHeader]]:
@@ -86,10 +90,3 @@ def read_records(slices: Slices) -> tuple[int, list[Record], list[BatchHeader]]:
         if not header.is_control:
             records += decode_records(data, position)
     return following, records, damaged
-
-
-def replay(shard: GroupShard, records: list[Record]) -> None:
-    for record in records:
-        decoded = decode_record(record.key, record.value)
-        if decoded is not None:
-            shard.replay(decoded)

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from tidelog.coordinators.groups.records import CoordinatorRecord
 from tidelog.errors import KafkaError
 
 T = TypeVar("T")
@@ -50,9 +49,9 @@ class Reply(Generic[T]):
 class Outcome:
     """`records` are appended and replayed first, then `then` runs, then the answer may leave.
 
-    `answer` is a response, or a `Reply` that will hold one.
+    `answer` is a response, or a `Reply` that will hold one; `records` are of the shard's kind.
     """
 
     answer: Any = None
-    records: list[CoordinatorRecord] = field(default_factory=list)
+    records: list[Any] = field(default_factory=list)
     then: Callable[[], None] | None = None

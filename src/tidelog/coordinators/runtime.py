@@ -1,36 +1,31 @@
-"""Runs the group shards of a broker: loads them, appends for them, wakes them, answers for them.
+"""Runs the shards of a coordinator: loads them, appends for them, wakes them, answers for them.
 
-Promises:
+Promises, for every kind of shard:
 
-- A shard exists exactly while this broker leads its partition of `__consumer_offsets`; while it is
-  being loaded its groups are answered COORDINATOR_LOAD_IN_PROGRESS, never with less than was kept.
+- A shard exists exactly while this broker leads its partition of the kind's topic; while it is
+  being loaded it is answered for with COORDINATOR_LOAD_IN_PROGRESS, never with less than was kept.
 - A change is appended through `Partition.append`, as a client's record is, then replayed; a refused
   append changes nothing and is answered with a retriable error.
-- No answer leaves before all that its shard had appended by then is committed, so nobody is shown
-  what a failover could take back; where that takes longer than `offsets.commit.timeout.ms`, the
-  client is told to try again.
-- Time during which the broker did not run is not held against members: the clock that sessions are
-  measured by stands still while the loop does.
+- No answer leaves before what it rests on is committed, so nobody is shown what a failover could
+  take back. That is all that its shard had appended when the answer was found, or the core of it
+  (`ShardKind.is_core`). Where it takes too long, the client is told to try again.
+- Time during which the broker did not run is not held against anybody: the clock of deadlines
+  stands still while the loop does.
+- A shard that finds itself in a state that must not be is loaded again from its log.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, Generic
 
-from tidelog.cluster.changes import Change, TopicDeleted
-from tidelog.cluster.commands import Command
+from tidelog.cluster.changes import Change
 from tidelog.cluster.image import MetadataImage
-from tidelog.cluster.names import OFFSETS_TOPIC
-from tidelog.config.broker_config import BrokerConfig
-from tidelog.coordinators.groups.records import CoordinatorRecord, OffsetCommitKey, encode_record
-from tidelog.coordinators.groups.settings import GroupSettings
-from tidelog.coordinators.groups.shard import GroupShard
-from tidelog.coordinators.groups.stats import GroupCensus, GroupStats
-from tidelog.coordinators.groups.topic import creation, partition_of
+from tidelog.coordinators.kind import S, ShardKind
 from tidelog.coordinators.loading import load
 from tidelog.coordinators.outcome import Outcome, Reply
 from tidelog.coordinators.timers import Now
@@ -39,6 +34,7 @@ from tidelog.host.host import Host
 from tidelog.protocol.batches import Record, encode_batch, read_header
 from tidelog.replication.partition import Partition
 from tidelog.replication.replicas import Replicas
+from tidelog.replication.waiters import CommitWait
 from tidelog.storage.admission import Admitted
 
 _log = logging.getLogger(__name__)
@@ -50,58 +46,82 @@ _LOAD_RETRY_SECONDS: Final = 5.0
 # Records of one batch: a large change, such as the end of a topic, is appended in several.
 _BATCH_RECORDS_MAX: Final = 1_000
 
-Handler = Callable[[GroupShard, Now], Outcome]
+
+@dataclass(slots=True, eq=False)
+class _Answer:
+    """What somebody waits for, once the reply is there and what it rests on is committed."""
+
+    reply: Reply[Any]
+    core_only: bool
+    future: asyncio.Future[Any]
+    wait: CommitWait | None = None
+
+    def leave(self) -> None:
+        if self.future.done():
+            return
+        if self.reply.error is not None:
+            self.future.set_exception(self.reply.error)
+        else:
+            self.future.set_result(self.reply.value)
+
+    def fail(self, error: KafkaError) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
 
 
-@dataclass(slots=True)
-class _Slot:
-    """A partition of the offsets topic that this broker leads."""
+@dataclass(slots=True, eq=False)
+class _Slot(Generic[S]):
+    """A partition of the kind's topic that this broker leads."""
 
     partition: Partition
     leader_epoch: int
-    shard: GroupShard
+    shard: S
     last_offset: int = -1
-    # Of the last record that is not a committed offset.
-    last_group_offset: int = -1
+    last_core_offset: int = -1
     error: KafkaError | None = None
     loading: asyncio.Task[None] | None = None
+    # Replies that came while something was handled: they rest on what it appends too.
+    answered: list[_Answer] = field(default_factory=list)
+
+    def rests_on(self, core_only: bool) -> int:
+        """The offset of the last record that an answer given now rests on."""
+        return self.last_core_offset if core_only else self.last_offset
 
 
-class GroupCoordinator:
-    """All groups that this broker coordinates."""
+@dataclass(slots=True)
+class RuntimeStats:
+    """Counters since the start."""
 
-    def __init__(
-        self,
-        broker_id: int,
-        replicas: Replicas,
-        host: Host,
-        image: Callable[[], MetadataImage],
-        submit: Callable[[Command], Awaitable[object]],
-    ) -> None:
+    timeouts: int = 0
+    loads: int = 0
+    load_seconds: float = 0.0
+    load_seconds_max: float = 0.0
+
+
+class CoordinatorRuntime(Generic[S]):
+    """The shards of one kind that this broker leads."""
+
+    def __init__(self, kind: ShardKind[S], broker_id: int, replicas: Replicas, host: Host) -> None:
+        self._kind = kind
         self._broker_id = broker_id
         self._replicas = replicas
         self._host = host
-        self._image = image
-        self._submit = submit
-        self._slots: dict[int, _Slot] = {}
-        self._waiting: set[asyncio.Future[Any]] = set()
-        self._creating = asyncio.Lock()
+        self._slots: dict[int, _Slot[S]] = {}
+        self._waiting: dict[asyncio.Future[Any], _Answer] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._armed_ms = 0
         self._lost_ms = 0
-        self._next_expiry_ms = 0
         self._running = False
-        # A partition that is led could not be opened: a full disk, mostly.
+        # A partition that is led could not be opened, for a full disk mostly, or its shard failed.
         self._is_incomplete = False
-        self.stats = GroupStats()
+        self.stats = RuntimeStats()
 
     # -- start and stop ---------------------------------------------------------------------------
 
     def start(self) -> None:
         """Take up what this broker leads; the metadata's changes are heard of from now on."""
         self._running = True
-        self._next_expiry_ms = self.now().ms + self._expiry_interval_ms
-        self._follow(self._image())
+        self._follow()
         self._arm(self.now().ms + _TICK_MS)
 
     def stop(self) -> None:
@@ -111,24 +131,8 @@ class GroupCoordinator:
             self._timer.cancel()
         for index in list(self._slots):
             self._discard(index)
-        error = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the broker is shutting down")
-        for future in tuple(self._waiting):
-            if not future.done():
-                future.set_exception(error)
-
-    async def settle(self) -> None:
-        """Return once no shard is being loaded."""
-        loads = [slot.loading for slot in self._slots.values() if slot.loading is not None]
-        if loads:
-            await asyncio.wait(loads)
-
-    @property
-    def config(self) -> BrokerConfig:
-        return self._replicas.config
-
-    @property
-    def _expiry_interval_ms(self) -> int:
-        return self.config.get_int("offsets.retention.check.interval.ms")
+        for answer in tuple(self._waiting.values()):
+            answer.fail(_shutting_down())
 
     def now(self) -> Now:
         clock = self._host.clock
@@ -137,90 +141,82 @@ class GroupCoordinator:
     # -- what handlers ask ------------------------------------------------------------------------
 
     async def ensure_topic(self) -> None:
-        """Create the offsets topic where it is missing; KafkaError where that cannot be."""
-        async with self._creating:
-            image = self._image()
-            if OFFSETS_TOPIC in image.topics:
-                return
-            try:
-                await self._submit(creation(self.config, image))
-            except KafkaError as error:
-                if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-                    raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)) from error
+        """Create the kind's topic where it is missing; KafkaError where that cannot be."""
+        await self._kind.topic.ensure()
 
-    def coordinator_of(self, group_id: str) -> int:
-        """The broker that coordinates the group; KafkaError where there is none now."""
-        topic = self._image().topics.get(OFFSETS_TOPIC)
-        if topic is None:
-            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        state = topic.partitions[partition_of(group_id, len(topic.partitions))]
-        if state.leader not in self._image().brokers:
-            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        return state.leader
+    def coordinator_of(self, key: str) -> int:
+        """The broker that coordinates what the key names; KafkaError where there is none now."""
+        return self._kind.topic.leader_of(key)
 
-    def call(self, group_id: str, handler: Handler) -> Any | asyncio.Future[Any]:
-        """Have the group's shard handle something; the answer, or a future that will hold it."""
-        return self._run(self._slot_of(group_id), handler)
+    def call(
+        self, key: str, handler: Callable[[S, Now], Outcome], *, core_only: bool = False
+    ) -> Any | asyncio.Future[Any]:
+        """Have a shard handle something; the answer, or a future that will hold it.
 
-    def call_for_member(self, group_id: str, handler: Handler) -> Any | asyncio.Future[Any]:
-        """As `call`, for an answer that rests on members and not on offsets: a heartbeat's.
-
-        Where offsets are being committed all the time it need not wait for any of them.
+        With `core_only` the answer rests on the core of the shard's records alone.
         """
-        slot = self._slot_of(group_id)
-        return self._run(slot, handler, of_offsets=False)
-
-    def call_each(self, handler: Handler) -> Iterator[Any | asyncio.Future[Any]]:
-        """The same for every shard; KafkaError where one is not loaded yet."""
-        for slot in tuple(self._slots.values()):
-            self._check(slot)
-        for slot in tuple(self._slots.values()):
-            yield self._run(slot, handler)
-
-    def _slot_of(self, group_id: str) -> _Slot:
         if not self._running:
-            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the broker is shutting down")
-        topic = self._image().topics.get(OFFSETS_TOPIC)
-        if topic is None:
-            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "there are no groups yet")
-        slot = self._slots.get(partition_of(group_id, len(topic.partitions)))
+            raise _shutting_down()
+        slot = self._slots.get(self._kind.topic.partition_of(key))
         if slot is None:
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
-        self._check(slot)
-        return slot
+        _check(slot)
+        return self._run(slot, handler, core_only)
 
-    def _check(self, slot: _Slot) -> None:
-        if slot.error is not None:
-            raise slot.error
+    def call_each(
+        self, handler: Callable[[S, Now], Outcome]
+    ) -> Iterator[Any | asyncio.Future[Any]]:
+        """The same for every shard; KafkaError where one is not loaded yet."""
+        for slot in tuple(self._slots.values()):
+            _check(slot)
+        for slot in tuple(self._slots.values()):
+            yield self._run(slot, handler, False)
 
-    def census(self) -> GroupCensus:
-        """What the shards hold that are loaded."""
-        census = GroupCensus()
-        for slot in self._slots.values():
-            if slot.error is None:
-                census.add(slot.shard)
-        return census
+    def shards(self) -> Iterator[S]:
+        """The shards that are loaded."""
+        return (slot.shard for slot in self._slots.values() if slot.error is None)
 
     # -- running a shard --------------------------------------------------------------------------
 
     def _run(
-        self, slot: _Slot, handler: Handler, *, of_offsets: bool = True
+        self, slot: _Slot[S], handler: Callable[[S, Now], Outcome], core_only: bool
     ) -> Any | asyncio.Future[Any]:
-        outcome = handler(slot.shard, self.now())
-        self._apply(slot, outcome)
+        try:
+            outcome = handler(slot.shard, self.now())
+            self._apply(slot, outcome)
+        except AssertionError:
+            self._give_up(slot)
+            raise
+        finally:
+            self._release(slot)
         deadline = slot.shard.timers.next_deadline_ms()
         if deadline is not None and deadline < self._armed_ms:
             self._arm(deadline)
         answer = outcome.answer
-        if not isinstance(answer, Reply):
-            rests_on = slot.last_offset if of_offsets else slot.last_group_offset
-            if slot.partition.is_committed(rests_on):
-                return answer
-            answer, given = Reply(), answer
-            answer.resolve(given)
-        return self._future(slot, answer)
+        if isinstance(answer, Reply):
+            return self._future(slot, answer, core_only)
+        if slot.partition.is_committed(slot.rests_on(core_only)):
+            return answer
+        reply: Reply[Any] = Reply()
+        reply.resolve(answer)
+        return self._future(slot, reply, core_only)
 
-    def _apply(self, slot: _Slot, outcome: Outcome) -> None:
+    def _work(self, slot: _Slot[S], outcomes: Iterable[Outcome], what: str) -> None:
+        """Do what no client asked for: a refusal is logged, and the shard tries again itself."""
+        try:
+            for outcome in outcomes:
+                try:
+                    self._apply(slot, outcome)
+                except KafkaError as error:
+                    _log.warning(
+                        "not written partition=%s work=%s reason=%s",
+                        slot.partition.topic_partition, what, error,
+                    )  # fmt: skip
+                self._release(slot)
+        except AssertionError:
+            self._give_up(slot)
+
+    def _apply(self, slot: _Slot[S], outcome: Outcome) -> None:
         """Append and replay; KafkaError where the log refuses."""
         records = outcome.records
         for start in range(0, len(records), _BATCH_RECORDS_MAX):
@@ -228,66 +224,68 @@ class GroupCoordinator:
             self._append(slot, chunk)
             for record in chunk:
                 slot.shard.replay(record)
-                if type(record.key) is not OffsetCommitKey:
-                    slot.last_group_offset = slot.last_offset
-            self.stats.appended(chunk)
+                if self._kind.is_core(record):
+                    slot.last_core_offset = slot.last_offset
+            self._kind.appended(chunk)
         if outcome.then is not None:
             outcome.then()
 
-    def _append(self, slot: _Slot, records: Sequence[CoordinatorRecord]) -> None:
+    def _append(self, slot: _Slot[S], records: Sequence[Any]) -> None:
         now_ms = self._host.clock.wall_ms()
-        batch = encode_batch([Record(0, now_ms, *encode_record(record), []) for record in records])
-        header = read_header(batch)
-        admitted = Admitted(memoryview(batch), header)
+        encode = self._kind.encode
+        batch = encode_batch([Record(0, now_ms, *encode(record), []) for record in records])
+        admitted = Admitted(memoryview(batch), read_header(batch))
         try:
             result = slot.partition.append(admitted, -1, now_ms)
         except KafkaError as error:
-            raise _for_client(error) from error
+            raise self._kind.refusal(error) from error
+        assert result.last_offset > slot.last_offset, "somebody else writes to the shard's log"
         slot.last_offset = result.last_offset
 
-    def _future(self, slot: _Slot, reply: Reply[Any]) -> asyncio.Future[Any]:
+    # -- answers ----------------------------------------------------------------------------------
+
+    def _future(self, slot: _Slot[S], reply: Reply[Any], core_only: bool) -> asyncio.Future[Any]:
         """The reply as a future that is done when what it rests on is committed."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        timeout_ms = self.config.get_int("offsets.commit.timeout.ms")
-        self._waiting.add(future)
-        future.add_done_callback(self._waiting.discard)
-
-        def committed(wait: asyncio.Future[None]) -> None:
-            error = None if wait.cancelled() else wait.exception()
-            if future.done():
-                return
-            if not isinstance(error, KafkaError):
-                finish()
-            elif error.code is ErrorCode.REQUEST_TIMED_OUT:
-                self.stats.timeouts += 1
-                future.set_exception(
-                    KafkaError(
-                        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-                        f"not durable within offsets.commit.timeout.ms ({timeout_ms})",
-                    )
-                )
-            else:
-                future.set_exception(_for_client(error))
-
-        def finish() -> None:
-            if future.done():
-                return
-            if reply.error is not None:
-                future.set_exception(reply.error)
-            else:
-                future.set_result(reply.value)
-
-        def answered() -> None:
-            if slot.partition.is_committed(slot.last_offset):
-                finish()
-                return
-            deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
-            wait = slot.partition.committed(slot.last_offset, deadline)
-            wait.add_done_callback(committed)
-            future.add_done_callback(lambda _: wait.cancel())
-
-        reply.when_done(answered)
+        answer = _Answer(reply, core_only, future)
+        self._waiting[future] = answer
+        future.add_done_callback(self._forget)
+        if reply.is_done:
+            self._leave_when_committed(slot, answer)
+        else:
+            reply.when_done(partial(slot.answered.append, answer))
         return future
+
+    def _release(self, slot: _Slot[S]) -> None:
+        """Whatever was answered just now rests on what is in the log by now, and no more."""
+        for answer in slot.answered:
+            self._leave_when_committed(slot, answer)
+        slot.answered.clear()
+
+    def _leave_when_committed(self, slot: _Slot[S], answer: _Answer) -> None:
+        offset = slot.rests_on(answer.core_only)
+        if slot.partition.is_committed(offset):
+            answer.leave()
+            return
+        deadline = answer.future.get_loop().time() + self._kind.commit_timeout_ms / 1000
+        answer.wait = slot.partition.committed(offset, deadline)
+        answer.wait.add_done_callback(partial(self._committed, answer))
+
+    def _committed(self, answer: _Answer, wait: asyncio.Future[None]) -> None:
+        if wait.cancelled():
+            return
+        error = wait.exception()
+        if not isinstance(error, KafkaError):
+            answer.leave()
+            return
+        if error.code is ErrorCode.REQUEST_TIMED_OUT:
+            self.stats.timeouts += 1
+        answer.fail(self._kind.refusal(error))
+
+    def _forget(self, future: asyncio.Future[Any]) -> None:
+        wait = self._waiting.pop(future).wait
+        if wait is not None:
+            wait.cancel()
 
     # -- time -------------------------------------------------------------------------------------
 
@@ -303,84 +301,44 @@ class GroupCoordinator:
             return
         late_ms = self.now().ms - self._armed_ms
         if late_ms > _STALL_MS:
-            # The broker was stopped or starved: members could not be heard, nor answered.
+            # The broker was stopped or starved: nobody could be heard, nor answered.
             self._lost_ms += late_ms
-            _log.warning("the loop stalled, members are given that time stall_ms=%d", late_ms)
+            _log.warning("the loop stalled, deadlines are moved by that stall_ms=%d", late_ms)
         now = self.now()
         if self._is_incomplete:
             self._is_incomplete = False
-            self._follow(self._image())
+            self._follow()
+        nearest = now.ms + _TICK_MS
         for slot in tuple(self._slots.values()):
             if slot.error is None:
-                self._run_due(slot, now)
-        if now.ms >= self._next_expiry_ms:
-            self._next_expiry_ms = now.ms + self._expiry_interval_ms
-            self._expire_offsets()
-        deadlines = (slot.shard.timers.next_deadline_ms() for slot in self._slots.values())
-        nearest = min((each for each in deadlines if each is not None), default=now.ms + _TICK_MS)
-        self._arm(min(nearest, now.ms + _TICK_MS))
-
-    def _run_due(self, slot: _Slot, now: Now) -> None:
-        for outcome in slot.shard.due(now):
-            self._apply_quietly(slot, outcome, "a deadline")
-
-    def _expire_offsets(self) -> None:
-        for slot in tuple(self._slots.values()):
-            if slot.error is None:
-                before = len(slot.shard.offsets)
-                ages = slot.partition.log.context.running_clock.ages()
-                expired = slot.shard.expire_offsets(ages.age_ms)
-                self._apply_quietly(slot, expired, "expire offsets")
-                self.stats.expired_offsets += before - len(slot.shard.offsets)
-
-    def _everywhere(self, work: Callable[[GroupShard], Outcome], what: str) -> None:
-        for slot in tuple(self._slots.values()):
-            if slot.error is None:
-                self._apply_quietly(slot, work(slot.shard), what)
-
-    def _apply_quietly(self, slot: _Slot, outcome: Outcome, what: str) -> None:
-        """For what no client asked for: a refusal is logged, and the shard tries again itself."""
-        try:
-            self._apply(slot, outcome)
-        except KafkaError as error:
-            _log.warning(
-                "not written partition=%s work=%s reason=%s",
-                slot.partition.topic_partition, what, error,
-            )  # fmt: skip
+                self._work(slot, slot.shard.due(now), "a deadline")
+                deadline = slot.shard.timers.next_deadline_ms()
+                nearest = min(nearest, nearest if deadline is None else deadline)
+        self._arm(nearest)
 
     # -- following the metadata -------------------------------------------------------------------
 
     def image_changed(
         self, old: MetadataImage, new: MetadataImage, changes: Sequence[Change]
     ) -> None:
-        """Lead and stop leading shards; forget the offsets of topics that are gone."""
+        """Lead and stop leading shards, and have them heed what concerns them."""
         if not self._running:
             return
-        if old.topics.get(OFFSETS_TOPIC) is not new.topics.get(OFFSETS_TOPIC):
-            self._follow(new)
-        for change in changes:
-            if isinstance(change, TopicDeleted):
-                self._forget_topic(change)
+        if old.topics.get(self._kind.topic.name) is not new.topics.get(self._kind.topic.name):
+            self._follow()
+        heeded = [change for change in changes if isinstance(change, self._kind.heeds)]
+        if heeded:
+            for slot in tuple(self._slots.values()):
+                if slot.error is None:
+                    self._work(slot, self._kind.changed(slot.shard, heeded), "heed a change")
 
     def partitions_followed(self, topic: str) -> None:
         """The partitions of a topic are as the image says: lead the shards that were not there."""
-        if self._running and topic == OFFSETS_TOPIC:
-            self._follow(self._image())
+        if self._running and topic == self._kind.topic.name:
+            self._follow()
 
-    def _forget_topic(self, gone: TopicDeleted) -> None:
-        self._everywhere(
-            lambda shard: shard.topic_deleted(gone.topic, gone.topic_id), "forget a topic"
-        )
-
-    def _follow(self, image: MetadataImage) -> None:
-        topic = image.topics.get(OFFSETS_TOPIC)
-        led = {}
-        if topic is not None:
-            led = {
-                each.partition: each.leader_epoch
-                for each in topic.partitions
-                if each.leader == self._broker_id
-            }
+    def _follow(self) -> None:
+        led = self._kind.topic.led_by(self._broker_id)
         for index, slot in list(self._slots.items()):
             if led.get(index) != slot.leader_epoch:
                 self._discard(index)
@@ -390,7 +348,7 @@ class GroupCoordinator:
 
     def _take_up(self, index: int, leader_epoch: int) -> None:
         try:
-            partition = self._replicas.find(OFFSETS_TOPIC, index)
+            partition = self._replicas.find(self._kind.topic.name, index)
         except KafkaError as error:
             if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
                 # Being created: see `partitions_followed`.
@@ -398,26 +356,27 @@ class GroupCoordinator:
             _log.error("shard not taken up, will be tried again partition=%d %s", index, error)
             self._is_incomplete = True
             return
-        slot = _Slot(partition, leader_epoch, self._new_shard())
+        name = partition.topic_partition
+        slot = _Slot(partition, leader_epoch, self._kind.new_shard(partition))
         self._slots[index] = slot
         if partition.log.log_end_offset > partition.log.log_start_offset:
             slot.error = KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-            slot.loading = asyncio.create_task(self._load(slot), name=f"load-groups-{index}")
+            slot.loading = asyncio.create_task(self._load(slot), name=f"load-{name}")
+        else:
+            self._work(slot, self._kind.loaded(slot.shard, self.now()), "take up a shard")
 
-    def _new_shard(self) -> GroupShard:
-        return GroupShard(group_settings(self.config), self._host.random, self._image, self.stats)
-
-    async def _load(self, slot: _Slot) -> None:
+    async def _load(self, slot: _Slot[S]) -> None:
         started = self._host.clock.monotonic()
         accept_loss = slot.partition.topic_partition in self._replicas.accept_loss
         said = ""
         while True:
             try:
-                slot.last_offset = await load(
-                    slot.shard, slot.partition, self._host.offload, accept_loss=accept_loss
-                )
+                end = await load(
+                    slot.partition, self._host.offload, partial(self._replay, slot.shard),
+                    accept_loss=accept_loss,
+                )  # fmt: skip
                 break
-            except (TidelogError, OSError) as error:
+            except (TidelogError, OSError, AssertionError) as error:
                 if said != str(error):
                     said = str(error)
                     _log.error(
@@ -425,19 +384,24 @@ class GroupCoordinator:
                         slot.partition.topic_partition, said,
                     )  # fmt: skip
             await asyncio.sleep(_LOAD_RETRY_SECONDS)
-            slot.shard = self._new_shard()
+            slot.shard = self._kind.new_shard(slot.partition)
+        # What the leader before wrote last need not be committed yet.
+        slot.last_offset = slot.last_core_offset = end - 1
         slot.loading = slot.error = None
-        now = self.now()
-        self._apply_quietly(slot, slot.shard.loaded(now), "take up a shard")
-        ids = {name: topic.topic_id for name, topic in self._image().topics.items()}
-        self._apply_quietly(slot, slot.shard.forget_missing_topics(ids), "forget topics")
+        self._work(slot, self._kind.loaded(slot.shard, self.now()), "take up a shard")
         seconds = self._host.clock.monotonic() - started
-        self.stats.loaded(seconds)
+        self.stats.loads += 1
+        self.stats.load_seconds += seconds
+        self.stats.load_seconds_max = max(self.stats.load_seconds_max, seconds)
         _log.info(
-            "shard loaded partition=%s groups=%d offsets=%d ms=%d",
-            slot.partition.topic_partition, len(slot.shard.table), len(slot.shard.offsets),
-            seconds * 1000,
+            "shard loaded partition=%s end_offset=%d ms=%d",
+            slot.partition.topic_partition, end, seconds * 1000,
         )  # fmt: skip
+
+    def _replay(self, shard: S, record: Record) -> None:
+        decoded = self._kind.decode(record.key, record.value)
+        if decoded is not None:
+            shard.replay(decoded)
 
     def _discard(self, index: int) -> None:
         """Forget a shard: another broker has it, or will load it."""
@@ -446,26 +410,24 @@ class GroupCoordinator:
         if slot.loading is not None:
             slot.loading.cancel()
         slot.shard.abandon(slot.error)
+        for answer in slot.answered:
+            answer.leave()
+        slot.answered.clear()
+
+    def _give_up(self, slot: _Slot[S]) -> None:
+        """The shard is not what it must be: nothing more is answered from it."""
+        name = slot.partition.topic_partition
+        _log.exception("shard given up, will be loaded again partition=%s", name)
+        index = name.partition
+        if self._slots.get(index) is slot:
+            self._discard(index)
+            self._is_incomplete = True
 
 
-def group_settings(config: BrokerConfig) -> GroupSettings:
-    """What groups go by, out of the broker's settings."""
-    return GroupSettings(
-        initial_rebalance_delay_ms=config.get_int("group.initial.rebalance.delay.ms"),
-        session_timeout_min_ms=config.get_int("group.min.session.timeout.ms"),
-        session_timeout_max_ms=config.get_int("group.max.session.timeout.ms"),
-        group_size_max=config.get_int("group.max.size"),
-        offset_metadata_bytes_max=config.get_int("offset.metadata.max.bytes"),
-        offsets_retention_ms=config.get_int("offsets.retention.minutes") * 60_000,
-        consumer_session_timeout_ms=config.get_int("group.consumer.session.timeout.ms"),
-        consumer_heartbeat_interval_ms=config.get_int("group.consumer.heartbeat.interval.ms"),
-        consumer_group_size_max=config.get_int("group.consumer.max.size"),
-        consumer_assignors=tuple(config.get_list("group.consumer.assignors")),
-    )
+def _check(slot: _Slot[Any]) -> None:
+    if slot.error is not None:
+        raise slot.error
 
 
-def _for_client(error: KafkaError) -> KafkaError:
-    """What a member is told where the log of its shard failed: all of it can be tried again."""
-    if error.code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
-        return KafkaError(ErrorCode.NOT_COORDINATOR, str(error))
-    return KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))
+def _shutting_down() -> KafkaError:
+    return KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the broker is shutting down")

@@ -20,8 +20,8 @@ from tidelog.cluster.planner import PlannerRules
 from tidelog.cluster.registration import register_broker
 from tidelog.config import BrokerConfig, validate_broker_overrides, validate_topic_overrides
 from tidelog.config.table import list_default
+from tidelog.coordinators.groups.coordinator import GroupCoordinator
 from tidelog.coordinators.producer_ids import ProducerIds
-from tidelog.coordinators.runtime import GroupCoordinator
 from tidelog.errors import ConfigError
 from tidelog.host.host import Host
 from tidelog.host.offload import ThreadOffload

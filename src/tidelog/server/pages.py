@@ -6,7 +6,7 @@ import resource
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from tidelog.coordinators.runtime import GroupCoordinator
+from tidelog.coordinators.groups.coordinator import GroupCoordinator
 from tidelog.model import TopicPartition
 from tidelog.replication.replicas import Replicas
 from tidelog.server.fetch_sessions import FetchSessions
@@ -141,7 +141,8 @@ class StatusPages:
 
     def _groups(self) -> Iterator[str]:
         groups = self.groups
-        census, stats, name = groups.census(), groups.stats, "tidelog_group"
+        census, stats, runs = groups.census(), groups.group_stats, groups.stats
+        name = "tidelog_group"
         yield from labelled_gauge(
             "tidelog_groups",
             "Groups that this broker coordinates.",
@@ -164,15 +165,15 @@ class StatusPages:
         for key, value, text in (
             ("commits", stats.commits, "Offsets committed, by partition."),
             ("expired_offsets", stats.expired_offsets, "Offsets that were not used for too long."),
-            ("timeouts", stats.timeouts, "Changes that did not become durable in time."),
-            ("loads", stats.loads, "Partitions of the offsets topic that were loaded."),
-            ("load_seconds", round(stats.load_seconds, 6), "Seconds that loading them took."),
+            ("timeouts", runs.timeouts, "Changes that did not become durable in time."),
+            ("loads", runs.loads, "Partitions of the offsets topic that were loaded."),
+            ("load_seconds", round(runs.load_seconds, 6), "Seconds that loading them took."),
         ):
             yield from counter(f"{name}_{key}_total", text, value)
         yield from gauge(
             f"{name}_load_max_seconds",
             "The longest load of one partition.",
-            round(stats.load_seconds_max, 6),
+            round(runs.load_seconds_max, 6),
         )
 
     def _logs(self, value_of: Callable[[Log], float]) -> Iterator[tuple[str, float]]:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from tidelog.cluster.image_feed import ImageFeed
 from tidelog.config.broker_config import BrokerConfig
+from tidelog.coordinators.groups.coordinator import GroupCoordinator
 from tidelog.coordinators.producer_ids import ProducerIds
-from tidelog.coordinators.runtime import GroupCoordinator
 from tidelog.host.clock import Clock
 from tidelog.host.offload import Offload
 from tidelog.replication.replicas import Replicas

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from tidelog.config.broker_config import BrokerConfig
+
 INT_MAX = 2**31 - 1
 
 
@@ -32,6 +34,7 @@ class GroupSettings:
     group_size_max: int = INT_MAX
     offset_metadata_bytes_max: int = 4_096
     offsets_retention_ms: int = 7 * 24 * 60 * 60 * 1_000
+    offsets_expiry_interval_ms: int = 600_000
     # The largest subscription of one member; it is part of a record, and kept in memory.
     member_metadata_bytes_max: int = 1_048_588
     # Consumer groups: their broker says how often to be heard of.
@@ -39,3 +42,20 @@ class GroupSettings:
     consumer_heartbeat_interval_ms: int = 5_000
     consumer_group_size_max: int = INT_MAX
     consumer_assignors: tuple[str, ...] = ("uniform", "range")
+
+
+def group_settings(config: BrokerConfig) -> GroupSettings:
+    """What groups go by, out of the broker's settings."""
+    return GroupSettings(
+        initial_rebalance_delay_ms=config.get_int("group.initial.rebalance.delay.ms"),
+        session_timeout_min_ms=config.get_int("group.min.session.timeout.ms"),
+        session_timeout_max_ms=config.get_int("group.max.session.timeout.ms"),
+        group_size_max=config.get_int("group.max.size"),
+        offset_metadata_bytes_max=config.get_int("offset.metadata.max.bytes"),
+        offsets_retention_ms=config.get_int("offsets.retention.minutes") * 60_000,
+        offsets_expiry_interval_ms=config.get_int("offsets.retention.check.interval.ms"),
+        consumer_session_timeout_ms=config.get_int("group.consumer.session.timeout.ms"),
+        consumer_heartbeat_interval_ms=config.get_int("group.consumer.heartbeat.interval.ms"),
+        consumer_group_size_max=config.get_int("group.consumer.max.size"),
+        consumer_assignors=tuple(config.get_list("group.consumer.assignors")),
+    )

@@ -66,12 +66,15 @@ class GroupShard:
         random: Random,
         image: Callable[[], MetadataImage] = MetadataImage,
         stats: GroupStats | None = None,
+        age_of: Callable[[], AgeOf] = lambda: lambda _: 0,
     ) -> None:
         self._settings = settings
         self._image = image
+        self._stats = stats or GroupStats()
+        self._age_of = age_of
         self.timers: Timers = TimerQueue()
         self.table = GroupTable(self.timers)
-        rebalances = Rebalances(self.table, settings, self.timers, stats or GroupStats())
+        rebalances = Rebalances(self.table, settings, self.timers, self._stats)
         self._joins = Joins(self.table, settings, rebalances, random)
         self._members = Members(self.table, settings, rebalances)
         self.offsets = Offsets(self.table, settings, rebalances)
@@ -88,6 +91,7 @@ class GroupShard:
             TimerKind.CONSUMER_SESSION: self._consumer_members.fence_late,
             TimerKind.CONSUMER_REVOCATION: self._consumer_members.fence_late,
             TimerKind.CONSUMER_PATTERNS: patterns.due,
+            TimerKind.OFFSETS_EXPIRY: self._expiry_due,
         }
 
     # Members
@@ -181,7 +185,16 @@ class GroupShard:
         return Outcome(None, self.offsets.forget_missing_topics(topic_ids))
 
     def expire_offsets(self, age_ms: AgeOf) -> Outcome:
-        return Outcome(None, self.offsets.expire(age_ms))
+        before = len(self.offsets)
+
+        def appended() -> None:
+            self._stats.expired_offsets += before - len(self.offsets)
+
+        return Outcome(None, self.offsets.expire(age_ms), appended)
+
+    def _expiry_due(self, timer: Timer, now: Now) -> Outcome:
+        self.timers.schedule(timer, now.ms + self._settings.offsets_expiry_interval_ms)
+        return self.expire_offsets(self._age_of())
 
     # Looking at groups
 
@@ -247,6 +260,8 @@ class GroupShard:
     def loaded(self, now: Now) -> Outcome:
         """The whole log has been replayed."""
         self._consumer_members.loaded(now)
+        expiry_ms = now.ms + self._settings.offsets_expiry_interval_ms
+        self.timers.schedule(Timer(TimerKind.OFFSETS_EXPIRY), expiry_ms)
         return Outcome(None, self._members.loaded(now))
 
     def abandon(self, error: KafkaError) -> None:

@@ -25,10 +25,6 @@ class GroupStats:
     rebalances: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_KINDS, 0))
     commits: int = 0
     expired_offsets: int = 0
-    timeouts: int = 0
-    loads: int = 0
-    load_seconds: float = 0.0
-    load_seconds_max: float = 0.0
 
     def appended(self, records: Iterable[CoordinatorRecord]) -> None:
         for record in records:
@@ -37,11 +33,6 @@ class GroupStats:
             elif isinstance(record.value, ConsumerGroupMetadataValue):
                 # Every epoch of a group is a rebalance.
                 self.rebalances[ConsumerGroup.kind] += 1
-
-    def loaded(self, seconds: float) -> None:
-        self.loads += 1
-        self.load_seconds += seconds
-        self.load_seconds_max = max(self.load_seconds_max, seconds)
 
 
 @dataclass(slots=True)
@@ -52,8 +43,12 @@ class GroupCensus:
     members: Counter[str] = field(default_factory=Counter)
     offsets: int = 0
 
-    def add(self, shard: GroupShard) -> None:
-        for group in shard.table:
-            self.groups[group.kind, str(group.state)] += 1
-            self.members[group.kind] += len(group.members)
-        self.offsets += len(shard.offsets)
+    @classmethod
+    def of(cls, shards: Iterable[GroupShard]) -> GroupCensus:
+        census = cls()
+        for shard in shards:
+            census.offsets += len(shard.offsets)
+            for group in shard.table:
+                census.groups[group.kind, str(group.state)] += 1
+                census.members[group.kind] += len(group.members)
+        return census

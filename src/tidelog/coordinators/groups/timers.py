@@ -20,13 +20,14 @@ class TimerKind(StrEnum):
     CONSUMER_SESSION = "consumer-session"
     CONSUMER_REVOCATION = "consumer-revocation"
     CONSUMER_PATTERNS = "consumer-patterns"
+    OFFSETS_EXPIRY = "offsets-expiry"
 
 
 class Timer(NamedTuple):
-    """One deadline of a group, or of one of its members."""
+    """One deadline of a shard, of a group or of one of its members."""
 
     kind: TimerKind
-    group_id: str
+    group_id: str = ""
     member_id: str = ""
 
 

@@ -42,7 +42,9 @@ async def join_group(request: JoinGroupRequest, context: GroupContext) -> JoinGr
         return shard.join(request, context.version, caller, now)
 
     try:
-        answer: JoinGroupResponse = await ask(context, Operation.READ, request.group_id, join)
+        answer: JoinGroupResponse = await ask(
+            context, Operation.READ, request.group_id, join, core_only=True
+        )
     except KafkaError as error:
         answer = JoinGroupResponse(error_code=error.code, member_id=request.member_id)
     return answer
@@ -54,7 +56,9 @@ async def sync_group(request: SyncGroupRequest, context: GroupContext) -> SyncGr
         return shard.sync(request, now)
 
     try:
-        answer: SyncGroupResponse = await ask(context, Operation.READ, request.group_id, sync)
+        answer: SyncGroupResponse = await ask(
+            context, Operation.READ, request.group_id, sync, core_only=True
+        )
     except KafkaError as error:
         answer = SyncGroupResponse(error_code=error.code)
     return answer
@@ -84,7 +88,9 @@ async def leave_group(request: LeaveGroupRequest, context: GroupContext) -> Leav
         members = request.members[start : start + _LEAVING_AT_ONCE]
         some = LeaveGroupRequest(request.group_id, request.member_id, members)
         try:
-            left: LeaveGroupResponse = await ask(context, Operation.READ, request.group_id, leave)
+            left: LeaveGroupResponse = await ask(
+                context, Operation.READ, request.group_id, leave, core_only=True
+            )
         except KafkaError as error:
             return LeaveGroupResponse(error_code=error.code)
         answer.error_code = left.error_code
@@ -109,7 +115,7 @@ def ask_for_member(
     """A heartbeat's answer: on the spot as a rule, and then without a task."""
     try:
         context.require_group(Operation.READ, group_id)
-        answer = context.tools.coordinator.call_for_member(group_id, handler)
+        answer = context.tools.coordinator.call(group_id, handler, core_only=True)
     except KafkaError as error:
         return refused(error)
     return _settled(answer, refused) if isinstance(answer, asyncio.Future) else answer
@@ -127,10 +133,15 @@ async def ask(
     operation: Operation,
     group_id: str,
     handler: Callable[[GroupShard, Now], Outcome],
+    *,
+    core_only: bool = False,
 ) -> Any:
-    """Have the group's shard handle something, if the client may; KafkaError where not."""
+    """Have the group's shard handle something, if the client may; KafkaError where not.
+
+    With `core_only` the answer rests on members and not on offsets.
+    """
     context.require_group(operation, group_id)
-    answer = context.tools.coordinator.call(group_id, handler)
+    answer = context.tools.coordinator.call(group_id, handler, core_only=core_only)
     if isinstance(answer, asyncio.Future):
         return await answer
     return answer

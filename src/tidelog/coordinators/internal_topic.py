@@ -1,0 +1,86 @@
+"""The topic that a kind of shard is kept in: created when it is first asked for, one shard to a
+partition, and each key in the partition that its name falls on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Awaitable, Callable
+from functools import lru_cache
+from typing import Final
+
+from tidelog.cluster.commands import Command, CreateTopic
+from tidelog.cluster.image import MetadataImage
+from tidelog.errors import ErrorCode, KafkaError
+
+# Every request of a member asks where its group is kept.
+_KEYS_REMEMBERED: Final = 10_000
+
+
+class InternalTopic:
+    """One such topic, as the metadata show it."""
+
+    def __init__(
+        self,
+        name: str,
+        image: Callable[[], MetadataImage],
+        submit: Callable[[Command], Awaitable[object]],
+        creation: Callable[[MetadataImage], CreateTopic],
+    ) -> None:
+        self.name = name
+        self._image = image
+        self._submit = submit
+        self._creation = creation
+        self._creating = asyncio.Lock()
+
+    async def ensure(self) -> None:
+        """Create the topic where it is missing; KafkaError where that cannot be."""
+        async with self._creating:
+            image = self._image()
+            if self.name in image.topics:
+                return
+            if not image.brokers:
+                raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "no broker is registered")
+            try:
+                await self._submit(self._creation(image))
+            except KafkaError as error:
+                if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                    raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)) from error
+
+    def partition_of(self, key: str) -> int:
+        """The partition that keeps what the key names; KafkaError where there is no topic yet."""
+        topic = self._image().topics.get(self.name)
+        if topic is None:
+            raise KafkaError(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE, f"topic {self.name} is not created yet"
+            )
+        return java_hash(key) % len(topic.partitions)
+
+    def leader_of(self, key: str) -> int:
+        """The broker that coordinates what the key names; KafkaError where there is none now."""
+        image, partition = self._image(), self.partition_of(key)
+        leader = image.topics[self.name].partitions[partition].leader
+        if leader not in image.brokers:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return leader
+
+    def led_by(self, broker_id: int) -> dict[int, int]:
+        """The partitions that a broker leads, with their leader epochs."""
+        topic = self._image().topics.get(self.name)
+        return {
+            each.partition: each.leader_epoch
+            for each in (() if topic is None else topic.partitions)
+            if each.leader == broker_id
+        }
+
+
+@lru_cache(maxsize=_KEYS_REMEMBERED)
+def java_hash(text: str) -> int:
+    """The absolute value of Java's `String.hashCode`, 0 for the least integer, as in Kafka."""
+    encoded = text.encode("utf-16-be", "surrogatepass")
+    value = 0
+    for unit in struct.unpack(f">{len(encoded) // 2}H", encoded):
+        value = (31 * value + unit) & 0xFFFFFFFF
+    signed = value - (1 << 32) if value >= 1 << 31 else value
+    return 0 if signed == -(1 << 31) else abs(signed)

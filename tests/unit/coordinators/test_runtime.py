@@ -1,0 +1,268 @@
+"""What a runtime promises for every kind of shard, with a shard that only counts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any, cast
+
+import pytest
+
+from tests.unit.coordinators.helpers import BROKER, ManualPartition, Replicas, turns
+from tidelog.coordinators.internal_topic import InternalTopic
+from tidelog.coordinators.kind import ShardKind
+from tidelog.coordinators.outcome import Outcome, Reply
+from tidelog.coordinators.runtime import CoordinatorRuntime
+from tidelog.coordinators.timers import Now, TimerQueue
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.testing.virtual_loop import virtual_host, virtual_time
+
+TOPIC = "__tallies"
+TIMEOUT_MS = 5_000
+
+
+class Tally:
+    """A sum of the numbers in its log, negative ones aside, which are notes and no core."""
+
+    def __init__(self) -> None:
+        self.timers: TimerQueue[str] = TimerQueue()
+        self.total = 0
+        self.waiting: Reply[int] = Reply()
+
+    def replay(self, record: int) -> None:
+        self.total += max(0, record)
+
+    def due(self, now: Now) -> Iterator[Outcome]:
+        for timer in self.timers.due(now.ms):
+            assert timer != "broken", "a timer that must not be"
+            yield Outcome(None, [1])
+
+    def abandon(self, error: KafkaError) -> None:
+        self.waiting.fail(error)
+
+    def add(self, *numbers: int) -> Outcome:
+        """The answer is the sum by then; the total, to those who wait for it."""
+        waiting, self.waiting = self.waiting, Reply()
+        waiting.resolve(self.total + sum(numbers))
+        return Outcome(self.total + sum(numbers), list(numbers))
+
+    def wait(self) -> Outcome:
+        return Outcome(self.waiting)
+
+
+class Tallies(ShardKind[Tally]):
+    commit_timeout_ms = TIMEOUT_MS
+
+    def __init__(self, replicas: Replicas) -> None:
+        self.topic = InternalTopic(
+            TOPIC, lambda: replicas.image, cast("Any", None), cast("Any", None)
+        )
+
+    def new_shard(self, partition: object) -> Tally:
+        return Tally()
+
+    def encode(self, record: int) -> tuple[bytes, bytes | None]:
+        return b"n", str(record).encode()
+
+    def decode(self, key: bytes | None, value: bytes | None) -> int:
+        assert value is not None
+        return int(value)
+
+    def is_core(self, record: int) -> bool:
+        return record >= 0
+
+
+class World:
+    def __init__(self) -> None:
+        self.replicas = Replicas(TOPIC)
+        self.runtime = self.restart()
+
+    @property
+    def partition(self) -> ManualPartition:
+        return self.replicas.partition
+
+    def restart(self) -> CoordinatorRuntime[Tally]:
+        replicas = cast("Any", self.replicas)
+        self.runtime = CoordinatorRuntime(Tallies(self.replicas), BROKER, replicas, virtual_host())
+        self.runtime.start()
+        return self.runtime
+
+    def add(self, *numbers: int, core_only: bool = False) -> Any:
+        return self.runtime.call("k", lambda shard, _: shard.add(*numbers), core_only=core_only)
+
+    def wait(self, core_only: bool = False) -> asyncio.Future[int]:
+        future = self.runtime.call("k", lambda shard, _: shard.wait(), core_only=core_only)
+        assert isinstance(future, asyncio.Future)
+        return future
+
+    async def loaded(self) -> Any:
+        """The total, once the shard is loaded."""
+        while True:
+            try:
+                return self.runtime.call("k", lambda shard, _: Outcome(shard.total))
+            except KafkaError as error:
+                assert error.code in (
+                    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR,
+                )  # fmt: skip
+                await asyncio.sleep(0.01)
+
+
+async def code_of(future: asyncio.Future[Any]) -> ErrorCode:
+    with pytest.raises(KafkaError) as raised:
+        await future
+    return raised.value.code
+
+
+@virtual_time
+async def test_an_answer_leaves_when_its_record_is_committed() -> None:
+    world = World()
+    answer = world.add(3)
+    await turns()
+    assert not answer.done()
+    world.partition.commit()
+    assert await answer == 3
+    assert world.add() == 3, "nothing to wait for"
+    world.runtime.stop()
+
+
+@virtual_time
+async def test_an_answer_rests_on_what_was_there_when_it_was_found() -> None:
+    world = World()
+    first = world.add(1)
+    second = world.add(2)
+    world.partition.commit(1)
+    await turns()
+    assert await first == 1 and not second.done()
+    world.runtime.stop()
+
+
+@virtual_time
+async def test_an_answer_of_the_core_waits_for_no_notes() -> None:
+    world = World()
+    core = world.add(5)
+    note = world.add(-1)
+    assert not (beat := world.add(core_only=True)).done()
+    world.partition.commit(1)
+    await turns()
+    assert core.done() and await beat == 5 and not note.done()
+    assert world.add(core_only=True) == 5
+    world.runtime.stop()
+
+
+@virtual_time
+async def test_a_reply_rests_on_what_its_own_handling_appends() -> None:
+    world = World()
+    waiting = world.wait(core_only=True)
+    world.partition.commit()
+    # The reply is given before the record is in the log, and must not run ahead of it.
+    world.add(7)
+    await turns()
+    assert not waiting.done()
+    world.partition.commit()
+    assert await waiting == 7
+    world.runtime.stop()
+
+
+@virtual_time
+async def test_what_takes_too_long_to_commit_is_to_be_tried_again() -> None:
+    world = World()
+    started = asyncio.get_running_loop().time()
+    assert await code_of(world.add(1)) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert asyncio.get_running_loop().time() - started == pytest.approx(TIMEOUT_MS / 1000)
+    assert world.runtime.stats.timeouts == 1 and not len(world.partition.waiters)
+    world.runtime.stop()
+
+
+@virtual_time
+async def test_a_client_that_went_leaves_no_wait_behind() -> None:
+    world = World()
+    world.add(1).cancel()
+    await turns()
+    assert not len(world.partition.waiters)
+    world.runtime.stop()
+
+
+@virtual_time
+async def test_a_refused_append_changes_nothing() -> None:
+    world = World()
+    world.partition.refusal = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    with pytest.raises(KafkaError) as raised:
+        world.add(1)
+    assert raised.value.code is ErrorCode.NOT_COORDINATOR
+    assert world.add() == 0
+    world.runtime.stop()
+
+
+@virtual_time
+async def test_a_loaded_shard_is_answered_for_when_its_tail_is_committed() -> None:
+    world = World()
+    world.add(1, 2, 3)
+    world.runtime.stop()
+    world.restart()
+    with pytest.raises(KafkaError) as raised:
+        world.add()
+    assert raised.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    total = await world.loaded()
+    beat = world.add(core_only=True)
+    assert not total.done() and not beat.done()
+    world.partition.commit()
+    assert await total == await beat == 6
+    world.runtime.stop()
+
+
+@virtual_time
+async def test_a_shard_is_kept_exactly_while_its_partition_is_led() -> None:
+    world = World()
+    late, waiting = world.add(1), world.wait()
+    before = world.replicas.image
+    world.replicas.lead(1, leader=BROKER + 1)
+    world.runtime.image_changed(before, world.replicas.image, ())
+    assert await code_of(waiting) is ErrorCode.NOT_COORDINATOR
+    with pytest.raises(KafkaError) as raised:
+        world.add(1)
+    assert raised.value.code is ErrorCode.NOT_COORDINATOR
+    world.partition.waiters.fail(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+    assert await code_of(late) is ErrorCode.NOT_COORDINATOR
+    world.runtime.stop()
+
+
+@virtual_time
+async def test_a_shard_that_must_not_be_is_loaded_again_and_the_request_fails() -> None:
+    world = World()
+    world.add(4)
+    world.partition.commit()
+    waiting = world.wait()
+
+    def break_it(shard: Tally, _: Now) -> Outcome:
+        shard.total = 99
+        raise AssertionError("the total is wrong")
+
+    with pytest.raises(AssertionError):
+        world.runtime.call("k", break_it)
+    assert await code_of(waiting) is ErrorCode.NOT_COORDINATOR
+    assert await world.loaded() == 4
+    # And the same where nobody asked: the other timers go on.
+    world.runtime.call("k", lambda shard, now: _schedule(shard, "broken", now.ms + 10))
+    await asyncio.sleep(1)
+    assert await world.loaded() == 4
+    world.runtime.call("k", lambda shard, now: _schedule(shard, "sound", now.ms + 10))
+    await asyncio.sleep(0.05)
+    world.partition.commit()
+    assert await world.loaded() == 5
+    world.runtime.stop()
+
+
+def _schedule(shard: Tally, timer: str, deadline_ms: int) -> Outcome:
+    shard.timers.schedule(timer, deadline_ms)
+    return Outcome()
+
+
+@virtual_time
+async def test_who_waits_is_told_when_the_broker_stops() -> None:
+    world = World()
+    late, waiting = world.add(1), world.wait()
+    world.runtime.stop()
+    assert await code_of(waiting) is ErrorCode.NOT_COORDINATOR
+    assert await code_of(late) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    with pytest.raises(KafkaError):
+        world.add()
