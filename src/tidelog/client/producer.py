@@ -256,7 +256,7 @@ class ProducerCore:
             or len(queue.waiting) > 1
             or batch.payload is not None
             or batch.size_bytes >= self.settings.batch_bytes
-            or now - batch.created >= self.settings.linger_ms / 1000
+            or now >= batch.created + self.settings.linger_ms / 1000
             or self.buffered_bytes * 2 > self.settings.buffer_bytes
         )
         return batch if due else None

@@ -73,6 +73,17 @@ def test_records_wait_for_linger_and_leave_together() -> None:
     assert call.call.node == 1
 
 
+def test_a_batch_leaves_at_the_very_moment_for_which_it_asked_to_be_woken() -> None:
+    # Where `created + linger - created` is less than `linger`, as it is for most numbers.
+    for created in (1000.02586313347, 1.1, 12345.678):
+        cluster, _ = known_cluster()
+        core = new_core(cluster, linger_ms=5)
+        core.append(ProducerRecord("orders", b"x"), created)
+        wakeup = core.next_wakeup(created)
+        assert wakeup is not None
+        assert len(core.calls(wakeup)) == 1
+
+
 def test_a_full_batch_does_not_wait() -> None:
     cluster, clock = known_cluster()
     core = new_core(cluster, linger_ms=10_000, batch_bytes=200)
