@@ -59,15 +59,32 @@ CONTROL_ABORT: Final = 0
 CONTROL_COMMIT: Final = 1
 
 _HEADER: Final = batch_rows.HEADER
-_SIZE: Final = struct.Struct(">qi")
-_CRC: Final = struct.Struct(">I")
-_EPOCH: Final = struct.Struct(">i")
-_OFFSET: Final = struct.Struct(">q")
+
+
+def _field(number: int) -> struct.Struct:
+    """One field of the header."""
+    return struct.Struct(">" + _HEADER.format[1 + number])
+
+
+def _position(number: int) -> int:
+    """Where a field of the header begins."""
+    return struct.calcsize(_HEADER.format[: 1 + number])
+
+
+_BASE_OFFSET: Final = _field(batch_rows.BASE_OFFSET)
+_BATCH_LENGTH: Final = _field(batch_rows.BATCH_LENGTH)
+_LEADER_EPOCH: Final = _field(batch_rows.LEADER_EPOCH)
+_CRC: Final = _field(batch_rows.CRC)
 _CONTROL_KEY: Final = struct.Struct(">hh")
 _CONTROL_VALUE: Final = struct.Struct(">hi")
 
-CRC_POSITION: Final = 17
-CHECKED_POSITION: Final = batch_rows.CHECKED_POSITION
+_BATCH_LENGTH_POSITION: Final = _position(batch_rows.BATCH_LENGTH)
+_LEADER_EPOCH_POSITION: Final = _position(batch_rows.LEADER_EPOCH)
+MAGIC_POSITION: Final = _position(batch_rows.MAGIC)
+CRC_POSITION: Final = _position(batch_rows.CRC)
+CHECKED_POSITION: Final = _position(batch_rows.ATTRIBUTES)
+# Of the attributes' two bytes all that is used is in the second.
+ATTRIBUTES_POSITION: Final = CHECKED_POSITION + 1
 _BATCH_LENGTH_MIN: Final = HEADER_BYTES - LOG_OVERHEAD
 _SEQUENCES: Final = 1 << 31
 _CODECS: Final = tuple(Codec)
@@ -195,8 +212,8 @@ def stamp(
     buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int
 ) -> None:
     """Write what the leader decides, in place; both fields lie outside the CRC."""
-    _OFFSET.pack_into(buffer, position, base_offset)
-    _EPOCH.pack_into(buffer, position + 12, leader_epoch)
+    _BASE_OFFSET.pack_into(buffer, position, base_offset)
+    _LEADER_EPOCH.pack_into(buffer, position + _LEADER_EPOCH_POSITION, leader_epoch)
 
 
 def compute_crc(buffer: Buffer, position: int, size: int) -> int:
@@ -223,7 +240,7 @@ def iterate_batches(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
     position = 0
     limit = len(buffer)
     while limit - position >= LOG_OVERHEAD:
-        length: int = _SIZE.unpack_from(buffer, position)[1]
+        (length,) = _BATCH_LENGTH.unpack_from(buffer, position + _BATCH_LENGTH_POSITION)
         if length < _BATCH_LENGTH_MIN:
             raise ProtocolError(f"A record batch declares a length of {length}")
         if length > limit - position - LOG_OVERHEAD:

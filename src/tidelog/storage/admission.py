@@ -27,10 +27,10 @@ had to be compressed again with gzip's level 9.
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass, replace
 from typing import Final
 
+from tidelog._kernels import batch_rows
 from tidelog._kernels import records as kernel
 from tidelog.config.topic_config import TopicConfig
 from tidelog.errors import (
@@ -55,8 +55,6 @@ RECORD_ERRORS_MAX: Final = 1000
 _RECORD_ERRORS_SHOWN: Final = 3
 # Half a microsecond each. What follows so many is taken for as large as its codec allows.
 _PLAUSIBLE_BLOCKS: Final = 64
-_TIMESTAMPS: Final = struct.Struct(">qq")
-_TIMESTAMPS_POSITION: Final = 27
 
 
 @dataclass(slots=True)
@@ -127,7 +125,7 @@ def takes_a_codec(records: batches.Buffer, config: TopicConfig, now_ms: int) -> 
     """True where `admit` inflates or compresses the batch, whether it then takes it or not."""
     if len(records) < batches.HEADER_BYTES:
         return False
-    codec = records[22] & batches.ATTRIBUTES_CODEC
+    codec = records[batches.ATTRIBUTES_POSITION] & batches.ATTRIBUTES_CODEC
     if config.target_codec is not None and config.target_codec != codec:
         return True
     if codec == Codec.NONE:
@@ -136,7 +134,8 @@ def takes_a_codec(records: batches.Buffer, config: TopicConfig, now_ms: int) -> 
         return True
     if config.message_timestamp_type is not TimestampType.CREATE_TIME:
         return False
-    newest: int = max(_TIMESTAMPS.unpack_from(records, _TIMESTAMPS_POSITION))
+    header = BatchHeader(*batch_rows.read(records, 0))
+    newest = max(header.first_timestamp, header.max_timestamp)
     return (
         config.message_timestamp_before_max_ms != INT64_MAX
         or newest > now_ms + config.message_timestamp_after_max_ms
@@ -162,7 +161,7 @@ def _read_only_batch(records: memoryview) -> BatchHeader:
     size = len(records)
     if size < batches.HEADER_BYTES:
         raise _invalid("A produce request must hold one record batch for each partition")
-    magic = records[16]
+    magic = records[batches.MAGIC_POSITION]
     if magic != batches.MAGIC:
         message = f"Record batches must have magic 2, not {magic}"
         raise _invalid(message) if magic < batches.MAGIC else _corrupt(message)

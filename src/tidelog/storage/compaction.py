@@ -261,7 +261,7 @@ class Clean:
             # Horizons make batches longer, and a segment of the largest size has no room for them.
             raise UncleanableError(f"{cleaned.log_file.path} would be larger than a segment may be")
         if data:
-            cleaned.write(data, len(data))
+            cleaned.write(data)
         for kept in pending:
             cleaned.note(kept.header, len(kept.data), self._config.index_interval_bytes)
         pending.clear()

@@ -197,14 +197,13 @@ class Log:
 
     def _write(self, headers: list[BatchHeader], buffer: memoryview, now_ms: int) -> Segment:
         """Write stamped batches; the segment that they are in now."""
-        size_bytes = len(buffer)
         try:
-            self._roll_for(headers, size_bytes, now_ms)
+            self._roll_for(headers, len(buffer), now_ms)
             segment = self.segments.active
             if headers[-1].is_control:
                 # Noting the marker of an aborted transaction must not have to open a file.
                 segment.aborted.load()
-            segment.write(buffer, size_bytes)
+            segment.write(buffer)
         except (DiskFullError, KafkaError, OSError) as error:
             if isinstance(error, OSError) and error.errno not in OUT_OF_DESCRIPTORS:
                 self._faults.fail(error)

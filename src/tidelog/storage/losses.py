@@ -138,7 +138,7 @@ def fill(context: LogContext, segments: list[Segment], place: int, end_offset: i
             filler = create_segment(context, segments[0].directory, start)
             segments.insert(place, filler)
             place += 1
-        filler.write(batch, len(batch))
+        filler.write(batch)
         filler.note(header, len(batch), 0)
         start += last_delta + 1
     return place

@@ -115,8 +115,9 @@ class Segment:
 
     # Writing
 
-    def write(self, buffer: Buffer, size_bytes: int) -> None:
+    def write(self, buffer: Buffer) -> None:
         """Write whole batches behind the last one; DiskFullError leaves the file as it was."""
+        size_bytes = len(buffer)
         with self.log_file as fd:
             try:
                 written = self.disk.pwritev(fd, (buffer,), self.size_bytes)

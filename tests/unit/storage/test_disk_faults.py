@@ -396,7 +396,7 @@ def test_s24_a_fault_between_write_and_bookkeeping_leaves_a_usable_log() -> None
     append(log)
     segment = log.segments[-1]
     item = batch(3, size=300)
-    segment.write(item.buffer, item.header.size_bytes)
+    segment.write(item.buffer)
     assert append(log, batch(size=10)).base_offset == 1
     assert offsets(log) == [0, 1]
     stored = stored_batches(log)
