@@ -351,6 +351,13 @@ class KafkaError(TidelogError):
     def __str__(self) -> str:
         return f"{self.code.name}: {self.args[0]}"
 
+    def again(self) -> KafkaError:
+        """An equal error, for what is refused over and over for one reason.
+
+        An error that is raised again keeps the frames of every time, and so what they hold.
+        """
+        return KafkaError(self.code, self.message)
+
 
 @dataclass(slots=True)
 class RecordError:

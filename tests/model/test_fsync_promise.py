@@ -82,9 +82,7 @@ async def one_life(
     log = open_log(disk, settings)
     assert values_of(log)[: len(survived)] == survived
     offload = HeldOffload()
-    partition = Partition(TopicPartition("t", 0), TOPIC_ID, log, offload)  # type: ignore[arg-type]
-    effective = topic_config(load(), settings)
-    partition.configure(effective)
+    partition = Partition(log, topic_config(load(), settings), offload)  # type: ignore[arg-type]
     partition.lead(PartitionState(0, 0, log.epochs.latest + 1, (0,), (0,)))
     await partition.settle()
     sent = values_of(log)

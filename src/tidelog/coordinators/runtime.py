@@ -426,7 +426,7 @@ class CoordinatorRuntime(Generic[S]):
 
 def _check(slot: _Slot[Any]) -> None:
     if slot.error is not None:
-        raise slot.error
+        raise slot.error.again()
 
 
 def _shutting_down() -> KafkaError:

@@ -13,13 +13,12 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from typing import NamedTuple, NoReturn
-from uuid import UUID
 
 from tidelog.cluster.image import PartitionState
 from tidelog.config.topic_config import TopicConfig
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.host.offload import Offload
-from tidelog.model import Isolation, LogPosition, TopicPartition
+from tidelog.model import Isolation, LogPosition
 from tidelog.replication.flushing import Flushing
 from tidelog.replication.waiters import CommitWait, CommitWaiters, Watchers
 from tidelog.storage.admission import Admitted, config_on_loop
@@ -48,45 +47,49 @@ class EpochEnd(NamedTuple):
 
 
 class Partition:
-    """A replica on this broker; the leader, as long as there is one broker."""
+    """A replica on this broker; the leader, as long as there is one broker.
 
-    def __init__(
-        self,
-        topic_partition: TopicPartition,
-        topic_id: UUID,
-        log: Log,
-        offload: Offload,
-    ) -> None:
-        self.topic_partition = topic_partition
-        self.topic_id = topic_id
+    Made whole from a log and its topic's settings, it serves nothing until it is told to lead. It
+    leads, it has stopped, or it is offline for good: `_refusal` says which, in one place.
+    """
+
+    def __init__(self, log: Log, config: TopicConfig, offload: Offload) -> None:
+        self.topic_partition = log.topic_partition
+        self.topic_id = log.topic_id
         self.log = log
         self.leader_epoch = -1
-        self.replicas: tuple[int, ...] = ()
         self.isr: tuple[int, ...] = ()
-        self.is_leader = False
         self.watchers = Watchers()
         self._waiters = CommitWaiters()
-        self._flushing = Flushing(log, offload, self._flushed, self.go_offline)
+        self._flushing = Flushing(log, offload, self._advance, self.go_offline)
+        # What those are told who want this broker to lead; None while it does.
+        self._refusal: KafkaError | None = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self._offline: KafkaError | None = None
         self._high_watermark = log.position_after(log.log_start_offset)
+        self.reconfigure(config)
 
-    # -- configuration ----------------------------------------------------------------------------
-
-    def configure(self, config: TopicConfig) -> None:
-        """Take the topic's effective settings."""
+    def reconfigure(self, config: TopicConfig) -> None:
+        """Take the topic's settings, which have changed."""
         self.config = config
         self.config_on_loop = config_on_loop(config)
+        self.log.reconfigure(config)
         self._flushing.configure(config)
 
+    # -- who leads --------------------------------------------------------------------------------
+
     def lead(self, state: PartitionState) -> None:
-        """Become the leader in the epoch that the controller chose."""
-        self.replicas, self.isr = state.replicas, state.isr
+        """Become the leader in the epoch that the controller chose, or go on in a newer one."""
+        if self._offline is not None:
+            return
+        assert set(state.isr) <= set(state.replicas), "an in-sync replica that is not a replica"
+        assert state.leader_epoch >= self.leader_epoch, "leader epochs do not fall"
+        self.isr = state.isr
         if state.leader_epoch != self.leader_epoch:
             self.leader_epoch = state.leader_epoch
             self.log.epochs.assign(state.leader_epoch, self.log.log_end_offset)
             # Whoever reads in the epoch before is to hear of this one.
             self.watchers.notify()
-        self.is_leader = True
+        self._refusal = None
         if self.config.durability_fsync and self.log.unflushed_messages:
             # What a crash left may be in the page cache only; until it is on the disk it cannot
             # be shown, and what was shown before must not be missing: see `settle`.
@@ -95,17 +98,26 @@ class Partition:
 
     def stop(self, code: ErrorCode, reason: str) -> None:
         """Lead and serve no more: deleted, moved or shut down. Those who wait are told."""
-        self.is_leader = False
         self._flushing.stop()
-        self._waiters.fail(KafkaError(code, reason))
+        refusal = self._offline or KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self._serve_no_more(refusal, KafkaError(code, reason))
+
+    def go_offline(self, error: KafkaError) -> None:
+        """Serve nothing until a restart, as where a write-out failed: the kernel may have dropped
+        pages, so this log is not used again."""
+        _log.error("partition offline partition=%s reason=%s", self.topic_partition, error)
+        self._offline = error
+        self._serve_no_more(error, error)
+
+    def _serve_no_more(self, refusal: KafkaError, told: KafkaError) -> None:
+        self._refusal = refusal
+        self._waiters.fail(told)
         self.watchers.notify()
 
     def check_leader(self, known_epoch: int = -1) -> None:
         """KafkaError unless this broker leads, in the epoch that the client knows (-1: any)."""
-        if self._offline is not None:
-            raise self._offline
-        if not self.is_leader:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if self._refusal is not None:
+            raise self._refusal.again()
         if known_epoch >= 0 and known_epoch != self.leader_epoch:
             older = known_epoch < self.leader_epoch
             code = ErrorCode.FENCED_LEADER_EPOCH if older else ErrorCode.UNKNOWN_LEADER_EPOCH
@@ -116,9 +128,7 @@ class Partition:
     @property
     def offline_reason(self) -> str | None:
         """Why nothing is written here any more: the disk failed. None where it did not."""
-        if self._offline is not None:
-            return self._offline.message
-        return self.log.offline_reason
+        return self.log.offline_reason if self._offline is None else self._offline.message
 
     # -- writing ----------------------------------------------------------------------------------
 
@@ -160,10 +170,8 @@ class Partition:
         wait ends, by its cancellation too, nothing of it stays here.
         """
         wait = self._waiters.wait_beyond(offset, deadline)
-        try:
-            self.check_leader()
-        except KafkaError as error:
-            self._waiters.fail(error)
+        if self._refusal is not None:
+            self._waiters.fail(self._refusal)
         else:
             self._waiters.advance(self._high_watermark.offset)
         return wait
@@ -286,22 +294,10 @@ class Partition:
     # -- how the watermark moves ------------------------------------------------------------------
 
     def _advance(self) -> None:
-        end = self._flushing.committed_end() if self.config.durability_fsync else None
-        if end is None:
-            end = self.log.end_position
+        fsync = self.config.durability_fsync
+        end = self._flushing.committed_end() if fsync else self.log.end_position
         if end.offset > self._high_watermark.offset:
             self._high_watermark = end
             self.log.producers.high_watermark_moved(end.offset)
             self._waiters.advance(end.offset)
             self.watchers.notify()
-
-    def _flushed(self) -> None:
-        self._advance()
-
-    def go_offline(self, error: KafkaError) -> None:
-        """Serve nothing until a restart, as where a write-out failed: the kernel may have dropped
-        pages, so this log is not used again."""
-        _log.error("partition offline partition=%s reason=%s", self.topic_partition, error)
-        self._offline = error
-        self._waiters.fail(error)
-        self.watchers.notify()

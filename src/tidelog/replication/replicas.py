@@ -301,11 +301,10 @@ class Replicas:
                 if log is None or log.topic_id != topic.topic_id:
                     continue
                 held = self._by_name.setdefault(name, {})
-                partition = held.get(state.partition)
-                if partition is None:
-                    partition = self._build(key, log)
+                partition = held.get(state.partition) or self._build(log, config)
                 if partition is None:
                     continue
+                assert partition.log is log, "one owner per partition"
                 held[state.partition] = partition
                 self._offline.pop(key, None)
                 self._lead(partition, state, config)
@@ -313,9 +312,10 @@ class Replicas:
                 if done % _SLICE == 0:
                     await asyncio.sleep(0)
 
-    def _build(self, key: TopicPartition, log: Log) -> Partition | None:
+    def _build(self, log: Log, config: TopicConfig) -> Partition | None:
+        key = log.topic_partition
         try:
-            return Partition(key, log.topic_id, log, self._host.offload)
+            return Partition(log, config, self._host.offload)
         except Exception as error:
             _log.exception("cannot open partition=%s", key)
             self._went_offline(key, log.topic_id, f"{type(error).__name__}: {error}", may_pass=True)
@@ -323,8 +323,8 @@ class Replicas:
 
     def _lead(self, partition: Partition, state: PartitionState, config: TopicConfig) -> None:
         try:
-            partition.log.reconfigure(config)
-            partition.configure(config)
+            if config != partition.config:
+                partition.reconfigure(config)
             if state.leader == self._broker_id:
                 partition.lead(state)
         except Exception as error:

@@ -92,7 +92,7 @@ class CommitWaiters:
         """Wake everybody with an error: the partition moved away, went offline or was deleted."""
         woken, self._waits = self._waits, []
         for wait in woken:
-            wait.end(error)
+            wait.end(error.again())
 
 
 class Watcher(Protocol):

@@ -81,8 +81,7 @@ class Bench:
         effective = topic_config(load(), {**SETTINGS, **settings})
         key = TopicPartition(name, 0)
         log = create_log(self.data_dir, key, NewLog(UUID(int=5), effective))
-        partition = Partition(key, log.topic_id, log, self.offload)
-        partition.configure(effective)
+        partition = Partition(log, effective, self.offload)
         partition.lead(PartitionState(0, 0, 0, (0,), (0,)))
         self.partitions.append(partition)
         return partition

@@ -1,0 +1,103 @@
+"""A partition: who may write and read it when, what is committed, who is told."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from tests.unit.replication.helpers import Place, in_seconds, read, state
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.testing.virtual_loop import virtual_time
+
+
+@virtual_time
+async def test_a_partition_is_whole_when_made_and_serves_when_it_leads() -> None:
+    place = Place()
+    partition = place.build(durability="fsync")
+    assert partition.config.durability_fsync
+    with pytest.raises(KafkaError, match="NOT_LEADER_OR_FOLLOWER"):
+        place.put(partition, b"early")
+    partition.lead(state(epoch=3))
+    partition.check_leader(3)
+    for epoch, code in ((2, "FENCED_LEADER_EPOCH"), (4, "UNKNOWN_LEADER_EPOCH")):
+        with pytest.raises(KafkaError, match=code):
+            partition.check_leader(epoch)
+    assert place.put(partition, b"now").base_offset == 0
+
+
+@virtual_time
+async def test_on_an_fsync_topic_nothing_is_shown_before_it_is_on_the_disk() -> None:
+    place = Place()
+    partition = place.lead(durability="fsync")
+    result = place.put(partition, b"a", b"b")
+    assert (partition.high_watermark, read(partition)) == (0, [])
+    await partition.committed(result.last_offset, in_seconds(10))
+    assert (partition.high_watermark, read(partition)) == (2, [b"a", b"b"])
+    assert partition.log.flushed_offset == 2
+
+
+@virtual_time
+async def test_a_wait_for_what_is_committed_or_cannot_be_ends_at_once() -> None:
+    place = Place()
+    partition = place.lead()
+    result = place.put(partition, b"a")
+    await partition.committed(result.last_offset, in_seconds(10))
+    partition.stop(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "deleted")
+    with pytest.raises(KafkaError, match="NOT_LEADER_OR_FOLLOWER"):
+        await partition.committed(5, in_seconds(10))
+
+
+@virtual_time
+async def test_a_stop_tells_those_who_wait_why() -> None:
+    place = Place()
+    partition = place.lead(durability="fsync")
+    wait = partition.committed(place.put(partition, b"a").last_offset, in_seconds(10))
+    partition.stop(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "topic orders was deleted")
+    with pytest.raises(KafkaError, match="UNKNOWN_TOPIC_OR_PARTITION: topic orders was deleted"):
+        await wait
+
+
+@virtual_time
+async def test_a_failed_write_out_takes_the_partition_offline_for_good() -> None:
+    place = Place()
+    partition = place.lead(durability="fsync")
+    place.disk.fail_next("fdatasync", errno.EIO)
+    wait = partition.committed(place.put(partition, b"a").last_offset, in_seconds(10))
+    with pytest.raises(KafkaError, match="KAFKA_STORAGE_ERROR"):
+        await wait
+    assert "Input/output error" in str(partition.offline_reason)
+    partition.lead(state(epoch=1))
+    with pytest.raises(KafkaError, match="KAFKA_STORAGE_ERROR"):
+        place.put(partition, b"b")
+    partition.flush()
+    await partition.settle()
+    assert partition.high_watermark == 0
+
+
+@virtual_time
+async def test_what_is_refused_over_and_over_does_not_pile_up_frames() -> None:
+    """An error raised again keeps the frames of every time, and the requests that they hold."""
+    partition = Place().lead()
+    partition.go_offline(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the disk has failed"))
+    errors = []
+    for _ in range(3):
+        with pytest.raises(KafkaError) as raised:
+            partition.check_leader()
+        errors.append(raised.value)
+    depths = []
+    for error in errors:
+        frame, depth = error.__traceback__, 0
+        while frame is not None:
+            frame, depth = frame.tb_next, depth + 1
+        depths.append(depth)
+    assert len(set(depths)) == 1
+
+
+@virtual_time
+async def test_leader_epochs_do_not_fall_and_the_in_sync_are_replicas() -> None:
+    partition = Place().lead(epoch=5)
+    with pytest.raises(AssertionError, match="do not fall"):
+        partition.lead(state(epoch=4))
+    with pytest.raises(AssertionError, match="not a replica"):
+        partition.lead(state(epoch=6, isr=(0, 1)))
