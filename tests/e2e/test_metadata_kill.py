@@ -26,7 +26,7 @@ from tidelog.cluster import layout
 from tidelog.cluster.commands import (
     AddPartitions,
     AllocateProducerIds,
-    AlterTopicConfigs,
+    AlterConfigs,
     Answer,
     Command,
     ConfigChange,
@@ -42,6 +42,7 @@ from tidelog.cluster.registration import register_broker
 from tidelog.host.disk import SystemDisk
 from tidelog.host.offload import ThreadOffload
 from tidelog.host.random import SystemRandom
+from tidelog.model import ConfigResourceType
 from tidelog.store.embedded import EmbeddedStore
 
 CALLS_MIN = 1000
@@ -99,7 +100,7 @@ def choose(
         return AllocateProducerIds(0, epoch), {"call": "allocate"}
     if topic is None:
         partitions = source.randrange(1, 20)
-        configs = {"tag": str(source.randrange(1000))}
+        configs = {"retention.ms": str(source.randrange(1000))}
         fields = {"call": "create", "name": name, "partitions": partitions, "configs": configs}
         return CreateTopic(name, partitions, configs=configs), fields
     action = source.randrange(3)
@@ -108,10 +109,13 @@ def choose(
     if action == 1:
         count = len(topic.partitions) + source.randrange(1, 5)
         return AddPartitions(name, count), {"call": "add", "name": name, "partitions": count}
-    configs = {"tag": str(source.randrange(1000)), "other": "x" * source.randrange(300)}
+    configs = {
+        "retention.ms": str(source.randrange(1000)),
+        "leader.replication.throttled.replicas": ",".join(["0:0"] * source.randrange(75)),
+    }
     changes = [ConfigChange(*each) for each in configs.items()]
     return (
-        AlterTopicConfigs(name, changes, replace=True),
+        AlterConfigs(ConfigResourceType.TOPIC, name, changes, replace=True),
         {"call": "alter", "name": name, "configs": configs},
     )
 

@@ -6,7 +6,8 @@ broker that applies the same changes in the same order holds the same image.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import starmap
 from typing import NamedTuple
 from uuid import UUID
 
@@ -17,6 +18,8 @@ from tidelog.cluster.image import (
     PartitionState,
     TopicImage,
 )
+
+_Configs = Mapping[str, Mapping[str, str]]
 
 
 class BrokerRegistered(NamedTuple):
@@ -120,6 +123,16 @@ class BrokerConfigsChanged(NamedTuple):
         draft.put_broker_configs(self.broker, self.configs)
 
 
+class GroupConfigsChanged(NamedTuple):
+    """A group has these settings of its own and no others."""
+
+    group: str
+    configs: Mapping[str, str]
+
+    def apply_to(self, draft: Draft) -> None:
+        draft.put_group_configs(self.group, self.configs)
+
+
 class ProducerIdsAllocated(NamedTuple):
     """The producer ids below `next_producer_id` are given out."""
 
@@ -140,6 +153,7 @@ Change = (
     | PartitionsChanged
     | TopicConfigsChanged
     | BrokerConfigsChanged
+    | GroupConfigsChanged
     | ProducerIdsAllocated
 )
 
@@ -179,13 +193,18 @@ def changes_between(old: MetadataImage, new: MetadataImage) -> tuple[Change, ...
         before = old.topics.get(topic.name)
         if before is not topic:
             changes.extend(_changes_of_topic(before, topic))
-    for name in old.broker_configs.keys() | new.broker_configs.keys():
-        configs = new.broker_configs.get(name, {})
-        if old.broker_configs.get(name, {}) != configs:
-            changes.append(BrokerConfigsChanged(name, configs))
+    changes += starmap(BrokerConfigsChanged, _changed(old.broker_configs, new.broker_configs))
+    changes += starmap(GroupConfigsChanged, _changed(old.group_configs, new.group_configs))
     if old.next_producer_id != new.next_producer_id:
         changes.append(ProducerIdsAllocated(new.controller_id, new.next_producer_id))
     return tuple(changes)
+
+
+def _changed(old: _Configs, new: _Configs) -> Iterator[tuple[str, Mapping[str, str]]]:
+    for name in old.keys() | new.keys():
+        configs = new.get(name, {})
+        if old.get(name, {}) != configs:
+            yield name, configs
 
 
 def _changes_of_topic(before: TopicImage | None, topic: TopicImage) -> list[Change]:

@@ -12,11 +12,11 @@ from tidelog.model import ConfigOperation
 
 @dataclass(slots=True)
 class ConfigChange:
-    """One setting to change; `value` is None for DELETE."""
+    """One setting to change, as it was asked for; `value` is None for DELETE."""
 
     name: str
     value: str | None
-    operation: ConfigOperation = ConfigOperation.SET
+    operation: int = ConfigOperation.SET
 
 
 @dataclass(slots=True)
@@ -43,7 +43,7 @@ class CreateTopic:
     partitions: int = -1
     replication_factor: int = -1
     assignments: Mapping[int, Sequence[int]] = field(default_factory=dict)
-    configs: Mapping[str, str] = field(default_factory=dict)
+    configs: Mapping[str, str | None] = field(default_factory=dict)
     validate_only: bool = False
 
 
@@ -75,21 +75,15 @@ class AddPartitions:
 
 
 @dataclass(slots=True)
-class AlterTopicConfigs:
-    """With `replace` the topic keeps no override but these (AlterConfigs), else each is applied to
-    what the topic has (IncrementalAlterConfigs)."""
+class AlterConfigs:
+    """`name` is that of a topic or group, a broker id in decimal, or "" for every broker.
 
-    topic: str
-    changes: Sequence[ConfigChange]
-    replace: bool = False
-    validate_only: bool = False
+    With `replace` nothing stays set but this (AlterConfigs), else each change is applied to what is
+    set (IncrementalAlterConfigs).
+    """
 
-
-@dataclass(slots=True)
-class AlterBrokerConfigs:
-    """As for a topic; `broker` is a broker id in decimal, or "" for every broker."""
-
-    broker: str
+    resource: int
+    name: str
     changes: Sequence[ConfigChange]
     replace: bool = False
     validate_only: bool = False
@@ -110,8 +104,7 @@ Command = (
     | DeleteTopic
     | ConfirmDeletion
     | AddPartitions
-    | AlterTopicConfigs
-    | AlterBrokerConfigs
+    | AlterConfigs
     | AllocateProducerIds
 )
 

@@ -20,7 +20,7 @@ import asyncio
 import base64
 import logging
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -28,7 +28,7 @@ from tidelog.cluster import layout
 from tidelog.cluster.changes import Change, ChangeBatch, Update
 from tidelog.cluster.commands import Answer, Command
 from tidelog.cluster.image import Draft, MetadataImage
-from tidelog.cluster.planner import PlannerRules, plan
+from tidelog.cluster.planner import PlannerRules, plan, refused_together
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.store.port import (
     Check,
@@ -173,8 +173,19 @@ class Controller:
         """Do a command; durable when this returns. KafkaError where it is refused."""
         return await self._enqueue(command)
 
-    async def submit_all(self, commands: Iterable[Command]) -> list[Answer | KafkaError]:
-        """Do several commands, in order, each for itself; what each gave."""
+    async def submit_all(self, commands: Sequence[Command]) -> list[Answer | KafkaError]:
+        """Do the commands of one request, in order, each for itself; what each gave."""
+        refusal = refused_together(commands, self._rules)
+        if refusal is not None:
+            return [refusal] * len(commands)
+        answers: list[Answer | KafkaError] = []
+        # What fits one transaction at a time, so that a long request lets others in between.
+        count = self._limits.commands_per_write
+        for start in range(0, len(commands), count):
+            answers += await self._submit_some(commands[start : start + count])
+        return answers
+
+    async def _submit_some(self, commands: Sequence[Command]) -> list[Answer | KafkaError]:
         futures = [self._enqueue(command) for command in commands]
         answers: list[Answer | KafkaError] = []
         try:

@@ -106,6 +106,8 @@ class ImageView(Protocol):
     @property
     def broker_configs(self) -> Mapping[str, Mapping[str, str]]: ...
     @property
+    def group_configs(self) -> Mapping[str, Mapping[str, str]]: ...
+    @property
     def deleted(self) -> Mapping[UUID, tuple[int, ...]]: ...
     @property
     def partition_count(self) -> int: ...
@@ -128,6 +130,7 @@ class MetadataImage:
     # Names that hold "." or "_", under the name in which every "." is a "_".
     unified_names: Mapping[str, str] = field(default_factory=dict)
     broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    group_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     features: Mapping[str, int] = field(default_factory=dict)
     # Tombstones: topics that were deleted, and the brokers that may still have files of theirs.
     deleted: Mapping[UUID, tuple[int, ...]] = field(default_factory=dict)
@@ -172,6 +175,7 @@ class Draft:
         "broker_configs",
         "brokers",
         "deleted",
+        "group_configs",
         "next_producer_id",
         "partition_count",
         "topic_names",
@@ -187,6 +191,7 @@ class Draft:
         self.topic_names = base.topic_names
         self.unified_names = base.unified_names
         self.broker_configs = base.broker_configs
+        self.group_configs = base.group_configs
         self.deleted = base.deleted
         self.partition_count = base.partition_count
         self.next_producer_id = base.next_producer_id
@@ -245,6 +250,13 @@ class Draft:
         else:
             self.broker_configs.pop(broker, None)
 
+    def put_group_configs(self, group: str, configs: Mapping[str, str]) -> None:
+        self.group_configs = self._writable("group_configs", self.group_configs)
+        if configs:
+            self.group_configs[group] = configs
+        else:
+            self.group_configs.pop(group, None)
+
     def image(self, version: int) -> MetadataImage:
         """The finished image. The draft must not be used afterwards."""
         return replace(
@@ -255,6 +267,7 @@ class Draft:
             topic_names=self.topic_names,
             unified_names=self.unified_names,
             broker_configs=self.broker_configs,
+            group_configs=self.group_configs,
             deleted=self.deleted,
             partition_count=self.partition_count,
             next_producer_id=self.next_producer_id,

@@ -14,6 +14,8 @@
                                        a tombstone: the topic was deleted, these brokers may still
                                        have files of it
     /config/brokers/<id or default>    {"v":1,"configs":{}}
+    /config/groups/<digest>            {"v":1,"group":"any text","configs":{}}
+                                       a group's name may be no name of a node, or too long for one
     /producer_ids/next                 {"v":1,"next":5000,"broker":0}
 
 Promises: applying a change to an image and writing its operations to the store come to the same:
@@ -27,6 +29,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from hashlib import sha256
 from typing import Any, Final
 from uuid import UUID
 
@@ -36,6 +39,7 @@ from tidelog.cluster.changes import (
     BrokerRegistered,
     Change,
     DeletionConfirmed,
+    GroupConfigsChanged,
     PartitionsAdded,
     PartitionsChanged,
     ProducerIdsAllocated,
@@ -64,6 +68,7 @@ BROKER_IDS: Final = "/brokers/ids"
 TOPICS: Final = "/topics"
 DELETED: Final = "/deleted"
 BROKER_CONFIGS: Final = "/config/brokers"
+GROUP_CONFIGS: Final = "/config/groups"
 PRODUCER_IDS: Final = "/producer_ids/next"
 _FOLDERS: Final = (
     "/cluster",
@@ -74,6 +79,7 @@ _FOLDERS: Final = (
     DELETED,
     "/config",
     BROKER_CONFIGS,
+    GROUP_CONFIGS,
     "/producer_ids",
 )
 # A node needs a name; no broker id is spelt like this.
@@ -154,7 +160,11 @@ def operations_of(change: Change, before: ImageView, controller_epoch: int) -> I
         case TopicConfigsChanged(name, _, configs):
             yield Set(_topic_path(name), _encode_topic(before.topics[name], configs=configs))
         case BrokerConfigsChanged(broker, configs):
-            yield _write_broker_configs(broker, configs, broker in before.broker_configs)
+            path = f"{BROKER_CONFIGS}/{broker or _EVERY_BROKER}"
+            yield _write_configs(path, configs, broker in before.broker_configs)
+        case GroupConfigsChanged(group, configs):
+            path = f"{GROUP_CONFIGS}/{sha256(group.encode()).hexdigest()}"
+            yield _write_configs(path, configs, group in before.group_configs, group=group)
         case ProducerIdsAllocated(broker_id, next_producer_id):
             yield Set(PRODUCER_IDS, encode(next=next_producer_id, broker=broker_id))
         case BrokerRegistered() | BrokerGone():
@@ -217,6 +227,9 @@ def _load_node(path: str, tree: Mapping[str, Stored], draft: Draft, states: _Sta
     elif folder == BROKER_CONFIGS:
         broker = "" if name == _EVERY_BROKER else name
         draft.put_broker_configs(broker, _field(tree, path, "configs"))
+    elif folder == GROUP_CONFIGS:
+        fields = decode(path, tree[path].value)
+        draft.put_group_configs(fields["group"], fields["configs"])
 
 
 def _load_topic(name: str, tree: Mapping[str, Stored], states: _States) -> TopicImage:
@@ -321,9 +334,8 @@ def _create_partitions(
         yield Create(_partition_path(topic, state.partition), value)
 
 
-def _write_broker_configs(broker: str, configs: Mapping[str, str], exists: bool) -> Operation:
-    path = f"{BROKER_CONFIGS}/{broker or _EVERY_BROKER}"
-    value = encode(configs=dict(configs))
+def _write_configs(path: str, configs: Mapping[str, str], exists: bool, **owner: str) -> Operation:
     if not configs:
         return Delete(path)
+    value = encode(**owner, configs=dict(configs))
     return Set(path, value) if exists else Create(path, value)

@@ -5,12 +5,21 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from tidelog.errors import ErrorCode, KafkaError
+
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
 # Written by coordinators alone: clients may read and describe them.
 INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
 TOPIC_NAME_LENGTH_MAX: Final = 249
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+def check_topic_name(name: str) -> None:
+    """KafkaError unless a topic may have this name."""
+    fault = topic_name_fault(name)
+    if fault is not None:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {fault}")
 
 
 def topic_name_fault(name: str) -> str | None:

@@ -15,7 +15,6 @@ from typing import Final
 
 from tidelog.cluster import placement
 from tidelog.cluster.changes import (
-    BrokerConfigsChanged,
     BrokerGone,
     BrokerRegistered,
     Change,
@@ -23,15 +22,13 @@ from tidelog.cluster.changes import (
     PartitionsAdded,
     PartitionsChanged,
     ProducerIdsAllocated,
-    TopicConfigsChanged,
     TopicCreated,
     TopicDeleted,
 )
 from tidelog.cluster.commands import (
     AddPartitions,
     AllocateProducerIds,
-    AlterBrokerConfigs,
-    AlterTopicConfigs,
+    AlterConfigs,
     Answer,
     Command,
     ConfirmDeletion,
@@ -44,16 +41,17 @@ from tidelog.cluster.commands import (
     RegisterBroker,
     UnregisterBroker,
 )
-from tidelog.cluster.configs import ConfigRules, altered_configs
+from tidelog.cluster.configs import plan_configs, unknown_topic, validated
 from tidelog.cluster.image import ImageView, PartitionState, TopicImage, unify_name
-from tidelog.cluster.names import topic_name_fault
-from tidelog.errors import ConfigError, ErrorCode, KafkaError
+from tidelog.cluster.names import check_topic_name
+from tidelog.config import BrokerConfig, validate_topic_overrides
+from tidelog.errors import ErrorCode, KafkaError
 from tidelog.host.random import Random
 from tidelog.model import NO_LEADER, NO_TOPIC_ID
 
 PRODUCER_IDS_PER_BLOCK: Final = 1000
 PRODUCER_ID_MAX: Final = (1 << 63) - 1
-# Apache Kafka's bound for one request; whoever splits a request into commands keeps the sum.
+# Apache Kafka's bound for one request.
 PARTITIONS_PER_REQUEST_MAX: Final = 10_000
 
 
@@ -62,10 +60,17 @@ class PlannerRules:
     """What the decisions depend on beside the image."""
 
     random: Random
-    configs: ConfigRules = field(default_factory=ConfigRules)
-    default_partitions: int = 1
-    default_replication_factor: int = 1
+    # The settings of the controller's own broker.
+    config: BrokerConfig = field(default_factory=BrokerConfig)
     partitions_total_max: int = 200_000
+
+    @property
+    def default_partitions(self) -> int:
+        return self.config.get_int("num.partitions")
+
+    @property
+    def default_replication_factor(self) -> int:
+        return self.config.get_int("default.replication.factor")
 
 
 @dataclass(slots=True)
@@ -87,16 +92,34 @@ def plan(image: ImageView, command: Command, rules: PlannerRules) -> Plan:
             return _confirm_deletion(image, command)
         case AddPartitions():
             return _add_partitions(image, command, rules)
-        case AlterTopicConfigs():
-            return _alter_topic_configs(image, command, rules.configs)
-        case AlterBrokerConfigs():
-            return _alter_broker_configs(image, command, rules.configs)
+        case AlterConfigs():
+            return Plan(tuple(plan_configs(image, command, rules.config)), Done())
         case AllocateProducerIds():
             return _allocate_producer_ids(image, command)
         case RegisterBroker():
             return _register_broker(image, command)
         case UnregisterBroker():
             return _unregister_broker(image, command)
+
+
+def refused_together(commands: Sequence[Command], rules: PlannerRules) -> KafkaError | None:
+    """Why a request that makes these commands is refused as a whole; None where it is not."""
+    created = sum(
+        len(each.assignments) or _asked_partitions(each, rules)
+        for each in commands
+        if isinstance(each, CreateTopic)
+    )
+    return _excessive() if created > PARTITIONS_PER_REQUEST_MAX else None
+
+
+def _asked_partitions(command: CreateTopic, rules: PlannerRules) -> int:
+    return rules.default_partitions if command.partitions == -1 else max(0, command.partitions)
+
+
+def _excessive() -> KafkaError:
+    return KafkaError(
+        ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request."
+    )
 
 
 def _create_topic(image: ImageView, command: CreateTopic, rules: PlannerRules) -> Plan:
@@ -106,12 +129,13 @@ def _create_topic(image: ImageView, command: CreateTopic, rules: PlannerRules) -
     else:
         replicas = _placed_replicas(image, command, rules)
     _check_partition_count(image, len(replicas), rules)
-    _validated(rules.configs.validate_topic, command.configs)
+    configs = _given_configs(command.configs)
+    validated(lambda: validate_topic_overrides(configs))
     topic = TopicImage(
         command.name,
         NO_TOPIC_ID if command.validate_only else rules.random.uuid(),
         tuple(_new_partition(image, n, each) for n, each in enumerate(replicas)),
-        dict(command.configs),
+        configs,
     )
     answer = CreatedTopic(
         topic.name, topic.topic_id, len(replicas), topic.replication_factor, topic.configs
@@ -119,10 +143,17 @@ def _create_topic(image: ImageView, command: CreateTopic, rules: PlannerRules) -
     return Plan(() if command.validate_only else (TopicCreated(topic),), answer)
 
 
+def _given_configs(given: Mapping[str, str | None]) -> dict[str, str]:
+    configs = {name: value for name, value in given.items() if value is not None}
+    for name in given.keys() - configs.keys():
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {name}"
+        )
+    return configs
+
+
 def _check_new_name(image: ImageView, name: str) -> None:
-    fault = topic_name_fault(name)
-    if fault is not None:
-        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {fault}")
+    check_topic_name(name)
     if name in image.topics:
         raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
     unified = unify_name(name)
@@ -167,9 +198,9 @@ def _placed_replicas(
     if command.partitions < -1 or command.partitions == 0:
         raise KafkaError(
             ErrorCode.INVALID_PARTITIONS,
-            "Number of partitions must be larger than 0, or -1 to use the default value.",
+            "Number of partitions was set to an invalid non-positive value.",
         )
-    partitions = rules.default_partitions if command.partitions == -1 else command.partitions
+    partitions = _asked_partitions(command, rules)
     factor = command.replication_factor
     if factor == -1:
         factor = rules.default_replication_factor
@@ -216,9 +247,7 @@ def _check_assignment(image: ImageView, replicas: Sequence[int], factor: int) ->
 
 def _check_partition_count(image: ImageView, added: int, rules: PlannerRules) -> None:
     if added > PARTITIONS_PER_REQUEST_MAX:
-        raise KafkaError(
-            ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request."
-        )
+        raise _excessive()
     if image.partition_count + added > rules.partitions_total_max:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION,
@@ -266,9 +295,7 @@ def _confirm_deletion(image: ImageView, command: ConfirmDeletion) -> Plan:
 def _existing_topic(image: ImageView, name: str) -> TopicImage:
     topic = image.topics.get(name)
     if topic is None:
-        raise KafkaError(
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist."
-        )
+        raise unknown_topic(name)
     return topic
 
 
@@ -290,7 +317,7 @@ def _add_partitions(image: ImageView, command: AddPartitions, rules: PlannerRule
         if len(command.assignments) != added:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"Attempted to add {added} additional partition(s), but"
+                f"Attempted to add {added} additional partition(s), but only"
                 f" {len(command.assignments)} assignment(s) were specified.",
             )
         replicas = [tuple(each) for each in command.assignments]
@@ -303,49 +330,6 @@ def _add_partitions(image: ImageView, command: AddPartitions, rules: PlannerRule
     states = tuple(_new_partition(image, have + n, each) for n, each in enumerate(replicas))
     change = PartitionsAdded(topic.name, topic.topic_id, states)
     return Plan(() if command.validate_only else (change,), Done())
-
-
-def _alter_topic_configs(image: ImageView, command: AlterTopicConfigs, rules: ConfigRules) -> Plan:
-    topic = _existing_topic(image, command.topic)
-    old = {} if command.replace else topic.configs
-    configs = altered_configs(old, command.changes, rules)
-    _validated(rules.validate_topic, configs)
-    if command.validate_only or configs == topic.configs:
-        return Plan((), Done())
-    return Plan((TopicConfigsChanged(topic.name, topic.topic_id, configs),), Done())
-
-
-def _alter_broker_configs(
-    image: ImageView, command: AlterBrokerConfigs, rules: ConfigRules
-) -> Plan:
-    validate = rules.validate_every_broker or rules.validate_broker
-    if command.broker:
-        _check_broker_name(image, command.broker)
-        validate = rules.validate_broker
-    current = image.broker_configs.get(command.broker, {})
-    configs = altered_configs({} if command.replace else current, command.changes, rules)
-    _validated(validate, configs)
-    if command.validate_only or configs == current:
-        return Plan((), Done())
-    return Plan((BrokerConfigsChanged(command.broker, configs),), Done())
-
-
-def _check_broker_name(image: ImageView, broker: str) -> None:
-    # Only the plain spelling: "07" and "7" must not be two resources.
-    if not broker.isascii() or not broker.isdigit() or str(int(broker)) != broker:
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST,
-            f"Invalid broker name {broker!r}: expected a broker id or the empty string.",
-        )
-    if int(broker) not in image.brokers:
-        raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"No broker with id {broker} found.")
-
-
-def _validated(validate: Callable[[Mapping[str, str]], None], configs: Mapping[str, str]) -> None:
-    try:
-        validate(configs)
-    except ConfigError as error:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
 
 
 def _allocate_producer_ids(image: ImageView, command: AllocateProducerIds) -> Plan:

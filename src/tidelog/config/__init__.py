@@ -1,15 +1,21 @@
 """Settings: one table, read from files, environment and flags, resolved per topic."""
 
-from tidelog.config.broker_config import BrokerConfig, Source, validate_broker_overrides
+from tidelog.config.broker_config import BrokerConfig, Source
 from tidelog.config.describe import (
     DescribedSetting,
     Synonym,
     describe_broker,
+    describe_group,
     describe_topic,
 )
 from tidelog.config.listeners import Listener, Listeners
 from tidelog.config.loader import load
-from tidelog.config.topic_config import TopicConfig, topic_config, validate_topic_overrides
+from tidelog.config.overrides import (
+    validate_broker_overrides,
+    validate_group_overrides,
+    validate_topic_overrides,
+)
+from tidelog.config.topic_config import TopicConfig, topic_config
 
 __all__ = [
     "BrokerConfig",
@@ -20,9 +26,11 @@ __all__ = [
     "Synonym",
     "TopicConfig",
     "describe_broker",
+    "describe_group",
     "describe_topic",
     "load",
     "topic_config",
     "validate_broker_overrides",
+    "validate_group_overrides",
     "validate_topic_overrides",
 ]

@@ -15,8 +15,8 @@ from tidelog.config.broker_settings import DEFAULT_REQUEST_POOL_BYTES
 from tidelog.config.checks import parse_connection_overrides, parse_host_port
 from tidelog.config.group_settings import check_consumer_groups
 from tidelog.config.listeners import Listeners, resolve_listeners
-from tidelog.config.setting import Setting, Update, Value
-from tidelog.config.table import BROKER_SETTINGS, hint, is_kafka_name
+from tidelog.config.setting import Setting, Value
+from tidelog.config.table import BROKER_SETTINGS, altered_broker_setting, hint
 from tidelog.errors import ConfigError
 
 
@@ -28,6 +28,8 @@ class Source(IntEnum):
     DYNAMIC_DEFAULT = 3
     STATIC_BROKER = 4
     DEFAULT = 5
+    BROKER_LOGGER = 6
+    GROUP = 8
 
 
 class BrokerConfig:
@@ -49,8 +51,8 @@ class BrokerConfig:
     ) -> None:
         self._static = dict(static or {})
         self._layers: tuple[tuple[Source, dict[str, Value]], ...] = (
-            (Source.DYNAMIC_BROKER, parse_settings(dynamic or {}, BROKER_SETTINGS)),
-            (Source.DYNAMIC_DEFAULT, parse_settings(dynamic_default or {}, BROKER_SETTINGS)),
+            (Source.DYNAMIC_BROKER, _parse_altered(dynamic or {})),
+            (Source.DYNAMIC_DEFAULT, _parse_altered(dynamic_default or {})),
             (Source.STATIC_BROKER, parse_settings(self._static, BROKER_SETTINGS)),
         )
         self._values: dict[str, Value] = {}
@@ -101,11 +103,16 @@ class BrokerConfig:
         for _, values in self._layers:
             if name in values:
                 return values[name]
-        return BROKER_SETTINGS[name].default
+        return altered_broker_setting(name).default
 
     def source(self, name: str) -> Source:
         """Where the effective value comes from."""
         return self._sources[name]
+
+    def unused(self) -> list[str]:
+        """The names that were altered although nothing here uses them."""
+        altered = (name for _, values in self._layers for name in values)
+        return sorted({name for name in altered if name not in BROKER_SETTINGS})
 
     def is_set(self, name: str) -> bool:
         """Whether the setting, or another form of it, was given by anything but its default."""
@@ -195,19 +202,8 @@ def parse_settings(texts: Mapping[str, str], settings: Mapping[str, Setting]) ->
     return result
 
 
-def validate_broker_overrides(overrides: Mapping[str, str], *, per_broker: bool) -> None:
-    """Raise ConfigError unless all of this may be altered while brokers run.
-
-    `per_broker` False is for the defaults of the whole cluster.
-    """
-    for name in overrides:
-        if name not in BROKER_SETTINGS and is_kafka_name(name):
-            raise ConfigError(f"{name} is known to Kafka and not used by this broker")
-    parse_settings(overrides, BROKER_SETTINGS)
-    least = Update.PER_BROKER if per_broker else Update.CLUSTER_WIDE
-    refused = sorted(name for name in overrides if BROKER_SETTINGS[name].update < least)
-    if refused:
-        raise ConfigError(f"Cannot update these configs dynamically: {', '.join(refused)}")
+def _parse_altered(texts: Mapping[str, str]) -> dict[str, Value]:
+    return {name: altered_broker_setting(name).parse(text) for name, text in texts.items()}
 
 
 def _scaled(value: Value, factor: int) -> Value:

@@ -343,6 +343,7 @@ _STORAGE: Final = (
         15_000,
         "How long the cleaner rests when no log needs it.",
         minimum=0,
+        update=Update.CLUSTER_WIDE,
     ),
     Setting(
         "log.cleaner.dedupe.buffer.size",

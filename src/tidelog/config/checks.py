@@ -65,7 +65,7 @@ def parse_host_port(text: str) -> tuple[str, int]:
 def check_gzip_level(value: Value) -> None:
     """1 to 9, or -1 for the library's own default."""
     if not isinstance(value, int) or not (value == -1 or 1 <= value <= 9):
-        raise ConfigError("value must be -1 or from 1 to 9")
+        raise ConfigError("Value must be between 1 and 9 or equal to -1")
 
 
 def check_throttled_replicas(value: Value) -> None:
@@ -75,10 +75,7 @@ def check_throttled_replicas(value: Value) -> None:
     for pair in value:
         parts = pair.split(":")
         if len(parts) != 2 or not all(part.isascii() and part.isdigit() for part in parts):
-            raise ConfigError("value must be * or a list of partition:broker")
-
-
-def check_false(value: Value) -> None:
-    """For switches of tiered storage, which is not offered."""
-    if value is True:
-        raise ConfigError("tiered storage is not offered by this broker")
+            raise ConfigError(
+                "must be the literal '*' or a list of replicas in the following format:"
+                " [partitionId]:[brokerId],[partitionId]:[brokerId],..."
+            )

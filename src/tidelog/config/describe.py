@@ -1,8 +1,7 @@
 """Settings as DescribeConfigs shows them: value, source, synonyms, type and documentation.
 
-Follows Kafka, with one difference: where a topic's value comes from another form of the broker's
-setting (`retention.ms` from `log.retention.hours`), Kafka says that it is the default and names no
-synonym; here that form is named, and its source is the value's.
+Follows Kafka, which calls a topic's value the default and names no synonym where it comes from
+another form of the broker's setting (`retention.ms` from `log.retention.hours`).
 """
 
 from __future__ import annotations
@@ -11,9 +10,15 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from tidelog.config.broker_config import BrokerConfig, Source
+from tidelog.config.overrides import effective_values, parse_group_overrides, parse_topic_overrides
 from tidelog.config.setting import Setting, Update, Value, format_value
-from tidelog.config.table import BROKER_SETTINGS, TOPIC_SETTINGS
-from tidelog.config.topic_config import effective_values, parse_topic_overrides
+from tidelog.config.table import (
+    BROKER_SETTINGS,
+    GROUP_SETTINGS,
+    TOPIC_SETTINGS,
+    altered_broker_setting,
+    group_setting,
+)
 
 
 class Synonym(NamedTuple):
@@ -43,12 +48,28 @@ def describe_topic(
 ) -> list[DescribedSetting]:
     """The settings of a topic with these overrides: all, or those among `names` that exist."""
     own = parse_topic_overrides(overrides)
-    values = effective_values(broker, own)
+    return _describe_own(broker, Source.TOPIC, own, _chosen(TOPIC_SETTINGS, names))
+
+
+def describe_group(
+    broker: BrokerConfig, overrides: Mapping[str, str], names: Collection[str] | None = None
+) -> list[DescribedSetting]:
+    """The settings of a group, which need not exist; those that nothing uses once they are set."""
+    own = parse_group_overrides(overrides)
+    unused = {name: row for name in own if (row := group_setting(name)) is not None}
+    return _describe_own(broker, Source.GROUP, own, _chosen({**GROUP_SETTINGS, **unused}, names))
+
+
+def _describe_own(
+    broker: BrokerConfig, source: Source, own: Mapping[str, Value], chosen: list[Setting]
+) -> list[DescribedSetting]:
+    """Settings that fall back on the broker's."""
+    values = effective_values(broker, {each.name: each for each in chosen}, own)
     result = []
-    for setting in _chosen(TOPIC_SETTINGS, names):
+    for setting in chosen:
         synonyms: list[Synonym] = []
         if setting.name in own:
-            synonyms.append(_synonym(setting, own[setting.name], Source.TOPIC))
+            synonyms.append(_synonym(setting, own[setting.name], source))
         if setting.broker_name is not None:
             synonyms += _broker_synonyms(broker, BROKER_SETTINGS[setting.broker_name])
         result.append(_described(setting, values[setting.name], synonyms, read_only=False))
@@ -68,28 +89,18 @@ def describe_broker(
     for all; None for the first describes no certain broker, which shows the second and no more.
     """
     if dynamic_broker is None:
-        return _describe_cluster_default(dynamic_default, names)
-    broker = broker.with_dynamic(dynamic_broker, dynamic_default)
+        broker = broker.with_dynamic({}, dynamic_default)
+        shown = {name: altered_broker_setting(name) for name in dynamic_default}
+    else:
+        broker = broker.with_dynamic(dynamic_broker, dynamic_default)
+        shown = BROKER_SETTINGS | {name: altered_broker_setting(name) for name in broker.unused()}
     result = []
-    for setting in _chosen(BROKER_SETTINGS, names):
+    for setting in _chosen(shown, names):
         synonyms = _broker_synonyms(broker, setting)
-        # What other forms say counts only behind what this one says itself.
-        while synonyms and synonyms[0].name != setting.name:
-            synonyms.pop(0)
+        if dynamic_broker is None:
+            synonyms = synonyms[:1]
         read_only = setting.update is Update.READ_ONLY
         result.append(_described(setting, broker.own_value(setting.name), synonyms, read_only))
-    return result
-
-
-def _describe_cluster_default(
-    overrides: Mapping[str, str], names: Collection[str] | None
-) -> list[DescribedSetting]:
-    result = []
-    for setting in _chosen(BROKER_SETTINGS, names):
-        if setting.name in overrides:
-            value = setting.parse(overrides[setting.name])
-            synonyms = [_synonym(setting, value, Source.DYNAMIC_DEFAULT)]
-            result.append(_described(setting, value, synonyms, read_only=False))
     return result
 
 
@@ -133,4 +144,7 @@ def _broker_synonyms(broker: BrokerConfig, setting: Setting) -> list[Synonym]:
     found += [
         _synonym(form, form.default, Source.DEFAULT) for form in forms if form.default is not None
     ]
+    # What other forms say counts only behind what this one says itself.
+    while found and found[0].name != setting.name:
+        found.pop(0)
     return found

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from tidelog.config.broker_settings import BROKER_SECTIONS
+from tidelog.config.group_settings import SETTINGS_OF_A_GROUP
 from tidelog.config.loader import environment_name
 from tidelog.config.setting import INT_MAX, LONG_MAX, Kind, Setting, Update, format_value
 from tidelog.config.topic_settings import TOPIC_SECTIONS
@@ -41,6 +42,10 @@ While brokers run, settings are altered with Kafka's admin calls (IncrementalAlt
 topic's value is looked for in: the topic's own settings, those altered for the broker, those
 altered for all brokers, what the broker was started with, the default. The column *change* says
 what may be altered without a restart: *cluster* for one broker or all, *restart* for nothing.
+Settings that Kafka takes while it runs and this broker does not use (`num.io.threads`,
+`log.cleaner.threads`, `leader.replication.throttled.rate` and others) are taken, stored and shown,
+and the broker's log says so. Kafka also takes names that it does not know, for plugins; so does
+this broker, with the same line in its log, and their values are never shown.
 """
 
 _CHANGE: Final = {
@@ -69,6 +74,15 @@ def document() -> str:
         parts.append(f"### {heading}\n")
         rows = [(*_cells(setting), _code(setting.broker_name)) for setting in _shown(settings)]
         parts.append(_table("broker's default", rows))
+    parts.append("## Settings of a group\n")
+    parts.append(
+        "Groups of the newer protocol (`group.protocol=consumer`) may have their own, within the "
+        "bounds that\nthe broker sets (`group.consumer.min.*`, `group.consumer.max.*`). The group "
+        "need not exist yet.\nKafka's settings of share and streams groups are taken and shown, "
+        "but nothing acts on them.\n"
+    )
+    rows = [(*_cells(setting), _code(setting.broker_name)) for setting in SETTINGS_OF_A_GROUP]
+    parts.append(_table("broker's default", rows))
     return "\n".join(parts)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from tidelog.config.setting import INT_MAX, Kind, Setting, Value
@@ -10,11 +10,13 @@ from tidelog.errors import ConfigError
 
 CONSUMER_ASSIGNORS: Final = ("uniform", "range")
 _CONSUMER: Final = "group.consumer."
+# A group may set these for itself, between the least and the most that its broker allows.
+_BOUNDED: Final = ("session.timeout.ms", "heartbeat.interval.ms")
 
 
 def check_consumer_groups(get_int: Callable[[str], int]) -> None:
     """Raise ConfigError unless the times of groups of the newer protocol fit together."""
-    for name in ("session.timeout.ms", "heartbeat.interval.ms"):
+    for name in _BOUNDED:
         value, least = get_int(f"{_CONSUMER}{name}"), get_int(f"{_CONSUMER}min.{name}")
         most = get_int(f"{_CONSUMER}max.{name}")
         if not least <= value <= most:
@@ -30,6 +32,23 @@ def check_consumer_groups(get_int: Callable[[str], int]) -> None:
             f" {_CONSUMER}session.timeout.ms ({session}): members would be fenced between two"
             " heartbeats"
         )
+
+
+def check_group(values: Mapping[str, Value], get_int: Callable[[str], int]) -> None:
+    """Raise ConfigError, in Kafka's words, unless a group's own settings lie in the bounds."""
+    effective = {}
+    for name in _BOUNDED:
+        own = f"consumer.{name}"
+        value = values.get(own)
+        effective[own] = value if isinstance(value, int) else get_int(_CONSUMER + name)
+        if own in values and effective[own] < get_int(f"{_CONSUMER}min.{name}"):
+            raise ConfigError(f"{own} must be greater than or equal to {_CONSUMER}min.{name}")
+        if own in values and effective[own] > get_int(f"{_CONSUMER}max.{name}"):
+            raise ConfigError(f"{own} must be less than or equal to {_CONSUMER}max.{name}")
+    session, interval = effective.values()
+    if session <= interval:
+        first, second = effective
+        raise ConfigError(f"{first} must be greater than {second}")
 
 
 def _check_assignors(value: Value) -> None:
@@ -177,3 +196,19 @@ GROUP_SETTINGS: Final = (
         minimum=1,
     ),
 )
+
+
+def _of_a_group(broker_name: str) -> Setting:
+    """A group's own setting, which takes the place of the broker's."""
+    row = next(each for each in GROUP_SETTINGS if each.name == broker_name)
+    return Setting(
+        broker_name.removeprefix("group."),
+        row.kind,
+        row.default,
+        f"For one group, instead of `{broker_name}`.",
+        minimum=row.minimum,
+        broker_name=broker_name,
+    )
+
+
+SETTINGS_OF_A_GROUP: Final = tuple(_of_a_group(f"{_CONSUMER}{name}") for name in _BOUNDED)

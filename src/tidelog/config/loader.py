@@ -17,8 +17,8 @@ from tidelog.config.table import (
     BROKER_SETTINGS,
     SYNONYM_GROUPS,
     TOPIC_SETTINGS,
+    group_setting,
     hint,
-    is_group_name,
     is_kafka_name,
     kafka_names,
     nearest,
@@ -145,7 +145,7 @@ def _accept(entries: Sequence[Entry], warnings: list[str], problems: list[str]) 
 
 
 def _unknown(name: str) -> str:
-    if is_group_name(name):
+    if group_setting(name) is not None:
         return f"{name} is a setting of groups, not of brokers"
     topic = TOPIC_SETTINGS.get(name)
     if topic is not None and topic.broker_name is not None:

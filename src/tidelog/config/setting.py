@@ -2,8 +2,8 @@
 
 Values are text everywhere outside (files, environment, flags, the wire) and are parsed once, with
 the rules of Kafka's own types: integers of 16, 32 and 64 bits in ASCII digits, booleans as `true`
-or `false`, lists parted by commas. A value that does not fit raises `ConfigError` with a sentence
-that says what would.
+or `false`, lists parted by commas. A value that does not fit raises `ConfigError` in Kafka's words,
+which say what would.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ INT_MAX: Final = (1 << 31) - 1
 class Kind(IntEnum):
     """The type of a setting; the numbers are those of DescribeConfigs."""
 
+    UNKNOWN = 0
     BOOLEAN = 1
     STRING = 2
     INT = 3
@@ -43,20 +44,13 @@ class Update(IntEnum):
     CLUSTER_WIDE = 2
 
 
-class Scope(IntEnum):
-    """Whose setting it is."""
-
-    BROKER = 0
-    TOPIC = 1
-
-
 @dataclass(slots=True, eq=False)
 class Setting:
     """One row of the table of settings.
 
     `default` None means that nothing is set; `fallbacks` then say which other settings of the
     broker are asked, in order, each with the factor that turns its unit into this one's.
-    `broker_name` names the broker's setting that a topic without its own value takes.
+    `broker_name` names the broker's setting that a topic or group without its own value takes.
     `kafka_default` is Kafka's default as text where ours differs, and `help` says why.
     """
 
@@ -69,7 +63,6 @@ class Setting:
     choices: tuple[str, ...] = ()
     check: Callable[[Value], None] | None = None
     update: Update = Update.READ_ONLY
-    scope: Scope = Scope.BROKER
     fallbacks: tuple[tuple[str, int], ...] = ()
     broker_name: str | None = None
     kafka: bool = True
@@ -79,32 +72,46 @@ class Setting:
 
     @property
     def is_sensitive(self) -> bool:
-        return self.kind is Kind.PASSWORD
+        """Whether the value is kept from clients, as is that of a setting that nobody knows."""
+        return self.kind in (Kind.PASSWORD, Kind.UNKNOWN)
 
-    def parse(self, text: str | None) -> Value:
+    def parse(self, text: str) -> Value:
         """The value that `text` stands for; ConfigError when it is not one of this setting."""
         try:
-            if text is None:
-                raise ConfigError("a value is missing")
             value = _parse(self.kind, text)
-            self.validate(value)
         except ConfigError as error:
-            shown = "[hidden]" if self.is_sensitive else text
-            message = f"Invalid value {shown} for configuration {self.name}: {error}"
-            raise ConfigError(message) from None
+            raise self._invalid(text, str(error)) from None
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, int | float):
+            self._check_range(value)
+        if self.choices:
+            self._check_choices(value)
+        if self.check is not None:
+            try:
+                self.check(value)
+            except ConfigError as error:
+                shown = f"[{', '.join(value)}]" if isinstance(value, list) else value
+                raise self._invalid(shown, str(error)) from None
         return value
 
-    def validate(self, value: Value) -> None:
-        """Raise ConfigError unless `value` lies in the setting's range."""
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            if self.minimum is not None and value < self.minimum:
-                raise ConfigError(f"value must be at least {format_value(self.minimum)}")
-            if self.maximum is not None and value > self.maximum:
-                raise ConfigError(f"value must be at most {format_value(self.maximum)}")
-        if self.choices:
-            _check_choices(value, self.choices)
-        if self.check is not None:
-            self.check(value)
+    def _invalid(self, shown: object, reason: str) -> ConfigError:
+        text = "[hidden]" if self.is_sensitive else shown
+        return ConfigError(f"Invalid value {text} for configuration {self.name}: {reason}")
+
+    def _check_range(self, value: float) -> None:
+        if self.minimum is not None and value < self.minimum:
+            raise self._invalid(value, f"Value must be at least {self.minimum}")
+        if self.maximum is not None and value > self.maximum:
+            raise self._invalid(value, f"Value must be no more than {self.maximum}")
+
+    def _check_choices(self, value: Value) -> None:
+        items = value if isinstance(value, list) else [value]
+        for item in items:
+            if isinstance(value, list) and not item:
+                raise ConfigError(f"Configuration '{self.name}' values must not be empty.")
+            if item not in self.choices:
+                raise self._invalid(item, f"String must be one of: {', '.join(self.choices)}")
 
     def valid_values(self) -> str:
         """The range in words, for the documentation."""
@@ -146,13 +153,13 @@ def _parse(kind: Kind, text: str) -> Value:
     if kind is Kind.BOOLEAN:
         lowered = text.strip().lower()
         if lowered not in ("true", "false"):
-            raise ConfigError("value must be either true or false")
+            raise ConfigError("Expected value to be either true or false")
         return lowered == "true"
     if kind is Kind.LIST:
         return split_list(text)
     if kind is Kind.DOUBLE:
         return _parse_double(text.strip())
-    return text if kind is Kind.PASSWORD else text.strip()
+    return text if kind in (Kind.PASSWORD, Kind.UNKNOWN) else text.strip()
 
 
 def _parse_integer(kind: Kind, text: str) -> int:
@@ -160,30 +167,21 @@ def _parse_integer(kind: Kind, text: str) -> int:
     # takes none of them.
     digits = text[1:] if text[:1] in ("-", "+") else text
     if not (digits.isascii() and digits.isdigit()) or len(digits) > 40:
-        raise ConfigError(f"not a number of type {kind.name}")
+        raise ConfigError(f"Not a number of type {kind.name}")
     number = int(text)
     limit = 1 << (_INTEGER_BITS[kind] - 1)
     if not -limit <= number < limit:
-        raise ConfigError(f"not a number of type {kind.name}")
+        raise ConfigError(f"Not a number of type {kind.name}")
     return number
 
 
 def _parse_double(text: str) -> float:
     if "_" in text or not text.isascii():
-        raise ConfigError("not a number of type DOUBLE")
+        raise ConfigError("Not a number of type DOUBLE")
     try:
         number = float(text)
     except ValueError:
-        raise ConfigError("not a number of type DOUBLE") from None
+        raise ConfigError("Not a number of type DOUBLE") from None
     if number != number:
-        raise ConfigError("not a number of type DOUBLE")
+        raise ConfigError("Not a number of type DOUBLE")
     return number
-
-
-def _check_choices(value: Value, choices: tuple[str, ...]) -> None:
-    items = value if isinstance(value, list) else [value]
-    for item in items:
-        if item not in choices:
-            raise ConfigError(f"{item} is not one of {', '.join(choices)}")
-    if len(set(items)) != len(items):
-        raise ConfigError("a value is given twice")

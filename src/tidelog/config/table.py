@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from tidelog.config.broker_settings import BROKER_SECTIONS
-from tidelog.config.setting import Kind, Setting, format_value
+from tidelog.config.group_settings import SETTINGS_OF_A_GROUP
+from tidelog.config.setting import Kind, Setting
 from tidelog.config.topic_settings import TOPIC_SECTIONS
 
 BROKER_SETTINGS: Final[dict[str, Setting]] = {
@@ -15,7 +16,16 @@ BROKER_SETTINGS: Final[dict[str, Setting]] = {
 TOPIC_SETTINGS: Final[dict[str, Setting]] = {
     setting.name: setting for _, settings in TOPIC_SECTIONS for setting in settings
 }
-SETTINGS: Final[tuple[Setting, ...]] = (*BROKER_SETTINGS.values(), *TOPIC_SETTINGS.values())
+GROUP_SETTINGS: Final[dict[str, Setting]] = {
+    setting.name: setting for setting in SETTINGS_OF_A_GROUP
+}
+SETTINGS: Final[tuple[Setting, ...]] = (
+    *BROKER_SETTINGS.values(),
+    *TOPIC_SETTINGS.values(),
+    *GROUP_SETTINGS.values(),
+)
+# What stands before a setting that one listener of a broker has for itself.
+LISTENER_PREFIX: Final = "listener.name."
 
 # Names of one thing: when a later source of settings gives one of them, what earlier sources said
 # under any of the names no longer counts.
@@ -26,14 +36,6 @@ SYNONYM_GROUPS: Final[tuple[tuple[str, ...], ...]] = (
     ("log.roll.ms", "log.roll.hours"),
     ("log.roll.jitter.ms", "log.roll.jitter.hours"),
 )
-
-
-def list_default(name: str) -> str | None:
-    """The default of a setting that is a list, parted by commas; None for any other name."""
-    setting = TOPIC_SETTINGS.get(name) or BROKER_SETTINGS.get(name)
-    if setting is None or setting.kind is not Kind.LIST:
-        return None
-    return format_value(setting.default) or ""
 
 
 def nearest(name: str, names: Iterable[str]) -> str | None:
@@ -60,11 +62,25 @@ def kafka_names() -> frozenset[str]:
 
 def is_kafka_name(name: str) -> bool:
     """Whether Kafka knows this broker setting although nothing here uses it."""
-    return name in kafka_names() or name.startswith("listener.name.")
+    return name in kafka_names() or name.startswith(LISTENER_PREFIX)
 
 
-def is_group_name(name: str) -> bool:
-    """Whether Kafka knows this as a setting of groups."""
-    from tidelog.config.kafka_names import GROUP_NAMES
+def altered_broker_setting(name: str) -> Setting:
+    """The row of a broker setting that was altered, used here or not.
 
-    return name in GROUP_NAMES
+    One that nobody knows is taken, as Kafka takes it, and its value is shown to no one.
+    """
+    if name in BROKER_SETTINGS:
+        return BROKER_SETTINGS[name]
+    from tidelog.config.kafka_names import UNUSED_DYNAMIC_SETTINGS
+
+    return UNUSED_DYNAMIC_SETTINGS.get(name) or Setting(name, Kind.UNKNOWN, None, "")
+
+
+def group_setting(name: str) -> Setting | None:
+    """The row of a group's setting, used here or not; None where Kafka knows none."""
+    if name in GROUP_SETTINGS:
+        return GROUP_SETTINGS[name]
+    from tidelog.config.kafka_names import UNUSED_GROUP_SETTINGS
+
+    return UNUSED_GROUP_SETTINGS.get(name)

@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
-from tidelog.config.broker_config import BrokerConfig, parse_settings
+from tidelog.config.broker_config import BrokerConfig
+from tidelog.config.overrides import effective_values, parse_topic_overrides
 from tidelog.config.setting import Value
-from tidelog.config.table import BROKER_SETTINGS, TOPIC_SETTINGS, hint
-from tidelog.errors import ConfigError
+from tidelog.config.table import BROKER_SETTINGS, TOPIC_SETTINGS
 from tidelog.model import Codec, TimestampType
 
 DECOMPRESSED_FACTOR: Final = 8
@@ -112,36 +112,6 @@ _READS: Final = {each.name: each.metadata["read"] for each in fields(TopicConfig
 
 def topic_config(broker: BrokerConfig, overrides: Mapping[str, str]) -> TopicConfig:
     """The settings of a topic with these overrides on this broker; ConfigError for a bad one."""
-    values = effective_values(broker, parse_topic_overrides(overrides))
+    values = effective_values(broker, TOPIC_SETTINGS, parse_topic_overrides(overrides))
     values |= {name: broker.get(name) for name in _OF_BROKER}
     return TopicConfig(**{name: read(values) for name, read in _READS.items()})
-
-
-def parse_topic_overrides(overrides: Mapping[str, str]) -> dict[str, Value]:
-    """The values of a topic's overrides; ConfigError for a name or value that is not valid."""
-    for name in overrides:
-        if name not in TOPIC_SETTINGS:
-            raise ConfigError(f"Unknown topic config name: {name}{hint(name, TOPIC_SETTINGS)}")
-    values = parse_settings(overrides, TOPIC_SETTINGS)
-    shortest, longest = values.get("min.compaction.lag.ms"), values.get("max.compaction.lag.ms")
-    if isinstance(shortest, int) and isinstance(longest, int) and shortest > longest:
-        raise ConfigError("min.compaction.lag.ms must not exceed max.compaction.lag.ms")
-    return values
-
-
-def validate_topic_overrides(overrides: Mapping[str, str]) -> None:
-    """Raise ConfigError, with a sentence for the client, unless a topic may have these settings."""
-    parse_topic_overrides(overrides)
-
-
-def effective_values(broker: BrokerConfig, overrides: Mapping[str, Value]) -> dict[str, Value]:
-    """The value of each topic setting: the topic's own, else the broker's, else the default."""
-    values: dict[str, Value] = {}
-    for name, setting in TOPIC_SETTINGS.items():
-        if name in overrides:
-            values[name] = overrides[name]
-        elif setting.broker_name is not None:
-            values[name] = broker.get(setting.broker_name)
-        else:
-            values[name] = setting.default
-    return values

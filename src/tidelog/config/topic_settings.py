@@ -8,19 +8,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from tidelog.config.checks import check_false, check_gzip_level, check_throttled_replicas
-from tidelog.config.setting import LONG_MAX, Kind, Scope, Setting, Update
+from tidelog.config.checks import check_gzip_level, check_throttled_replicas
+from tidelog.config.setting import LONG_MAX, Kind, Setting
 
 MIB: Final = 1024 * 1024
 HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 24 * HOUR_MS
-
-
-def _topic(setting: Setting) -> Setting:
-    setting.scope = Scope.TOPIC
-    setting.update = Update.CLUSTER_WIDE
-    return setting
-
 
 _RETENTION: Final = (
     Setting(
@@ -307,7 +300,6 @@ _UNUSED: Final = (
         Kind.BOOLEAN,
         False,
         "Whether old segments move to tiered storage, which is not offered: only false is taken.",
-        check=check_false,
         unused=True,
     ),
     Setting(
@@ -344,14 +336,11 @@ _UNUSED: Final = (
     ),
 )
 
-TOPIC_SECTIONS: Final = tuple(
-    (heading, tuple(_topic(setting) for setting in settings))
-    for heading, settings in (
-        ("Retention", _RETENTION),
-        ("Compaction", _COMPACTION),
-        ("Segments and indexes", _SEGMENTS),
-        ("Durability", _DURABILITY),
-        ("Records", _RECORDS),
-        ("Accepted and shown, but not acted on", _UNUSED),
-    )
+TOPIC_SECTIONS: Final = (
+    ("Retention", _RETENTION),
+    ("Compaction", _COMPACTION),
+    ("Segments and indexes", _SEGMENTS),
+    ("Durability", _DURABILITY),
+    ("Records", _RECORDS),
+    ("Accepted and shown, but not acted on", _UNUSED),
 )

@@ -359,6 +359,8 @@ class Replicas:
         if configs:
             own = configs.get(str(self._broker_id), {})
             self.config = self._static_config.with_dynamic(own, configs.get("", {}))
+            for name in self.config.unused():
+                _log.warning("altered setting is not used by this broker setting=%s", name)
         else:
             self.config = self._static_config
 

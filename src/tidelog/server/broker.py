@@ -5,21 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from uuid import UUID
 
 from tidelog._kernels import COMPILED
 from tidelog.cluster.commands import AllocateProducerIds, ConfirmDeletion, ProducerIdBlock
-from tidelog.cluster.configs import ConfigRules
 from tidelog.cluster.controller import Controller
 from tidelog.cluster.image import Endpoint
 from tidelog.cluster.image_feed import ImageFeed
 from tidelog.cluster.planner import PlannerRules
 from tidelog.cluster.registration import register_broker
-from tidelog.config import BrokerConfig, validate_broker_overrides, validate_topic_overrides
-from tidelog.config.table import list_default
+from tidelog.config import BrokerConfig
 from tidelog.coordinators.groups.coordinator import GroupCoordinator
 from tidelog.coordinators.producer_ids import ProducerIds
 from tidelog.errors import ConfigError
@@ -172,7 +170,7 @@ class Broker:
     def _build(self, deferred: DeferredWork, data_dir: DataDir, store: EmbeddedStore) -> Parts:
         """Everything that stands on the data directory and the store, not yet started."""
         config, host = self._config, self._host
-        controller = Controller(store, config.node_id, _controller_rules(config, host))
+        controller = Controller(store, config.node_id, PlannerRules(host.random, config))
         metadata = ImageFeed(controller.changes_after)
         replicas = Replicas(config.node_id, config, data_dir, host)
         submitter = Submitter(controller, metadata, replicas)
@@ -412,20 +410,3 @@ def _data_directory(config: BrokerConfig) -> str:
             " run a broker per disk"
         )
     return directories[0]
-
-
-def _controller_rules(config: BrokerConfig, host: Host) -> PlannerRules:
-    def validate_broker(configs: Mapping[str, str]) -> None:
-        validate_broker_overrides(configs, per_broker=True)
-        config.with_dynamic(configs, {})
-
-    def validate_every_broker(configs: Mapping[str, str]) -> None:
-        validate_broker_overrides(configs, per_broker=False)
-        config.with_dynamic({}, configs)
-
-    return PlannerRules(
-        host.random,
-        ConfigRules(validate_topic_overrides, validate_broker, list_default, validate_every_broker),
-        default_partitions=config.get_int("num.partitions"),
-        default_replication_factor=config.get_int("default.replication.factor"),
-    )

@@ -52,10 +52,10 @@ _RETENTION_SLICE = 256
 
 @dataclass(slots=True)
 class Duty:
-    """Something to do every `interval_seconds`."""
+    """Something to do again and again; `rest_seconds` is asked anew before each time."""
 
     name: str
-    interval_seconds: float
+    rest_seconds: Callable[[], float]
     run: Callable[[], Awaitable[None]]
 
 
@@ -86,22 +86,21 @@ class Housekeeping:
         self._checkpoint_fails = False
 
     def start(self) -> None:
-        config = self._replicas.config
         self._data_dir.context.running_clock.started()
 
-        def seconds(name: str) -> float:
-            return config.get_int(name) / 1000
+        def seconds(*names: str, least: float = 0) -> Callable[[], float]:
+            return lambda: max(least, min(map(self._replicas.config.get_int, names)) / 1000)
 
         duties = [
-            Duty("sweep", _SWEEP_SECONDS, self._sweep),
-            Duty("disk", _DISK_CHECK_SECONDS, self._look_at_disk),
-            Duty("clock", _CLOCK_SECONDS, self._write_clock),
+            Duty("sweep", lambda: _SWEEP_SECONDS, self._sweep),
+            Duty("disk", lambda: _DISK_CHECK_SECONDS, self._look_at_disk),
+            Duty("clock", lambda: _CLOCK_SECONDS, self._write_clock),
             Duty("retention", seconds("log.retention.check.interval.ms"), self._retention),
             Duty("flush", seconds("flusher.interval.ms"), self._flush),
-            Duty("checkpoint", min(map(seconds, _CHECKPOINT_INTERVALS)), self._checkpoint),
+            Duty("checkpoint", seconds(*_CHECKPOINT_INTERVALS), self._checkpoint),
         ]
-        if config.get_bool("log.cleaner.enable"):
-            rest = max(seconds("log.cleaner.backoff.ms"), _REST_SECONDS_MIN)
+        if self._replicas.config.get_bool("log.cleaner.enable"):
+            rest = seconds("log.cleaner.backoff.ms", least=_REST_SECONDS_MIN)
             duties.append(Duty("cleaner", rest, self._clean))
         for duty in duties:
             self._tasks.append(asyncio.create_task(self._repeat(duty), name=duty.name))
@@ -120,7 +119,7 @@ class Housekeeping:
 
     async def _repeat(self, duty: Duty) -> None:
         while True:
-            await asyncio.sleep(duty.interval_seconds)
+            await asyncio.sleep(duty.rest_seconds())
             try:
                 await duty.run()
             except Exception:

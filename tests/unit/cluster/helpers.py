@@ -9,12 +9,11 @@ from pathlib import Path
 
 from tests.unit.store.helpers import open_store
 from tidelog.cluster.commands import Answer, Command
-from tidelog.cluster.configs import ConfigRules
 from tidelog.cluster.controller import Controller, ControllerLimits
 from tidelog.cluster.image import BrokerRegistration, Endpoint, MetadataImage
 from tidelog.cluster.planner import PlannerRules, plan
 from tidelog.cluster.registration import register_broker
-from tidelog.errors import ConfigError
+from tidelog.config import BrokerConfig
 from tidelog.store.embedded import EmbeddedStore
 from tidelog.store.port import Store
 from tidelog.testing.virtual_loop import SeededRandom
@@ -22,22 +21,10 @@ from tidelog.testing.virtual_loop import SeededRandom
 ENDPOINTS = (Endpoint("PLAINTEXT", "localhost", 9092),)
 
 
-def validate(configs: Mapping[str, str]) -> None:
-    """A table of settings in small: three names, and retention must be a number."""
-    for name, value in configs.items():
-        if name not in ("retention.ms", "cleanup.policy", "segment.bytes"):
-            raise ConfigError(f"Unknown topic config name: {name}")
-        if name == "retention.ms" and not value.lstrip("-").isdigit():
-            raise ConfigError(f"Invalid value {value} for retention.ms")
-
-
-def list_default(name: str) -> str | None:
-    return "delete" if name == "cleanup.policy" else None
-
-
-def make_rules(seed: int = 0, **changes: int) -> PlannerRules:
-    configs = ConfigRules(validate, validate, list_default)
-    return PlannerRules(SeededRandom(seed), configs, **changes)
+def make_rules(
+    seed: int = 0, settings: Mapping[str, str] | None = None, **changes: int
+) -> PlannerRules:
+    return PlannerRules(SeededRandom(seed), BrokerConfig(settings), **changes)
 
 
 def image_with(brokers: Sequence[int] = (0,), commands: Sequence[Command] = ()) -> MetadataImage:

@@ -13,7 +13,7 @@ from tests.unit.cluster.helpers import ENDPOINTS, running
 from tidelog.cluster import layout
 from tidelog.cluster.commands import (
     AllocateProducerIds,
-    AlterTopicConfigs,
+    AlterConfigs,
     ConfigChange,
     CreatedTopic,
     CreateTopic,
@@ -22,6 +22,7 @@ from tidelog.cluster.commands import (
 from tidelog.cluster.controller import UNKNOWN_EPOCH, ControllerLimits
 from tidelog.cluster.registration import register_broker
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.model import ConfigResourceType
 
 
 def test_a_new_cluster_gets_an_id_once(tmp_path: Path) -> None:
@@ -235,10 +236,10 @@ def test_settings_survive_a_restart(tmp_path: Path) -> None:
     async def run() -> None:
         async with running(tmp_path) as cluster:
             await cluster.submit(CreateTopic("orders", configs={"retention.ms": "1"}))
-            change = ConfigChange("segment.bytes", "5")
-            await cluster.submit(AlterTopicConfigs("orders", [change]))
+            change = ConfigChange("segment.bytes", "2000000")
+            await cluster.submit(AlterConfigs(ConfigResourceType.TOPIC, "orders", [change]))
         async with running(tmp_path) as cluster:
             configs = cluster.controller.image.topics["orders"].configs
-            assert configs == {"retention.ms": "1", "segment.bytes": "5"}
+            assert configs == {"retention.ms": "1", "segment.bytes": "2000000"}
 
     asyncio.run(run())

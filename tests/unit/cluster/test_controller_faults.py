@@ -48,7 +48,7 @@ def test_a_full_disk_refuses_and_the_controller_goes_on(tmp_path: Path) -> None:
 def test_a_fault_in_planning_harms_its_own_command_only(tmp_path: Path) -> None:
     async def run() -> None:
         async with running(tmp_path) as cluster:
-            bad = CreateTopic("bad", partitions="many")  # type: ignore[arg-type]
+            bad = CreateTopic(7)  # type: ignore[arg-type]
             answers = await cluster.controller.submit_all([CreateTopic("a"), bad, CreateTopic("b")])
             assert isinstance(answers[1], KafkaError)
             assert answers[1].code is ErrorCode.UNKNOWN_SERVER_ERROR

@@ -7,8 +7,7 @@ from tidelog.cluster.changes import TopicDeleted, changes_between
 from tidelog.cluster.commands import (
     AddPartitions,
     AllocateProducerIds,
-    AlterBrokerConfigs,
-    AlterTopicConfigs,
+    AlterConfigs,
     Command,
     ConfigChange,
     CreateTopic,
@@ -17,6 +16,7 @@ from tidelog.cluster.commands import (
 )
 from tidelog.cluster.image import Endpoint, MetadataImage
 from tidelog.cluster.planner import plan
+from tidelog.model import ConfigResourceType
 
 
 def apply(image: MetadataImage, *commands: Command) -> MetadataImage:
@@ -72,8 +72,11 @@ def test_the_changes_between_two_images_lead_from_one_to_the_other() -> None:
         CreateTopic("again", 3),
         CreateTopic("new.one"),
         AddPartitions("kept", 4),
-        AlterTopicConfigs("kept", [ConfigChange("retention.ms", "5")]),
-        AlterBrokerConfigs("", [ConfigChange("retention.ms", "6")]),
+        AlterConfigs(ConfigResourceType.TOPIC, "kept", [ConfigChange("retention.ms", "5")]),
+        AlterConfigs(ConfigResourceType.BROKER, "", [ConfigChange("log.retention.ms", "6")]),
+        AlterConfigs(
+            ConfigResourceType.GROUP, "g", [ConfigChange("consumer.session.timeout.ms", "50000")]
+        ),
         AllocateProducerIds(0, 100),
         UnregisterBroker(1, 101),
     )

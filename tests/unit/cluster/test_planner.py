@@ -9,8 +9,7 @@ from tidelog.cluster.changes import TopicCreated
 from tidelog.cluster.commands import (
     AddPartitions,
     AllocateProducerIds,
-    AlterBrokerConfigs,
-    AlterTopicConfigs,
+    AlterConfigs,
     Command,
     ConfigChange,
     CreatedTopic,
@@ -20,11 +19,10 @@ from tidelog.cluster.commands import (
     RegisterBroker,
     UnregisterBroker,
 )
-from tidelog.cluster.configs import ConfigRules
 from tidelog.cluster.image import BrokerRegistration, MetadataImage
-from tidelog.cluster.planner import PlannerRules, plan
-from tidelog.errors import ConfigError, ErrorCode, KafkaError
-from tidelog.model import NO_LEADER, NO_TOPIC_ID, ConfigOperation
+from tidelog.cluster.planner import plan, refused_together
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.model import NO_LEADER, NO_TOPIC_ID, ConfigOperation, ConfigResourceType
 
 SET, DELETE, APPEND, SUBTRACT = ConfigOperation
 
@@ -35,7 +33,7 @@ def after(image: MetadataImage, command: Command) -> MetadataImage:
 
 
 def test_a_topic_takes_the_defaults_that_the_caller_left_out() -> None:
-    rules = make_rules(default_partitions=5, default_replication_factor=2)
+    rules = make_rules(settings={"num.partitions": "5", "default.replication.factor": "2"})
     planned = plan(
         image_with((0, 1, 2)), CreateTopic("orders", configs={"retention.ms": "1"}), rules
     )
@@ -59,10 +57,28 @@ def test_a_topic_takes_the_defaults_that_the_caller_left_out() -> None:
     [
         CreateTopic("new", 3, validate_only=True),
         AddPartitions("orders", 9, validate_only=True),
-        AlterTopicConfigs("orders", [ConfigChange("retention.ms", "1")], validate_only=True),
-        AlterBrokerConfigs("", [ConfigChange("retention.ms", "1")], validate_only=True),
+        AlterConfigs(
+            ConfigResourceType.TOPIC,
+            "orders",
+            [ConfigChange("retention.ms", "1")],
+            validate_only=True,
+        ),
+        AlterConfigs(
+            ConfigResourceType.BROKER,
+            "",
+            [ConfigChange("log.retention.ms", "1")],
+            validate_only=True,
+        ),
+        AlterConfigs(
+            ConfigResourceType.GROUP,
+            "readers",
+            [ConfigChange("consumer.session.timeout.ms", "50000")],
+            validate_only=True,
+        ),
         # Altering to what is so already changes nothing either.
-        AlterTopicConfigs("orders", [ConfigChange("retention.ms", None, DELETE)]),
+        AlterConfigs(
+            ConfigResourceType.TOPIC, "orders", [ConfigChange("retention.ms", None, DELETE)]
+        ),
     ],
 )
 def test_validation_alone_changes_nothing(command: Command) -> None:
@@ -106,11 +122,16 @@ def test_a_deleted_name_is_free_again_and_so_are_those_it_collided_with() -> Non
         ({"retention.ms": "1"}, [("retention.ms", None, DELETE)], False, {}),
         (
             {"retention.ms": "1"},
-            [("segment.bytes", "9", SET)],
+            [("segment.bytes", "2000000", SET)],
             False,
-            {"retention.ms": "1", "segment.bytes": "9"},
+            {"retention.ms": "1", "segment.bytes": "2000000"},
         ),
-        ({"retention.ms": "1"}, [("segment.bytes", "9", SET)], True, {"segment.bytes": "9"}),
+        (
+            {"retention.ms": "1"},
+            [("segment.bytes", "2000000", SET)],
+            True,
+            {"segment.bytes": "2000000"},
+        ),
         ({"retention.ms": "1"}, [], True, {}),
         # The default counts where nothing is set.
         ({}, [("cleanup.policy", "compact", APPEND)], False, {"cleanup.policy": "delete,compact"}),
@@ -141,24 +162,42 @@ def test_settings_are_replaced_or_altered_one_by_one(
     alterations = [ConfigChange(*each) for each in changes]
     image = image_with((0,), [CreateTopic("orders", configs=before)])
     if resource == "topic":
-        image = after(image, AlterTopicConfigs("orders", alterations, replace))
+        image = after(image, AlterConfigs(ConfigResourceType.TOPIC, "orders", alterations, replace))
         assert image.topics["orders"].configs == expected
         return
-    image = after(image, AlterBrokerConfigs(resource, start))
-    image = after(image, AlterBrokerConfigs(resource, alterations, replace))
+    for change in (*start, *alterations):
+        change.name = f"log.{change.name}"
+    expected = {f"log.{name}": value for name, value in expected.items()}
+    image = after(image, AlterConfigs(ConfigResourceType.BROKER, resource, start))
+    image = after(image, AlterConfigs(ConfigResourceType.BROKER, resource, alterations, replace))
     assert image.broker_configs.get(resource, {}) == expected
 
 
-def test_settings_of_every_broker_may_have_rules_of_their_own() -> None:
-    def refuse(configs: object) -> None:
-        raise ConfigError("only for a single broker")
+def test_the_settings_of_a_group_are_altered_whether_it_exists_or_not() -> None:
+    name = "consumer.session.timeout.ms"
+    image = after(
+        image_with(), AlterConfigs(ConfigResourceType.GROUP, "a/b ☃", [ConfigChange(name, "50000")])
+    )
+    assert image.group_configs == {"a/b ☃": {name: "50000"}}
+    image = after(image, AlterConfigs(ConfigResourceType.GROUP, "a/b ☃", [], replace=True))
+    assert image.group_configs == {}
 
-    rules = PlannerRules(make_rules().random, ConfigRules(validate_every_broker=refuse))
-    image = image_with()
-    assert plan(image, AlterBrokerConfigs("0", [ConfigChange("x", "1")]), rules).changes
-    with pytest.raises(KafkaError) as raised:
-        plan(image, AlterBrokerConfigs("", [ConfigChange("x", "1")]), rules)
-    assert raised.value.code is ErrorCode.INVALID_CONFIG
+
+def test_two_spellings_of_a_broker_id_are_one_resource() -> None:
+    change = ConfigChange("log.retention.ms", "1")
+    image = after(image_with(), AlterConfigs(ConfigResourceType.BROKER, "00", [change]))
+    assert image.broker_configs == {"0": {"log.retention.ms": "1"}}
+
+
+def test_a_request_for_too_many_partitions_is_refused_as_a_whole() -> None:
+    rules = make_rules(settings={"num.partitions": "4000"})
+    both = [CreateTopic("a", 6_000), CreateTopic("b", 4_000)]
+    assert refused_together(both, rules) is None
+    for third in (CreateTopic("c", 1), CreateTopic("c"), CreateTopic("c", assignments={0: [0]})):
+        refusal = refused_together([*both, third], rules)
+        assert refusal is not None
+        assert refusal.code is ErrorCode.POLICY_VIOLATION
+        assert refusal.message == "Excessively large number of partitions per request."
 
 
 def test_c12_blocks_of_producer_ids_follow_on_each_other() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -10,8 +11,7 @@ from tests.unit.cluster.helpers import ENDPOINTS, image_with, make_rules
 from tidelog.cluster.commands import (
     AddPartitions,
     AllocateProducerIds,
-    AlterBrokerConfigs,
-    AlterTopicConfigs,
+    AlterConfigs,
     Command,
     ConfigChange,
     CreateTopic,
@@ -22,10 +22,16 @@ from tidelog.cluster.commands import (
 from tidelog.cluster.image import BrokerRegistration
 from tidelog.cluster.planner import PRODUCER_ID_MAX, plan
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.model import NO_TOPIC_ID, ConfigOperation
+from tidelog.model import NO_TOPIC_ID, ConfigOperation, ConfigResourceType
 
 E = ErrorCode
 SET, DELETE, APPEND, SUBTRACT = ConfigOperation
+TOPIC, BROKER, GROUP = ConfigResourceType.TOPIC, ConfigResourceType.BROKER, ConfigResourceType.GROUP
+
+
+def alter(resource: int, name: str, *changes: tuple[Any, ...]) -> AlterConfigs:
+    return AlterConfigs(resource, name, [ConfigChange(*each) for each in changes])
+
 
 REFUSED: list[tuple[Command, ErrorCode, str]] = [
     # Names.
@@ -42,8 +48,8 @@ REFUSED: list[tuple[Command, ErrorCode, str]] = [
     (CreateTopic("old_one"), E.INVALID_TOPIC_EXCEPTION, "collides with existing topic: old.one"),
     (CreateTopic("orders"), E.TOPIC_ALREADY_EXISTS, "Topic 'orders' already exists."),
     # Numbers.
-    (CreateTopic("new", 0), E.INVALID_PARTITIONS, "larger than 0"),
-    (CreateTopic("new", -2), E.INVALID_PARTITIONS, "larger than 0"),
+    (CreateTopic("new", 0), E.INVALID_PARTITIONS, "non-positive value"),
+    (CreateTopic("new", -2), E.INVALID_PARTITIONS, "non-positive value"),
     (CreateTopic("new", 10_001), E.POLICY_VIOLATION, "Excessively large number"),
     (CreateTopic("new", 2**31 - 1), E.POLICY_VIOLATION, "Excessively large number"),
     (CreateTopic("new", 98), E.POLICY_VIOLATION, "limit of 100"),
@@ -95,38 +101,50 @@ REFUSED: list[tuple[Command, ErrorCode, str]] = [
     (AddPartitions("orders", 3, [[0, 1]]), E.INVALID_REPLICA_ASSIGNMENT, "which have 1 replica"),
     (AddPartitions("orders", 3, [[9]]), E.INVALID_REPLICA_ASSIGNMENT, "broker 9"),
     # Altering settings.
-    (AlterTopicConfigs("gone", []), E.UNKNOWN_TOPIC_OR_PARTITION, "'gone' does not exist"),
-    (AlterTopicConfigs("orders", [ConfigChange("x", "1")]), E.INVALID_CONFIG, "x"),
+    (alter(TOPIC, "gone"), E.UNKNOWN_TOPIC_OR_PARTITION, "'gone' does not exist"),
+    (alter(TOPIC, ""), E.INVALID_REQUEST, "Default topic resources are not allowed."),
+    (alter(TOPIC, "a b"), E.INVALID_TOPIC_EXCEPTION, "ASCII alphanumerics"),
+    (alter(TOPIC, "orders", ("x", "1")), E.INVALID_CONFIG, "Unknown topic config name: x"),
+    (alter(TOPIC, "orders", ("retention.ms", "x")), E.INVALID_CONFIG, "Not a number of type LONG"),
+    (alter(TOPIC, "orders", ("retention.ms", None)), E.INVALID_REQUEST, "Null value not supported"),
+    (alter(TOPIC, "orders", ("retention.ms", "1", APPEND)), E.INVALID_CONFIG, "Can't APPEND to"),
+    (alter(TOPIC, "orders", ("retention.ms", "1", SUBTRACT)), E.INVALID_CONFIG, "Can't SUBTRACT"),
+    (alter(TOPIC, "orders", ("retention.ms", "1", 9)), E.INVALID_REQUEST, "Unknown operation 9"),
     (
-        AlterTopicConfigs("orders", [ConfigChange("retention.ms", None)]),
+        alter(TOPIC, "orders", ("retention.ms", "1"), ("retention.ms", None, DELETE)),
         E.INVALID_REQUEST,
-        "Null value not supported for : retention.ms",
+        "Error due to duplicate config keys",
     ),
     (
-        AlterTopicConfigs("orders", [ConfigChange("retention.ms", "1", APPEND)]),
-        E.INVALID_CONFIG,
-        "Can't APPEND to key retention.ms because its type is not LIST.",
-    ),
-    (
-        AlterTopicConfigs("orders", [ConfigChange("retention.ms", "1", SUBTRACT)]),
-        E.INVALID_CONFIG,
-        "Can't SUBTRACT to key retention.ms",
-    ),
-    (
-        AlterTopicConfigs(
-            "orders",
-            [ConfigChange("retention.ms", "1"), ConfigChange("retention.ms", None, DELETE)],
-        ),
+        alter(TOPIC, "orders", *((f"name{n}", "1") for n in range(1_001))),
         E.INVALID_REQUEST,
-        "duplicate config keys : retention.ms",
+        "at most 1000",
     ),
-    (AlterBrokerConfigs("7", []), E.BROKER_ID_NOT_REGISTERED, "No broker with id 7"),
-    (AlterBrokerConfigs("00", []), E.INVALID_REQUEST, "Invalid broker name '00'"),
-    (AlterBrokerConfigs("one", []), E.INVALID_REQUEST, "Invalid broker name 'one'"),
-    (AlterBrokerConfigs("-1", []), E.INVALID_REQUEST, "Invalid broker name '-1'"),
-    (AlterBrokerConfigs("२", []), E.INVALID_REQUEST, "Invalid broker name"),
-    (AlterBrokerConfigs("0", [ConfigChange("x", "1")]), E.INVALID_CONFIG, "x"),
-    (AlterBrokerConfigs("", [ConfigChange("x", "1")]), E.INVALID_CONFIG, "x"),
+    (
+        CreateTopic("new", configs={"retention.ms": None}),
+        E.INVALID_CONFIG,
+        "Null value not supported for topic configs: retention.ms",
+    ),
+    (alter(BROKER, "7"), E.INVALID_REQUEST, "expected 0, 1, but received 7"),
+    (alter(BROKER, "-1"), E.INVALID_REQUEST, "expected 0, 1, but received -1"),
+    (alter(BROKER, "one"), E.INVALID_REQUEST, "Node id must be an integer, but it is: one"),
+    (alter(BROKER, "२"), E.INVALID_REQUEST, "Node id must be an integer"),
+    (alter(BROKER, "0", ("node.id", "1")), E.INVALID_REQUEST, "dynamically: [node.id]"),
+    (alter(BROKER, "", ("node.id", "1")), E.INVALID_REQUEST, "dynamically: [node.id]"),
+    (alter(BROKER, "0", ("x", "1", APPEND)), E.INVALID_CONFIG, "Unknown config name: x"),
+    (
+        alter(BROKER, "0", ("max.connections", "1", APPEND)),
+        E.INVALID_CONFIG,
+        "Config value append is not allowed for config key: max.connections",
+    ),
+    (alter(GROUP, ""), E.INVALID_REQUEST, "Default group resources are not allowed."),
+    (alter(GROUP, "g", ("x", "1")), E.INVALID_CONFIG, "Unknown group config name: x"),
+    (
+        alter(GROUP, "g", ("consumer.session.timeout.ms", "1")),
+        E.INVALID_CONFIG,
+        "must be greater than or equal to group.consumer.min.session.timeout.ms",
+    ),
+    (alter(ConfigResourceType.BROKER_LOGGER, "0"), E.INVALID_REQUEST, "Unknown resource type 8"),
     # Brokers and producer ids.
     (AllocateProducerIds(7, 1), E.BROKER_ID_NOT_REGISTERED, "No broker with id 7"),
     (AllocateProducerIds(0, 99), E.STALE_BROKER_EPOCH, "epoch 100, not 99"),

@@ -14,8 +14,7 @@ from tidelog.cluster import layout
 from tidelog.cluster.commands import (
     AddPartitions,
     AllocateProducerIds,
-    AlterBrokerConfigs,
-    AlterTopicConfigs,
+    AlterConfigs,
     Command,
     ConfigChange,
     CreateTopic,
@@ -26,7 +25,7 @@ from tidelog.cluster.commands import (
 from tidelog.cluster.image import MetadataImage
 from tidelog.cluster.registration import register_broker
 from tidelog.errors import KafkaError
-from tidelog.model import ConfigOperation
+from tidelog.model import ConfigOperation, ConfigResourceType
 
 NAMES = ("a", "b", "a.b", "a_b", "c-d", "e", "f")
 
@@ -43,7 +42,11 @@ def random_command(source: random.Random, cluster: Running) -> Command:
     ][: source.randrange(1, 3)]
     whole = source.random() < 0.3
     if whole:
-        changes = [ConfigChange("segment.bytes", "1")][: source.randrange(2)]
+        changes = [ConfigChange("segment.bytes", "2000000")][: source.randrange(2)]
+    of_broker = [replace(each, name=f"log.{each.name}") for each in changes]
+    of_group = ConfigChange(
+        "consumer.session.timeout.ms", "50000", ConfigOperation(source.randrange(2))
+    )
     alive = cluster.controller.image.brokers
     broker = source.choice(("", "0", "1"))
     return source.choice(
@@ -52,8 +55,9 @@ def random_command(source: random.Random, cluster: Running) -> Command:
             CreateTopic(name, -1, -1, {0: [1, 0], 1: [0, 1]}, {"retention.ms": "9"}),
             DeleteTopic(name),
             AddPartitions(name, source.randrange(1, 8)),
-            AlterTopicConfigs(name, changes, whole),
-            AlterBrokerConfigs(broker, changes, whole),
+            AlterConfigs(ConfigResourceType.TOPIC, name, changes, whole),
+            AlterConfigs(ConfigResourceType.BROKER, broker, of_broker, whole),
+            AlterConfigs(ConfigResourceType.GROUP, f"{name}/ ☃", [of_group]),
             AllocateProducerIds(0, cluster.registration.epoch),
             UnregisterBroker(1, alive[1].epoch if 1 in alive else 0),
         )

@@ -1,7 +1,7 @@
 """Settings as DescribeConfigs shows them."""
 
 from tidelog.config import BrokerConfig, DescribedSetting, Source, Synonym
-from tidelog.config.describe import describe_broker, describe_topic
+from tidelog.config.describe import describe_broker, describe_group, describe_topic
 from tidelog.config.setting import Kind
 from tidelog.config.table import TOPIC_SETTINGS
 
@@ -45,17 +45,19 @@ def test_a_topic_setting_names_every_source_the_strongest_first() -> None:
     )
 
 
-def test_the_source_is_that_of_the_effective_value() -> None:
+def test_another_form_of_the_brokers_setting_counts_only_behind_the_first() -> None:
     static = BrokerConfig({"log.retention.hours": "1"})
     described = topic(static, {}, "retention.ms")
-    assert (described.value, described.source) == ("3600000", Source.STATIC_BROKER)
-    assert described.synonyms == (
-        Synonym("log.retention.hours", "1", Source.STATIC_BROKER),
-        Synonym("log.retention.hours", "168", Source.DEFAULT),
-    )
+    assert (described.value, described.source) == ("3600000", Source.DEFAULT)
+    assert described.synonyms == ()
     altered = static.with_dynamic({}, {"log.retention.ms": "9"})
     described = topic(altered, {}, "retention.ms")
     assert (described.value, described.source) == ("9", Source.DYNAMIC_DEFAULT)
+    assert described.synonyms == (
+        Synonym("log.retention.ms", "9", Source.DYNAMIC_DEFAULT),
+        Synonym("log.retention.hours", "1", Source.STATIC_BROKER),
+        Synonym("log.retention.hours", "168", Source.DEFAULT),
+    )
 
 
 def test_a_topic_setting_without_a_broker_setting_is_default_or_its_own() -> None:
@@ -116,3 +118,31 @@ def test_no_certain_broker_shows_only_what_was_altered_for_all() -> None:
     assert (described.name, described.value) == ("message.max.bytes", "5")
     assert described.source == Source.DYNAMIC_DEFAULT
     assert described.synonyms == (Synonym("message.max.bytes", "5", Source.DYNAMIC_DEFAULT),)
+
+
+def test_a_group_shows_its_own_settings_before_those_of_the_broker() -> None:
+    name = "consumer.session.timeout.ms"
+    session, interval = reversed(describe_group(BrokerConfig(), {name: "50000"}))
+    assert (session.name, session.value, session.source) == (name, "50000", Source.GROUP)
+    assert session.synonyms == (
+        Synonym(name, "50000", Source.GROUP),
+        Synonym(f"group.{name}", "45000", Source.DEFAULT),
+    )
+    assert (interval.value, interval.source) == ("5000", Source.DEFAULT)
+    described = describe_group(BrokerConfig(), {"share.isolation.level": "read_committed"})
+    assert [each.value for each in described] == ["5000", "45000", "read_committed"]
+
+
+def test_a_setting_that_nothing_uses_is_shown_once_it_was_altered() -> None:
+    altered = {"num.io.threads": "5", "sasl.jaas.config": "secret", "my.plugin.setting": "secret"}
+    described = describe_broker(BrokerConfig(), dynamic_broker=altered, dynamic_default={})
+    shown = {each.name: each for each in described if each.name in altered}
+    assert {name: each.value for name, each in shown.items()} == {
+        "num.io.threads": "5",
+        "sasl.jaas.config": None,
+        "my.plugin.setting": None,
+    }
+    assert shown["num.io.threads"].synonyms == (
+        Synonym("num.io.threads", "5", Source.DYNAMIC_BROKER),
+    )
+    assert shown["my.plugin.setting"].read_only

@@ -7,9 +7,14 @@ from functools import cache
 import pytest
 
 from bench.peers.kafka import run_tool
-from tidelog.config.kafka_names import BROKER_NAMES, GROUP_NAMES
+from tidelog.config.kafka_names import (
+    BROKER_NAMES,
+    PER_LISTENER_NAMES,
+    UNUSED_DYNAMIC_SETTINGS,
+    UNUSED_GROUP_SETTINGS,
+)
 from tidelog.config.setting import Setting, format_value
-from tidelog.config.table import BROKER_SETTINGS, TOPIC_SETTINGS
+from tidelog.config.table import BROKER_SETTINGS, GROUP_SETTINGS, TOPIC_SETTINGS
 
 pytestmark = pytest.mark.java
 
@@ -90,7 +95,10 @@ def test_names_marked_as_ours_are_unknown_to_kafka() -> None:
 
 
 def test_group_settings_are_kafkas() -> None:
-    assert set(printed(GROUP_CLASS)) == GROUP_NAMES
+    known = printed(GROUP_CLASS)
+    ours = {**GROUP_SETTINGS, **UNUSED_GROUP_SETTINGS}
+    kinds = {name: setting.kind.name.lower() for name, setting in ours.items()}
+    assert kinds == {name: each["Type"] for name, each in known.items()}
 
 
 def test_what_kafka_keeps_read_only_is_not_altered_here_either() -> None:
@@ -98,3 +106,16 @@ def test_what_kafka_keeps_read_only_is_not_altered_here_either() -> None:
     altered = {name for name, each in BROKER_SETTINGS.items() if each.kafka and each.update}
     read_only = {name for name, each in known.items() if each["Update Mode"] == "read-only"}
     assert not altered & read_only
+
+
+def test_what_kafka_takes_while_it_runs_is_taken_here_too_for_as_many_brokers() -> None:
+    known = {
+        name: (each["Update Mode"], each["Type"])
+        for name, each in printed(BROKER_CLASS).items()
+        if each["Update Mode"] != "read-only" and name not in BROKER_SETTINGS
+    }
+    ours = {
+        name: (setting.update.name.lower().replace("_", "-"), setting.kind.name.lower())
+        for name, setting in UNUSED_DYNAMIC_SETTINGS.items()
+    }
+    assert {name: each for name, each in known.items() if name not in PER_LISTENER_NAMES} == ours

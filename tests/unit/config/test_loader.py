@@ -140,7 +140,7 @@ def test_all_problems_are_told_at_once_with_place_and_nearest_name(tmp_path: Pat
         "environment variable TIDELOG_LOG_RETENTION_HOUR sets no setting; "
         "did you mean TIDELOG_LOG_RETENTION_HOURS?",
         f"{file}:2: unknown setting log.segment.byte; did you mean log.segment.bytes?",
-        f"{file}:3: Invalid value none for configuration num.partitions: not a number of type INT",
+        f"{file}:3: Invalid value none for configuration num.partitions: Not a number of type INT",
         f"{file}:4: segment.bytes is a setting of topics; "
         "the broker's default is log.segment.bytes",
         f"{file}:5: unknown setting num.io.thread; did you mean num.io.threads?",
@@ -159,9 +159,9 @@ def test_yaml_problems_name_their_line(tmp_path: Path) -> None:
     file = write(tmp_path / "a.yml", "log:\n  segment:\n    bytes: many\ndelete.topic.enable: no\n")
     assert refusal(files=[file]) == [
         f"{file}:3: Invalid value many for configuration log.segment.bytes: "
-        "not a number of type INT",
+        "Not a number of type INT",
         f"{file}:4: Invalid value no for configuration delete.topic.enable: "
-        "value must be either true or false",
+        "Expected value to be either true or false",
     ]
 
 

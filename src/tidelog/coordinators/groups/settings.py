@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from tidelog.cluster.image import MetadataImage
 from tidelog.config.broker_config import BrokerConfig
 
 INT_MAX = 2**31 - 1
@@ -59,3 +60,9 @@ def group_settings(config: BrokerConfig) -> GroupSettings:
         consumer_group_size_max=config.get_int("group.consumer.max.size"),
         consumer_assignors=tuple(config.get_list("group.consumer.assignors")),
     )
+
+
+def own_setting_ms(image: MetadataImage, group_id: str, name: str, default_ms: int) -> int:
+    """What a group has set for itself, else what its broker says."""
+    own = image.group_configs.get(group_id)
+    return default_ms if own is None else int(own.get(name, default_ms))

@@ -1,26 +1,23 @@
 """DescribeConfigs (32, versions 1 to 4), AlterConfigs (33, 0 to 2),
 IncrementalAlterConfigs (44, 0 to 1).
 
-Behaviour: topics (type 2) and brokers (type 4; an empty name means the default of all brokers).
-Each setting comes with its source, its synonyms in the order in which they are asked, its type and,
-on request, its help. Values are checked before anything changes; each resource is done wholly or
-not at all.
+Behaviour: topics (type 2), brokers (type 4; an empty name means the default of all brokers) and
+groups (type 32), which need not exist. Each setting comes with its source, its synonyms in the
+order in which they are asked, its type and, on request, its help. The controller judges what is
+altered; each resource is done wholly or not at all.
 Gaps: other resource types are refused with INVALID_REQUEST.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
+from typing import Any
 
-from tidelog.cluster.commands import (
-    AlterBrokerConfigs,
-    AlterTopicConfigs,
-    ConfigChange,
-)
-from tidelog.config.describe import DescribedSetting, describe_broker, describe_topic
+from tidelog.cluster.commands import AlterConfigs, ConfigChange
+from tidelog.cluster.names import check_topic_name
+from tidelog.config import DescribedSetting, describe_broker, describe_group, describe_topic
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.model import ConfigOperation, ConfigResourceType
+from tidelog.model import ConfigResourceType
 from tidelog.protocol.messages import alter_configs as full
 from tidelog.protocol.messages import incremental_alter_configs as incremental
 from tidelog.protocol.messages.describe_configs import (
@@ -35,11 +32,6 @@ from tidelog.security.authorizer import CLUSTER, Operation
 from tidelog.server.handlers.asked import distinct_by
 from tidelog.server.pieces import LazyList
 from tidelog.server.tools import ClusterContext
-
-T = TypeVar("T")
-
-# There are fewer settings than that.
-_SETTINGS_MAX = 1_000
 
 
 def describe_topic_settings(
@@ -61,45 +53,72 @@ def _describe(
     resource: DescribeConfigsResource, request: DescribeConfigsRequest, context: ClusterContext
 ) -> DescribeConfigsResult:
     result = DescribeConfigsResult(
-        error_message=None,
+        error_message="",
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
     )
     try:
-        settings = _settings(resource, context)
+        settings = _settings(resource.resource_type, resource.resource_name, context)
     except KafkaError as error:
         result.error_code, result.error_message = error.code, error.message
         return result
-    keys = resource.configuration_keys
-    wanted = None if keys is None else frozenset(keys)
+    if settings is None:
+        result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return result
+    # Nothing asked for is everything, as in Kafka.
+    wanted = frozenset(resource.configuration_keys or ())
     result.configs = [
-        _described(setting, request)
-        for setting in settings
-        if wanted is None or setting.name in wanted
+        _described(setting, request) for setting in settings if not wanted or setting.name in wanted
     ]
     return result
 
 
 def _settings(
-    resource: DescribeConfigsResource, context: ClusterContext
-) -> Sequence[DescribedSetting]:
-    if resource.resource_type == ConfigResourceType.TOPIC:
-        if not context.authorize_topic(Operation.DESCRIBE_CONFIGS, resource.resource_name):
-            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        topic = context.image.topics.get(resource.resource_name)
-        if topic is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        return describe_topic_settings(topic.configs, context)
-    if resource.resource_type != ConfigResourceType.BROKER:
-        raise _unsupported(resource.resource_type)
-    context.require(Operation.DESCRIBE_CONFIGS, CLUSTER)
-    name = _broker_name(resource.resource_name, context)
-    dynamic = context.image.broker_configs
+    resource: int, name: str, context: ClusterContext
+) -> Sequence[DescribedSetting] | None:
+    """What a resource has set; None for a topic that does not exist."""
+    _authorize(Operation.DESCRIBE_CONFIGS, resource, name, context)
+    config, image = context.tools.config(), context.image
+    if resource == ConfigResourceType.TOPIC:
+        check_topic_name(name)
+        topic = image.topics.get(name)
+        return None if topic is None else describe_topic_settings(topic.configs, context)
+    if resource == ConfigResourceType.GROUP:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+        return describe_group(config, image.group_configs.get(name, {}))
+    own = image.broker_configs.get(_this_broker(name, context), {}) if name else None
     return describe_broker(
-        context.tools.config(),
-        dynamic_broker=None if name == "" else dynamic.get(name, {}),
-        dynamic_default=dynamic.get("", {}),
+        config, dynamic_broker=own, dynamic_default=image.broker_configs.get("", {})
     )
+
+
+def _this_broker(name: str, context: ClusterContext) -> str:
+    """Only this broker knows what it was started with."""
+    own = context.tools.broker_id
+    if not name.lstrip("+-").isdecimal():
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}"
+        )
+    if int(name) != own:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"Unexpected broker id, expected {own} or empty string, but received {name}",
+        )
+    return str(own)
+
+
+def _authorize(operation: Operation, resource: int, name: str, context: ClusterContext) -> None:
+    match resource:
+        case ConfigResourceType.TOPIC:
+            if not context.authorize_topic(operation, name):
+                raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        case ConfigResourceType.GROUP:
+            context.require_group(operation, name)
+        case ConfigResourceType.BROKER:
+            context.require(operation, CLUSTER)
+        case unknown:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {unknown}")
 
 
 def _described(
@@ -107,7 +126,7 @@ def _described(
 ) -> DescribeConfigsResourceResult:
     result = DescribeConfigsResourceResult(
         name=setting.name,
-        value=None if setting.is_sensitive else setting.value,
+        value=setting.value,
         read_only=setting.read_only,
         config_source=setting.source,
         is_sensitive=setting.is_sensitive,
@@ -125,119 +144,63 @@ def _described(
 async def alter_configs(
     request: full.AlterConfigsRequest, context: ClusterContext
 ) -> full.AlterConfigsResponse:
-    response = full.AlterConfigsResponse()
-    pace = context.pace()
-    resources, repeated = await context.complete(_resources(request.resources))
-    for resource in resources:
-        await pace.step()
-        result = full.AlterConfigsResourceResponse(
-            error_message=None,
-            resource_type=resource.resource_type,
-            resource_name=resource.resource_name,
-        )
-        try:
-            _refuse_excess(resource, repeated)
-            changes = [_set(config.name, config.value) for config in resource.configs]
-            await _alter(resource, changes, context, replace=True, dry=request.validate_only)
-        except KafkaError as error:
-            result.error_code, result.error_message = error.code, error.message
-        response.responses.append(result)
-    return response
+    def command(resource: full.AlterConfigsResource) -> AlterConfigs:
+        changes = [ConfigChange(config.name, config.value) for config in resource.configs]
+        return _command(resource, changes, replace=True, validate_only=request.validate_only)
+
+    return full.AlterConfigsResponse(
+        responses=[
+            full.AlterConfigsResourceResponse(*answer)
+            async for answer in _alter(request.resources, command, context)
+        ]
+    )
 
 
 async def incremental_alter_configs(
     request: incremental.IncrementalAlterConfigsRequest, context: ClusterContext
 ) -> incremental.IncrementalAlterConfigsResponse:
-    response = incremental.IncrementalAlterConfigsResponse()
-    pace = context.pace()
-    resources, repeated = await context.complete(_resources(request.resources))
-    for resource in resources:
-        await pace.step()
-        result = incremental.AlterConfigsResourceResponse(
-            error_message=None,
-            resource_type=resource.resource_type,
-            resource_name=resource.resource_name,
-        )
-        try:
-            _refuse_excess(resource, repeated)
-            changes = [_change(config) for config in resource.configs]
-            await _alter(resource, changes, context, replace=False, dry=request.validate_only)
-        except KafkaError as error:
-            result.error_code, result.error_message = error.code, error.message
-        response.responses.append(result)
-    return response
+    def command(resource: incremental.AlterConfigsResource) -> AlterConfigs:
+        changes = [
+            ConfigChange(config.name, config.value, config.config_operation)
+            for config in resource.configs
+        ]
+        return _command(resource, changes, replace=False, validate_only=request.validate_only)
+
+    return incremental.IncrementalAlterConfigsResponse(
+        responses=[
+            incremental.AlterConfigsResourceResponse(*answer)
+            async for answer in _alter(request.resources, command, context)
+        ]
+    )
 
 
-def _resources(
-    resources: Iterable[T],
-) -> Generator[int, None, tuple[list[T], set[Any]]]:
-    return distinct_by(resources, "resource_type", "resource_name")
-
-
-def _refuse_excess(
-    resource: full.AlterConfigsResource | incremental.AlterConfigsResource, repeated: set[Any]
-) -> None:
-    """Refuse a resource that is named twice, as Kafka does, or with more settings than exist."""
-    if (resource.resource_type, resource.resource_name) in repeated:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-    if len(resource.configs) > _SETTINGS_MAX:
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST,
-            f"{len(resource.configs)} settings in one request; at most {_SETTINGS_MAX} are taken",
-        )
-
-
-def _set(name: str, value: str | None) -> ConfigChange:
-    if value is None:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"setting {name} has no value")
-    return ConfigChange(name, value)
-
-
-def _change(config: incremental.AlterableConfig) -> ConfigChange:
-    try:
-        operation = ConfigOperation(config.config_operation)
-    except ValueError:
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST, f"unknown operation {config.config_operation}"
-        ) from None
-    if operation is not ConfigOperation.DELETE and config.value is None:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"setting {config.name} has no value")
-    return ConfigChange(config.name, config.value, operation)
+def _command(
+    resource: Any, changes: list[ConfigChange], *, replace: bool, validate_only: bool
+) -> AlterConfigs:
+    return AlterConfigs(
+        resource.resource_type, resource.resource_name, changes, replace, validate_only
+    )
 
 
 async def _alter(
-    resource: full.AlterConfigsResource | incremental.AlterConfigsResource,
-    changes: list[ConfigChange],
-    context: ClusterContext,
-    *,
-    replace: bool,
-    dry: bool,
-) -> None:
-    name = resource.resource_name
-    if len({change.name for change in changes}) != len(changes):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "a setting is given twice")
-    if resource.resource_type == ConfigResourceType.TOPIC:
-        if not context.authorize_topic(Operation.ALTER_CONFIGS, name):
-            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        await context.tools.submitter.submit(AlterTopicConfigs(name, changes, replace, dry))
-    elif resource.resource_type == ConfigResourceType.BROKER:
-        context.require(Operation.ALTER_CONFIGS, CLUSTER)
-        broker = _broker_name(name, context)
-        await context.tools.submitter.submit(AlterBrokerConfigs(broker, changes, replace, dry))
-    else:
-        raise _unsupported(resource.resource_type)
-
-
-def _broker_name(name: str, context: ClusterContext) -> str:
-    if name == "":
-        return name
-    if not name.isdecimal() or int(name) not in context.image.brokers:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no broker {name!r}")
-    return str(int(name))
-
-
-def _unsupported(resource_type: int) -> KafkaError:
-    return KafkaError(
-        ErrorCode.INVALID_REQUEST,
-        f"resource type {resource_type} has no settings here; topics are 2, brokers are 4",
+    asked: Sequence[Any], command: Callable[[Any], AlterConfigs], context: ClusterContext
+) -> AsyncIterator[tuple[int, str | None, int, str]]:
+    """Alter one resource after the other: the code, the message, and which resource it was."""
+    pace = context.pace()
+    resources, repeated = await context.complete(
+        distinct_by(asked, "resource_type", "resource_name")
     )
+    for resource in resources:
+        await pace.step()
+        kind, name = resource.resource_type, resource.resource_name
+        code, message = ErrorCode.NONE, None
+        try:
+            if (kind, name) in repeated:
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST, "Each resource must appear at most once."
+                )
+            _authorize(Operation.ALTER_CONFIGS, kind, name, context)
+            await context.tools.submitter.submit(command(resource))
+        except KafkaError as error:
+            code, message = error.code, error.message
+        yield code, message, kind, name

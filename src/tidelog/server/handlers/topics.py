@@ -20,7 +20,6 @@ from tidelog.cluster.commands import (
 )
 from tidelog.cluster.image import TopicImage
 from tidelog.cluster.names import INTERNAL_TOPICS
-from tidelog.cluster.planner import PARTITIONS_PER_REQUEST_MAX
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.model import NO_TOPIC_ID
 from tidelog.protocol.messages.create_partitions import (
@@ -48,15 +47,11 @@ from tidelog.server.handlers.configs import describe_topic_settings
 from tidelog.server.pieces import LazyList
 from tidelog.server.tools import ClusterContext
 
-# How many topics the controller deals with at a stretch, while everything else waits.
-_COMMANDS_AT_ONCE = 200
-
 
 async def create_topics(
     request: CreateTopicsRequest, context: ClusterContext
 ) -> CreateTopicsResponse:
     topics, repeated = await context.complete(distinct_by(request.topics, "name"))
-    partitions = sum(_partitions_of(each, context) for each in topics)
     commands: list[CreateTopic | KafkaError] = []
     pace = context.pace()
     for topic in topics:
@@ -64,12 +59,6 @@ async def create_topics(
         try:
             if topic.name in repeated:
                 raise _named_twice(topic.name)
-            if partitions > PARTITIONS_PER_REQUEST_MAX:
-                raise KafkaError(
-                    ErrorCode.POLICY_VIOLATION,
-                    f"{partitions} partitions in one request; at most"
-                    f" {PARTITIONS_PER_REQUEST_MAX} can be created at once",
-                )
             commands.append(_creation(topic, request.validate_only, context))
         except KafkaError as error:
             commands.append(error)
@@ -81,22 +70,12 @@ async def create_topics(
     return CreateTopicsResponse(topics=LazyList(len(topics), results))
 
 
-def _partitions_of(topic: CreatableTopic, context: ClusterContext) -> int:
-    """How many partitions a topic asks for; -1 stands for the broker's default."""
-    asked = len(topic.assignments) or topic.num_partitions
-    return asked if asked >= 0 else context.tools.config().get_int("num.partitions")
-
-
 async def _submit(
     commands: Sequence[Command | KafkaError], context: ClusterContext
 ) -> list[Answer | KafkaError]:
     """Submit what was not refused yet; the answers and refusals, each in its place."""
     accepted = [each for each in commands if not isinstance(each, KafkaError)]
-    done: list[Answer | KafkaError] = []
-    for start in range(0, len(accepted), _COMMANDS_AT_ONCE):
-        some = accepted[start : start + _COMMANDS_AT_ONCE]
-        done += await context.tools.submitter.submit_all(some)
-    answers = iter(done)
+    answers = iter(await context.tools.submitter.submit_all(accepted))
     return [each if isinstance(each, KafkaError) else next(answers) for each in commands]
 
 
@@ -114,19 +93,13 @@ def _creation(topic: CreatableTopic, validate_only: bool, context: ClusterContex
     assignments = {each.partition_index: each.broker_ids for each in topic.assignments}
     if len(assignments) != len(topic.assignments):
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "a partition is assigned twice")
-    configs: dict[str, str] = {}
-    for config in topic.configs:
-        if config.name in configs:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"setting {config.name} is given twice")
-        if config.value is None:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"setting {config.name} has no value")
-        configs[config.name] = config.value
     return CreateTopic(
         name=topic.name,
         partitions=topic.num_partitions,
         replication_factor=topic.replication_factor,
         assignments=assignments,
-        configs=configs,
+        # Of a setting that is given twice the last counts, as in Kafka.
+        configs={config.name: config.value for config in topic.configs},
         validate_only=validate_only,
     )
 

@@ -39,7 +39,7 @@ from tidelog.coordinators.groups.consumer.group import (
 from tidelog.coordinators.groups.consumer.members import ConsumerMembers
 from tidelog.coordinators.groups.consumer.patterns import Patterns, check_pattern
 from tidelog.coordinators.groups.consumer.reconciliation import Goal, reconcile
-from tidelog.coordinators.groups.settings import Caller, GroupSettings
+from tidelog.coordinators.groups.settings import Caller, GroupSettings, own_setting_ms
 from tidelog.coordinators.groups.table import GroupTable
 from tidelog.coordinators.outcome import Outcome
 from tidelog.coordinators.timers import Now
@@ -326,7 +326,12 @@ class ConsumerHeartbeats:
         response = ConsumerGroupHeartbeatResponse(
             member_id=member_id,
             member_epoch=after.epoch,
-            heartbeat_interval_ms=self._settings.consumer_heartbeat_interval_ms,
+            heartbeat_interval_ms=own_setting_ms(
+                beat.image,
+                group_id,
+                "consumer.heartbeat.interval.ms",
+                self._settings.consumer_heartbeat_interval_ms,
+            ),
         )
         if beat.is_join or beat.is_full or before.assigned != after.assigned:
             response.assignment = Assignment(

@@ -26,7 +26,7 @@ from tidelog.coordinators.groups.consumer.group import (
     MemberState,
     hash_topics,
 )
-from tidelog.coordinators.groups.settings import GroupSettings
+from tidelog.coordinators.groups.settings import GroupSettings, own_setting_ms
 from tidelog.coordinators.groups.table import GroupTable
 from tidelog.coordinators.groups.timers import RETRY_MS, Timer, TimerKind, Timers
 from tidelog.coordinators.outcome import Outcome
@@ -69,7 +69,11 @@ class ConsumerMembers:
 
     def renew_session(self, group_id: str, member_id: str, now: Now) -> None:
         timer = Timer(TimerKind.CONSUMER_SESSION, group_id, member_id)
-        self._timers.schedule(timer, now.ms + self._settings.consumer_session_timeout_ms)
+        default_ms = self._settings.consumer_session_timeout_ms
+        session_ms = own_setting_ms(
+            self._image(), group_id, "consumer.session.timeout.ms", default_ms
+        )
+        self._timers.schedule(timer, now.ms + session_ms)
 
     def watch_revocation(self, group_id: str, member: ConsumerMember, now: Now) -> None:
         """A member that moved on is watched no more; one that has to give back must hurry."""

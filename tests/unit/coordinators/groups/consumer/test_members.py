@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.unit.coordinators.groups.consumer.helpers import Consumer, group_of, settle
@@ -104,6 +106,19 @@ def test_a_silent_member_is_fenced_and_a_refused_append_is_tried_again(world: Wo
     settle(one)
     assert one.partitions == set(range(6))
     assert refused(two.beat) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_groups_own_settings_hold_from_the_next_heartbeat_on(world: World) -> None:
+    one = consumer(world, "one")
+    assert one.heartbeat_interval_ms == 5_000
+    own = {"consumer.session.timeout.ms": "2000", "consumer.heartbeat.interval.ms": "700"}
+    world.image = replace(world.image, group_configs={group_of(world).group_id: own})
+    one.beat()
+    assert one.heartbeat_interval_ms == 700
+    world.pass_time(1_999)
+    assert set(group_of(world).members) == {"one"}
+    world.pass_time(1)
+    assert set(group_of(world).members) == set()
 
 
 def test_who_does_not_give_back_in_time_is_fenced(world: World) -> None:
