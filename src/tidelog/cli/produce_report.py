@@ -11,7 +11,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Self
 
 from tidelog.cli.common import say
@@ -155,12 +155,7 @@ class Interrupt:
         self._before = signal.signal(signal.SIGINT, self._handle)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         signal.signal(signal.SIGINT, self._before)
 
     @contextmanager

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from types import TracebackType
 from typing import Self, TypeVar, cast
 
 from tidelog.client.batching import Delivery, ProducerRecord
@@ -209,12 +208,7 @@ class Client:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
         await self.close()
 
 
@@ -259,12 +253,7 @@ class Producer(Client):
         finally:
             self.core.flushing = False
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
         try:
             if error is None:
                 await self.flush()

@@ -15,7 +15,6 @@ import socket
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable
-from types import TracebackType
 from typing import Self, TypeVar
 
 from tidelog.client.connection import Call, Connection
@@ -280,10 +279,5 @@ class Client:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         self.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from types import TracebackType
 
 from tidelog.client.batching import Batch, Delivery, EncodedRecords, ProducerRecord
 from tidelog.client.blocking import Client, Done
@@ -76,12 +75,7 @@ class Producer(Client):
         finally:
             self.core.flushing = False
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         """Flush, unless an error is on its way; `close` alone drops what is not delivered."""
         try:
             if error is None:

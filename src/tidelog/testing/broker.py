@@ -8,7 +8,6 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 from typing import TypeAlias
 
 from tidelog.config import load
@@ -126,12 +125,7 @@ class Broker:
     def __enter__(self) -> Broker:
         return self.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.stop()
 
     def _remove_temporary(self) -> None:

@@ -10,7 +10,6 @@ import os
 import socket
 import time
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Final, Self
 
 from tidelog.client.blocking import Client
@@ -104,12 +103,7 @@ class Watch:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._client.close()
         if self._publisher is not None:
             self._publisher.close()
