@@ -32,21 +32,35 @@ class InternalTopic:
         self._image = image
         self._submit = submit
         self._creation = creation
-        self._creating = asyncio.Lock()
+        self._creating: asyncio.Task[None] | None = None
 
     async def ensure(self) -> None:
-        """Create the topic where it is missing; KafkaError where that cannot be."""
-        async with self._creating:
-            image = self._image()
-            if self.name in image.topics:
+        """Return once the topic is there and its leaders here lead; KafkaError where it cannot be.
+
+        A client that goes meanwhile does not stop the creation: the next one waits for its end.
+        """
+        if self._creating is None:
+            if self.name in self._image().topics:
                 return
-            if not image.brokers:
-                raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "no broker is registered")
-            try:
-                await self._submit(self._creation(image))
-            except KafkaError as error:
-                if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-                    raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)) from error
+            self._creating = asyncio.create_task(self._create(), name=f"create-{self.name}")
+            self._creating.add_done_callback(self._created)
+        await asyncio.shield(self._creating)
+
+    async def _create(self) -> None:
+        image = self._image()
+        if not image.brokers:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "no broker is registered")
+        try:
+            await self._submit(self._creation(image))
+        except KafkaError as error:
+            if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)) from error
+
+    def _created(self, creation: asyncio.Task[None]) -> None:
+        self._creating = None
+        if not creation.cancelled():
+            # Nobody need be there any more to hear of it.
+            creation.exception()
 
     def partition_of(self, key: str) -> int:
         """The partition that keeps what the key names; KafkaError where there is no topic yet."""

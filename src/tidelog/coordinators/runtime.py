@@ -157,9 +157,14 @@ class CoordinatorRuntime(Generic[S]):
         """
         if not self._running:
             raise _shutting_down()
-        slot = self._slots.get(self._kind.topic.partition_of(key))
+        index = self._kind.topic.partition_of(key)
+        slot = self._slots.get(index)
         if slot is None:
-            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+            # Ours and not there yet: being created, or about to be loaded again.
+            is_ours = index in self._kind.topic.led_by(self._broker_id)
+            raise KafkaError(
+                ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if is_ours else ErrorCode.NOT_COORDINATOR
+            )
         _check(slot)
         return self._run(slot, handler, core_only)
 
