@@ -21,8 +21,15 @@ from tidelog.protocol.messages.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
+from tidelog.protocol.messages.find_coordinator import FindCoordinatorRequest
+from tidelog.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from tidelog.storage.reserve import RESERVE_BYTES
 
+COORDINATOR_NOT_AVAILABLE = 15
 KAFKA_STORAGE_ERROR = 56
 RESUME_SECONDS_MAX = 10.0
 LATEST = -1
@@ -150,6 +157,45 @@ def test_a_start_without_room_says_so_and_works_once_there_is_some(small_disk: P
         broker.start()
         with RawClient(broker.bootstrap_servers) as client:
             assert read_numbers(client, 1) == [0]
+
+
+@pytest.mark.root
+def test_commits_go_on_while_producers_wait_until_the_last_of_the_disk(small_disk: Path) -> None:
+    settings = {"disk.min.free.bytes": str(24 << 20), "offsets.topic.num.partitions": "1"}
+    broker = BrokerProcess(small_disk / "data", settings)
+    broker.log_path = small_disk.parent / "broker.log"
+    filler = small_disk / "filler"
+    with broker, RawClient(broker.bootstrap_servers) as client:
+        create_topic(client, "t")
+        find = FindCoordinatorRequest(coordinator_keys=["g"])
+        eventually(lambda: not client.call("FindCoordinator", 4, find).coordinators[0].error_code)
+        eventually(lambda: committed(client) == 0)
+        leave_free(filler, 18 << 20)
+        eventually(lambda: produced(client, batch([b"1x"])).error_code == KAFKA_STORAGE_ERROR)
+        assert committed(client) == 0
+        leave_free(filler, 10 << 20)
+        eventually(lambda: committed(client) == COORDINATOR_NOT_AVAILABLE)
+        leave_free(filler, 18 << 20)
+        eventually(lambda: committed(client) == 0)
+        assert produced(client, batch([b"2x"])).error_code == KAFKA_STORAGE_ERROR
+        filler.unlink()
+        eventually(lambda: produced(client, batch([b"3x"])).error_code == 0)
+
+
+def leave_free(filler: Path, free_bytes: int) -> None:
+    """Fill the disk up to that."""
+    filler.unlink(missing_ok=True)
+    stat = os.statvfs(filler.parent)
+    with filler.open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, stat.f_bavail * stat.f_frsize - free_bytes)
+
+
+def committed(client: RawClient) -> int:
+    """The error code of a commit."""
+    partition = OffsetCommitRequestPartition(0, 1, -1, "")
+    topic = OffsetCommitRequestTopic(name="t", partitions=[partition])
+    answer = client.call("OffsetCommit", 8, OffsetCommitRequest("g", topics=[topic]))
+    return int(answer.topics[0].partitions[0].error_code)
 
 
 def fill_up(path: Path) -> None:

@@ -21,6 +21,7 @@ from tidelog.host.clock import SystemClock
 from tidelog.host.random import SystemRandom
 from tidelog.model import TopicPartition
 from tidelog.protocol.batches import Record, decode_records, encode_batch, iterate_batches
+from tidelog.replication.disk_space import Room
 from tidelog.replication.partition import Partition
 from tidelog.storage.admission import admit
 from tidelog.storage.file_cache import FileCache
@@ -82,7 +83,8 @@ async def one_life(
     log = open_log(disk, settings)
     assert values_of(log)[: len(survived)] == survived
     offload = HeldOffload()
-    partition = Partition(log, topic_config(load(), settings), offload)  # type: ignore[arg-type]
+    config, room = topic_config(load(), settings), Room("clients", "test")
+    partition = Partition(log, config, offload, room)  # type: ignore[arg-type]
     partition.lead(PartitionState(0, 0, log.epochs.latest + 1, (0,), (0,)))
     await partition.settle()
     sent = values_of(log)

@@ -396,8 +396,9 @@ _STORAGE: Final = (
         "disk.min.free.bytes",
         Kind.LONG,
         -1,
-        "The free space of a data directory's file system below which writes are refused with a "
-        "retriable error while reads go on. -1: 2 GiB or 5 % of the file system, the smaller.",
+        "The free space of a data directory's file system below which producers are refused with a "
+        "retriable error while reads and commits go on. Commits are refused in the last 64 MiB, or "
+        "in half of this where that is less. -1: 2 GiB or 5 % of the file system, the smaller.",
         minimum=-1,
         update=Update.CLUSTER_WIDE,
         kafka=False,

@@ -19,6 +19,7 @@ from tidelog.config.topic_config import TopicConfig
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.host.offload import Offload
 from tidelog.model import Isolation, LogPosition
+from tidelog.replication.disk_space import Room
 from tidelog.replication.flushing import Flushing
 from tidelog.replication.waiters import CommitWait, CommitWaiters, Watchers
 from tidelog.storage.admission import Admitted, config_on_loop
@@ -53,13 +54,14 @@ class Partition:
     leads, it has stopped, or it is offline for good: `_refusal` says which, in one place.
     """
 
-    def __init__(self, log: Log, config: TopicConfig, offload: Offload) -> None:
+    def __init__(self, log: Log, config: TopicConfig, offload: Offload, room: Room) -> None:
         self.topic_partition = log.topic_partition
         self.topic_id = log.topic_id
         self.log = log
         self.leader_epoch = -1
         self.isr: tuple[int, ...] = ()
         self.watchers = Watchers()
+        self._room = room
         self._waiters = CommitWaiters()
         self._flushing = Flushing(log, offload, self._advance, self.go_offline)
         # What those are told who want this broker to lead; None while it does.
@@ -135,8 +137,10 @@ class Partition:
     def append(self, admitted: Admitted, required_acks: int, now_ms: int) -> AppendResult:
         """Append what `admit` let through; KafkaError where it cannot be."""
         self.check_leader()
+        if self._room.refusal is not None:
+            self._refuse(admitted, self._room.refusal.again())
         if required_acks == -1 and len(self.isr) < self.config.min_insync_replicas:
-            self.refuse(
+            self._refuse(
                 admitted,
                 KafkaError(
                     ErrorCode.NOT_ENOUGH_REPLICAS,
@@ -150,7 +154,7 @@ class Partition:
             self._advance()
         return result
 
-    def refuse(self, admitted: Admitted, error: KafkaError) -> NoReturn:
+    def _refuse(self, admitted: Admitted, error: KafkaError) -> NoReturn:
         """Refuse a batch for now; those that its producer sent behind it hear the same.
 
         Any other error would make clients believe that records were lost and send them again.

@@ -29,6 +29,7 @@ from tidelog.model import TopicPartition
 from tidelog.replication.checkpoints import Checkpoints
 from tidelog.replication.cleaner import LogCleaner
 from tidelog.replication.deletions import Confirm, Deletions
+from tidelog.replication.disk_space import DiskSpace
 from tidelog.replication.partition import Partition
 from tidelog.storage.data_dir import DataDir
 from tidelog.storage.log import Log
@@ -77,8 +78,7 @@ class Replicas:
         self.accept_loss: Collection[TopicPartition] = ()
         # Told of a topic whose partitions have followed the image.
         self.on_caught_up: Callable[[str], None] = lambda name: None
-        # Set while the disk is below its low-water mark: what producers are told.
-        self.refusing_writes: KafkaError | None = None
+        self.space = DiskSpace(data_dir, host)
         self.cleaner = LogCleaner(self.__iter__, data_dir, host)
         self._checkpoints = Checkpoints(data_dir, host, self._high_watermarks)
 
@@ -315,7 +315,7 @@ class Replicas:
     def _build(self, log: Log, config: TopicConfig) -> Partition | None:
         key = log.topic_partition
         try:
-            return Partition(log, config, self._host.offload)
+            return Partition(log, config, self._host.offload, self.space.room_for(key.topic))
         except Exception as error:
             _log.exception("cannot open partition=%s", key)
             self._went_offline(key, log.topic_id, f"{type(error).__name__}: {error}", may_pass=True)

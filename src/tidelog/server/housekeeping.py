@@ -15,12 +15,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tidelog.errors import ErrorCode, KafkaError
+from tidelog.errors import KafkaError
 from tidelog.host.host import Host
 from tidelog.protocol.apis import api
 from tidelog.protocol.schema import warm
 from tidelog.storage.checkpoint import write_durably
-from tidelog.storage.reserve import RESERVE_BYTES
 from tidelog.storage.running_clock import CLOCK_FILE
 
 if TYPE_CHECKING:
@@ -161,39 +160,12 @@ class Housekeeping:
             listener.sweep(now)
 
     async def _look_at_disk(self) -> None:
-        """Refuse writes below the low-water mark, take them again above it."""
-        replicas, reserve = self._replicas, self._data_dir.reserve
-        free = self._host.disk.free_bytes(self._data_dir.path)
-        low_water = self._low_water_bytes()
-        if reserve.held and free < RESERVE_BYTES:
-            await self._host.offload.run(reserve.release_if_full)
-        elif not reserve.held and free >= max(low_water, 2 * RESERVE_BYTES):
-            await self._host.offload.run(reserve.make)
-        if reserve.released:
-            # Its room is not for producers.
-            low_water = max(low_water, 2 * RESERVE_BYTES)
-        if free < low_water and replicas.refusing_writes is None:
-            _log.warning(
-                "disk low, refusing writes free_bytes=%d disk.min.free.bytes=%d", free, low_water
-            )
-            replicas.refusing_writes = KafkaError(
-                ErrorCode.KAFKA_STORAGE_ERROR,
-                f"the disk is nearly full: {free} bytes free, {low_water} wanted"
-                " (disk.min.free.bytes)",
-            )
-        elif free >= low_water and replicas.refusing_writes is not None:
-            _log.warning("disk has room again, taking writes free_bytes=%d", free)
-            replicas.refusing_writes = None
-        if replicas.refusing_writes is None:
+        """See who may write; where clients may, try again what could not be created."""
+        replicas = self._replicas
+        await replicas.space.look(replicas.config.get_int("disk.min.free.bytes"))
+        if replicas.space.clients.refusal is None:
             replicas.retry_offline()
-        self._answers.tell_offline(self._replicas.offline.keys())
-
-    def _low_water_bytes(self) -> int:
-        """Free space below which writes are refused: as set, or the lesser of 2 GiB and 5 %."""
-        configured = self._replicas.config.get_int("disk.min.free.bytes")
-        if configured >= 0:
-            return configured
-        return min(2 * 1024**3, self._host.disk.total_bytes(self._data_dir.path) // 20)
+        self._answers.tell_offline(replicas.offline.keys())
 
     async def _retention(self) -> None:
         now_ms = self._host.clock.wall_ms()

@@ -51,7 +51,7 @@ class StatusPages:
     def readyz(self) -> tuple[int, str]:
         if not self.is_ready():
             return 503, "stopping\n"
-        refusing = self.replicas.refusing_writes
+        refusing = self.replicas.space.clients.refusal
         if refusing is not None:
             return 503, f"refusing writes: {refusing.message}\n"
         offline = self.replicas.offline
@@ -102,7 +102,7 @@ class StatusPages:
         yield from gauge(
             "tidelog_refusing_writes",
             "1 while the disk is too full for writes.",
-            int(self.replicas.refusing_writes is not None),
+            int(self.replicas.space.clients.refusal is not None),
         )
         yield from self._cleaner()
         yield from self._groups()

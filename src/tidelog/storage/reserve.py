@@ -1,8 +1,8 @@
-"""A file that holds space back, so that a full disk leaves room to start, trim and commit.
+"""A file that holds space back, so that a full disk leaves room to start and trim.
 
 `disk-reserve` is eight MiB of nothing. Where the disk has less free space than that, the file goes:
-the metadata, the checkpoints and the offsets of groups then have its room, while producers are
-refused. It is written again once there is space. Every call blocks.
+the metadata and the checkpoints then have its room. It is written again once there is space. Who
+may append meanwhile is for `replication/disk_space` to say. Every call blocks.
 """
 
 from __future__ import annotations

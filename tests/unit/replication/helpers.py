@@ -11,6 +11,7 @@ from tidelog.cluster.image import PartitionState
 from tidelog.config import load, topic_config
 from tidelog.model import Isolation, TopicPartition
 from tidelog.protocol.batches import Record, decode_records, encode_batch, iterate_batches
+from tidelog.replication.disk_space import DiskSpace
 from tidelog.replication.partition import Partition
 from tidelog.storage.admission import admit
 from tidelog.storage.data_dir import DataDir
@@ -40,6 +41,7 @@ class Place:
             lambda path, error: self.data_dir.failed(),
         )
         self.data_dir = DataDir.open("/data", context)
+        self.space = DiskSpace(self.data_dir, self.host)
 
     def _run_later(self, delay_seconds: float, work: Callable[[], None]) -> None:
         asyncio.get_running_loop().call_later(delay_seconds, self.offload.run, work)
@@ -48,7 +50,7 @@ class Place:
         """A partition that does not lead yet."""
         config = topic_config(load(), {each.replace("_", "."): settings[each] for each in settings})
         log = create_log(self.data_dir, TopicPartition(name, 0), NewLog(TOPIC_ID, config))
-        return Partition(log, config, self.offload)
+        return Partition(log, config, self.offload, self.space.room_for(name))
 
     def lead(self, name: str = "orders", epoch: int = 0, **settings: str) -> Partition:
         partition = self.build(name, **settings)

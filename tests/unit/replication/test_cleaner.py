@@ -19,6 +19,7 @@ from tidelog.host.offload import ThreadOffload
 from tidelog.model import Isolation, TopicPartition
 from tidelog.protocol.batches import Record, decode_records, encode_batch, iterate_batches
 from tidelog.replication.cleaner import LogCleaner
+from tidelog.replication.disk_space import Room
 from tidelog.replication.partition import Partition
 from tidelog.storage.admission import admit
 from tidelog.storage.data_dir import CLEANED_OFFSETS, DataDir
@@ -81,7 +82,7 @@ class Bench:
         effective = topic_config(load(), {**SETTINGS, **settings})
         key = TopicPartition(name, 0)
         log = create_log(self.data_dir, key, NewLog(UUID(int=5), effective))
-        partition = Partition(log, effective, self.offload)
+        partition = Partition(log, effective, self.offload, Room("clients", "test"))
         partition.lead(PartitionState(0, 0, 0, (0,), (0,)))
         self.partitions.append(partition)
         return partition

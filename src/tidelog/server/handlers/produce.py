@@ -154,7 +154,6 @@ class Answers:
 def _append_all(request: ProduceRequest, judged: list[Judged], context: DataContext) -> Answers:
     now_ms = context.tools.clock.wall_ms()
     metrics = context.tools.metrics
-    refusing = context.tools.replicas.refusing_writes
     answers = Answers()
     remaining = iter(judged)
     for topic in request.topic_data:
@@ -168,8 +167,6 @@ def _append_all(request: ProduceRequest, judged: list[Judged], context: DataCont
                 if one.error is not None:
                     raise one.error
                 assert one.partition is not None and one.admitted is not None
-                if refusing is not None:
-                    one.partition.refuse(one.admitted, refusing)
                 wait = _append(one.partition, one.admitted, request, now_ms, answer)
             except KafkaError as error:
                 _refuse(answer, error)
