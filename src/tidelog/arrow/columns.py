@@ -1,21 +1,21 @@
-"""The columns of a record, named and typed as in Spark's Kafka connector."""
+"""The columns of a record as Arrow has them."""
 
 from __future__ import annotations
 
 import pyarrow as pa
 
-HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+from tidelog.arrow.record_columns import HEADERS, RECORD_COLUMNS
 
-COLUMNS: dict[str, pa.DataType] = {
-    "key": pa.binary(),
-    "value": pa.binary(),
-    "topic": pa.string(),
-    "partition": pa.int32(),
-    "offset": pa.int64(),
+HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+_TYPES = {
+    "binary": pa.binary(),
+    "string": pa.string(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
     "timestamp": pa.timestamp("us", tz="UTC"),
-    "timestampType": pa.int32(),
-    "headers": pa.list_(HEADER),
+    HEADERS: pa.list_(HEADER),
 }
+COLUMNS: dict[str, pa.DataType] = {name: _TYPES[kind] for name, kind in RECORD_COLUMNS.items()}
 
 
 def record_schema(names: tuple[str, ...] | None = None) -> pa.Schema:

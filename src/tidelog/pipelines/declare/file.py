@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
+from tidelog.arrow.record_columns import RECORD_COLUMNS
 from tidelog.config.properties_file import read_properties
 from tidelog.config.yaml_tree import Mapping as MappingNode
 from tidelog.config.yaml_tree import Mark, Node, Scalar, Sequence, read_tree
 from tidelog.errors import ConfigError
 from tidelog.pipelines.declare.pipeline import (
     MAX_FUTURE_MS,
-    RECORD_COLUMNS,
     BadPolicy,
     BadRecords,
     Emit,

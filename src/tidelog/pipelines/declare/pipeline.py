@@ -19,16 +19,6 @@ GROUP_PREFIX: Final = "tidelog."
 # Where runners say how far they are.
 PUBLISHED_TOPIC: Final = "__tidelog_pipelines"
 MAX_FUTURE_MS: Final = 86_400_000
-RECORD_COLUMNS: Final = (
-    "key",
-    "value",
-    "topic",
-    "partition",
-    "offset",
-    "timestamp",
-    "timestampType",
-    "headers",
-)
 
 
 class PipelineError(ConfigError):

@@ -19,10 +19,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
+from tidelog.arrow.record_columns import HEADERS, RECORD_COLUMNS
 from tidelog.config.table import hint
 from tidelog.config.yaml_tree import Mark
 from tidelog.pipelines.declare.pipeline import (
-    RECORD_COLUMNS,
     BadPolicy,
     PipelineError,
     Source,
@@ -45,17 +45,6 @@ DEAD_LETTER_HEADERS: Final = (
     "tidelog.offset",
     "tidelog.pipeline",
 )
-HEADERS_TYPE: Final = "array<struct<key:string,value:binary>>"
-_RECORD_TYPES: Final = {
-    "key": "BINARY",
-    "value": "BINARY",
-    "topic": "STRING",
-    "partition": "INT",
-    "offset": "BIGINT",
-    "timestamp": "TIMESTAMP",
-    "timestampType": "INT",
-    "headers": HEADERS_TYPE,
-}
 
 
 def observation_name(source: Source) -> str:
@@ -103,7 +92,7 @@ def _record_schema(source: Source) -> StructType:
 
 def record_schema(names: Iterable[str]) -> StructType:
     """The schema of records with these columns."""
-    return parse_schema(", ".join(f"{name} {_RECORD_TYPES[name]}" for name in names))
+    return parse_schema(", ".join(f"{name} {RECORD_COLUMNS[name]}" for name in names))
 
 
 def needed_columns(source: Source, *, dead_letters: bool = False) -> list[str]:
@@ -179,9 +168,9 @@ def read_dead_letters(
             for name, text in zip(DEAD_LETTER_HEADERS, texts, strict=True)
         )
     )
-    added = F.concat(F.coalesce(F.col("headers"), F.array().cast(HEADERS_TYPE)), added)
+    added = F.concat(F.coalesce(F.col("headers"), F.array().cast(HEADERS)), added)
     return decoded.where(F.col(REASON).isNotNull()).select(
-        "key", "value", added.cast(HEADERS_TYPE).alias("headers")
+        "key", "value", added.cast(HEADERS).alias("headers")
     )
 
 
@@ -262,7 +251,7 @@ def write_records(rows: DataFrame, target: Target) -> DataFrame:
                      .alias("value"))
             for name, column in sink.headers.items()
         ]  # fmt: skip
-        columns.append(F.array(*pairs).cast(HEADERS_TYPE).alias("headers"))
+        columns.append(F.array(*pairs).cast(HEADERS).alias("headers"))
     return rows.select(*columns)
 
 

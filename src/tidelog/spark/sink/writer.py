@@ -34,6 +34,7 @@ from pyspark.sql.types import (
     VarcharType,
 )
 
+from tidelog.arrow.record_columns import HEADERS
 from tidelog.arrow.writer import ArrowWriter, WriterSettings
 from tidelog.errors import ConfigError
 from tidelog.spark.launch.worker import settle
@@ -49,7 +50,6 @@ _COLUMNS: Final[dict[str, tuple[tuple[type[DataType], ...], str]]] = {
     "partition": ((IntegerType,), "an int"),
     "timestamp": ((TimestampType,), "a timestamp"),
 }
-_HEADERS: Final = "array<struct<key:string,value:binary>>"
 
 
 class ColumnError(ConfigError):
@@ -138,7 +138,7 @@ def _checked(schema: StructType, options: Mapping[str, str]) -> WriterSettings:
     if "headers" in fields and not _are_headers(fields["headers"]):
         raise ColumnError(
             f"column 'headers' has the type {fields['headers'].simpleString()};"
-            f" it must be {_HEADERS}"
+            f" it must be {HEADERS}"
         )
     return settings
 

@@ -22,6 +22,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from tidelog.arrow.decode import Decoder
+from tidelog.arrow.record_columns import RECORD_COLUMNS
 from tidelog.arrow.scan import DataLossError, PartitionRange, Scan, ScanPolicy
 from tidelog.client.blocking_consumer import Consumer
 from tidelog.spark.launch.worker import settle
@@ -33,24 +34,12 @@ from tidelog.spark.source.progress import QueryProgress, log_line
 from tidelog.spark.source.read_options import ReadOptions, parse
 from tidelog.spark.source.topics import Topics
 
-_DDL = {
-    "key": "BINARY",
-    "value": "BINARY",
-    "topic": "STRING",
-    "partition": "INT",
-    "offset": "BIGINT",
-    "timestamp": "TIMESTAMP",
-    "timestampType": "INT",
-    "headers": "ARRAY<STRUCT<key: STRING, value: BINARY>>",
-}
-
 
 def default_schema(options: Mapping[str, str]) -> str:
     """The columns of a query that names none."""
     with_headers = str(options.get("includeHeaders", "false")).lower() == "true"
-    return ", ".join(
-        f"{name} {kind}" for name, kind in _DDL.items() if with_headers or name != "headers"
-    )
+    names = [name for name in RECORD_COLUMNS if with_headers or name != "headers"]
+    return ", ".join(f"{name} {RECORD_COLUMNS[name]}" for name in names)
 
 
 class RangesPartition(InputPartition):
