@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from tidelog.cluster.changes import Change
@@ -15,7 +15,10 @@ from tidelog.replication.partition import Partition
 
 
 class Shard(Protocol):
-    """A state machine whose state is the replay of its records, and deadlines beside it."""
+    """A state machine whose state is the replay of its records, and deadlines beside it.
+
+    Each outcome must be dealt with before the next is asked for.
+    """
 
     @property
     def timers(self) -> TimerQueue[Any]: ...
@@ -23,8 +26,14 @@ class Shard(Protocol):
     def replay(self, record: Any) -> None:
         """Apply one record of the log, in its order."""
 
+    def loaded(self, now: Now) -> Iterator[Outcome]:
+        """The whole log has been replayed."""
+
     def due(self, now: Now) -> Iterator[Outcome]:
-        """What became due; each outcome must be dealt with before the next is asked for."""
+        """Time has passed."""
+
+    def changed(self, changes: Sequence[Change]) -> Iterator[Outcome]:
+        """The metadata changed, in what the kind heeds."""
 
     def abandon(self, error: KafkaError) -> None:
         """The shard is another broker's now: tell whoever waits."""
@@ -33,46 +42,26 @@ class Shard(Protocol):
 S = TypeVar("S", bound=Shard)
 
 
-class ShardKind(ABC, Generic[S]):
+def retriable(error: KafkaError) -> KafkaError:
+    """What a client is told where the log of its shard failed: all of it can be tried again."""
+    moved = error.code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+    code = ErrorCode.NOT_COORDINATOR if moved else ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return KafkaError(code, str(error))
+
+
+@dataclass(slots=True, frozen=True)
+class ShardKind(Generic[S]):
     """How shards of one kind are kept, made and answered for."""
 
     topic: InternalTopic
-    # Which changes of the metadata `changed` is to hear of.
+    new_shard: Callable[[Partition], S]
+    # Records to keys and values and back; None for one that means nothing to this version.
+    encode: Callable[[Any], tuple[bytes, bytes | None]]
+    decode: Callable[[bytes | None, bytes | None], Any | None]
+    # How long an answer may wait until what it rests on is committed.
+    commit_timeout_ms: Callable[[], int]
+    # Whether every answer rests on such a record, and not only those that show it.
+    is_core: Callable[[Any], bool] = lambda record: True
+    # Which changes of the metadata its shards hear of.
     heeds: tuple[type[Change], ...] = ()
-
-    @abstractmethod
-    def new_shard(self, partition: Partition) -> S: ...
-
-    @abstractmethod
-    def encode(self, record: Any) -> tuple[bytes, bytes | None]:
-        """A record as key and value."""
-
-    @abstractmethod
-    def decode(self, key: bytes | None, value: bytes | None) -> Any | None:
-        """A record out of key and value; None for one that means nothing to this version."""
-
-    @property
-    @abstractmethod
-    def commit_timeout_ms(self) -> int:
-        """How long an answer may wait until what it rests on is committed."""
-
-    def is_core(self, record: Any) -> bool:
-        """Whether every answer rests on such records, and not only those that show them."""
-        return True
-
-    def appended(self, records: Iterable[Any]) -> None:
-        """These are in the log, for whoever counts."""
-
-    def loaded(self, shard: S, now: Now) -> Iterator[Outcome]:
-        """What is to be done once the whole log has been replayed."""
-        return iter(())
-
-    def changed(self, shard: S, changes: Sequence[Change]) -> Iterator[Outcome]:
-        """What changes of the metadata mean for a shard."""
-        return iter(())
-
-    def refusal(self, error: KafkaError) -> KafkaError:
-        """What a client is told where the log of its shard failed: all of it can be tried again."""
-        if error.code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
-            return KafkaError(ErrorCode.NOT_COORDINATOR, str(error))
-        return KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))
+    refusal: Callable[[KafkaError], KafkaError] = retriable

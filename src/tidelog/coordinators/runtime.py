@@ -231,7 +231,6 @@ class CoordinatorRuntime(Generic[S]):
                 slot.shard.replay(record)
                 if self._kind.is_core(record):
                     slot.last_core_offset = slot.last_offset
-            self._kind.appended(chunk)
         if outcome.then is not None:
             outcome.then()
 
@@ -272,7 +271,7 @@ class CoordinatorRuntime(Generic[S]):
         if slot.partition.is_committed(offset):
             answer.leave()
             return
-        deadline = answer.future.get_loop().time() + self._kind.commit_timeout_ms / 1000
+        deadline = answer.future.get_loop().time() + self._kind.commit_timeout_ms() / 1000
         answer.wait = slot.partition.committed(offset, deadline)
         answer.wait.add_done_callback(partial(self._committed, answer))
 
@@ -335,7 +334,7 @@ class CoordinatorRuntime(Generic[S]):
         if heeded:
             for slot in tuple(self._slots.values()):
                 if slot.error is None:
-                    self._work(slot, self._kind.changed(slot.shard, heeded), "heed a change")
+                    self._work(slot, slot.shard.changed(heeded), "heed a change")
 
     def partitions_followed(self, topic: str) -> None:
         """The partitions of a topic are as the image says: lead the shards that were not there."""
@@ -368,7 +367,7 @@ class CoordinatorRuntime(Generic[S]):
             slot.error = KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
             slot.loading = asyncio.create_task(self._load(slot), name=f"load-{name}")
         else:
-            self._work(slot, self._kind.loaded(slot.shard, self.now()), "take up a shard")
+            self._work(slot, slot.shard.loaded(self.now()), "take up a shard")
 
     async def _load(self, slot: _Slot[S]) -> None:
         started = self._host.clock.monotonic()
@@ -393,7 +392,7 @@ class CoordinatorRuntime(Generic[S]):
         # What the leader before wrote last need not be committed yet.
         slot.last_offset = slot.last_core_offset = end - 1
         slot.loading = slot.error = None
-        self._work(slot, self._kind.loaded(slot.shard, self.now()), "take up a shard")
+        self._work(slot, slot.shard.loaded(self.now()), "take up a shard")
         seconds = self._host.clock.monotonic() - started
         self.stats.loads += 1
         self.stats.load_seconds += seconds

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 import pytest
 
 from tests.unit.coordinators.helpers import BROKER, ManualPartition, Replicas, turns
+from tidelog.cluster.changes import Change
 from tidelog.coordinators.internal_topic import InternalTopic
 from tidelog.coordinators.kind import ShardKind
 from tidelog.coordinators.outcome import Outcome, Reply
@@ -32,6 +33,12 @@ class Tally:
     def replay(self, record: int) -> None:
         self.total += max(0, record)
 
+    def loaded(self, now: Now) -> Iterator[Outcome]:
+        return iter(())
+
+    def changed(self, changes: Sequence[Change]) -> Iterator[Outcome]:
+        return iter(())
+
     def due(self, now: Now) -> Iterator[Outcome]:
         for timer in self.timers.due(now.ms):
             assert timer != "broken", "a timer that must not be"
@@ -50,26 +57,16 @@ class Tally:
         return Outcome(self.waiting)
 
 
-class Tallies(ShardKind[Tally]):
-    commit_timeout_ms = TIMEOUT_MS
-
-    def __init__(self, replicas: Replicas) -> None:
-        self.topic = InternalTopic(
-            TOPIC, lambda: replicas.image, cast("Any", None), cast("Any", None)
-        )
-
-    def new_shard(self, partition: object) -> Tally:
-        return Tally()
-
-    def encode(self, record: int) -> tuple[bytes, bytes | None]:
-        return b"n", str(record).encode()
-
-    def decode(self, key: bytes | None, value: bytes | None) -> int:
-        assert value is not None
-        return int(value)
-
-    def is_core(self, record: int) -> bool:
-        return record >= 0
+def tallies(replicas: Replicas) -> ShardKind[Tally]:
+    nobody: Any = None
+    return ShardKind(
+        InternalTopic(TOPIC, lambda: replicas.image, nobody, nobody),
+        lambda partition: Tally(),
+        lambda record: (b"n", str(record).encode()),
+        lambda key, value: int(value or b""),
+        lambda: TIMEOUT_MS,
+        is_core=lambda record: bool(record >= 0),
+    )
 
 
 class World:
@@ -83,7 +80,7 @@ class World:
 
     def restart(self) -> CoordinatorRuntime[Tally]:
         replicas = cast("Any", self.replicas)
-        self.runtime = CoordinatorRuntime(Tallies(self.replicas), BROKER, replicas, virtual_host())
+        self.runtime = CoordinatorRuntime(tallies(self.replicas), BROKER, replicas, virtual_host())
         self.runtime.start()
         return self.runtime
 

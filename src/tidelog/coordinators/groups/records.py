@@ -17,22 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
-from tidelog.coordinators.groups.consumer.records import (
-    ConsumerGroupCurrentMemberAssignmentKey,
-    ConsumerGroupCurrentMemberAssignmentValue,
-    ConsumerGroupMemberMetadataKey,
-    ConsumerGroupMemberMetadataValue,
-    ConsumerGroupMetadataKey,
-    ConsumerGroupMetadataValue,
-    ConsumerGroupRegularExpressionKey,
-    ConsumerGroupRegularExpressionValue,
-    ConsumerGroupTargetAssignmentMemberKey,
-    ConsumerGroupTargetAssignmentMemberValue,
-    ConsumerGroupTargetAssignmentMetadataKey,
-    ConsumerGroupTargetAssignmentMetadataValue,
-    ConsumerKey,
-    ConsumerValue,
-)
+from tidelog.coordinators.groups.consumer.records import KINDS, ConsumerKey, ConsumerValue
 from tidelog.errors import ProtocolError
 from tidelog.protocol.schema import (
     array_of,
@@ -127,12 +112,7 @@ _CLASSES: Final[dict[int, tuple[type[Key], type[Value]]]] = {
     LEGACY_OFFSET: (OffsetCommitKey, OffsetCommitValue),
     OFFSET: (OffsetCommitKey, OffsetCommitValue),
     GROUP: (GroupMetadataKey, GroupMetadataValue),
-    3: (ConsumerGroupMetadataKey, ConsumerGroupMetadataValue),
-    5: (ConsumerGroupMemberMetadataKey, ConsumerGroupMemberMetadataValue),
-    6: (ConsumerGroupTargetAssignmentMetadataKey, ConsumerGroupTargetAssignmentMetadataValue),
-    7: (ConsumerGroupTargetAssignmentMemberKey, ConsumerGroupTargetAssignmentMemberValue),
-    8: (ConsumerGroupCurrentMemberAssignmentKey, ConsumerGroupCurrentMemberAssignmentValue),
-    16: (ConsumerGroupRegularExpressionKey, ConsumerGroupRegularExpressionValue),
+    **KINDS,
 }
 _KINDS: Final[dict[type[Key], int]] = {
     classes[0]: kind for kind, classes in _CLASSES.items() if kind != LEGACY_OFFSET
@@ -157,6 +137,11 @@ def _version_of(value: Value) -> int:
         return 1
     known = value.topic_id != _NO_TOPIC_ID
     return _OFFSET_VERSION_WITH_TOPIC_ID if known else _OFFSET_VERSION
+
+
+def is_of_members(record: CoordinatorRecord) -> bool:
+    """Whether it says who is in a group, and not how far."""
+    return type(record.key) is not OffsetCommitKey
 
 
 def decode_record(key: bytes | None, value: bytes | None) -> CoordinatorRecord | None:

@@ -8,9 +8,9 @@ rebalance, and the deadlines in `timers`. There is no clock here and nothing is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from uuid import UUID
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from tidelog.cluster.changes import Change, TopicDeleted
 from tidelog.cluster.image import MetadataImage
 from tidelog.coordinators.groups.classic.group import ClassicGroup, GroupState
 from tidelog.coordinators.groups.classic.joins import Join, Joins
@@ -28,6 +28,7 @@ from tidelog.coordinators.groups.consumer.group import (
 from tidelog.coordinators.groups.consumer.heartbeats import ConsumerHeartbeats
 from tidelog.coordinators.groups.consumer.members import ConsumerMembers
 from tidelog.coordinators.groups.consumer.patterns import Patterns
+from tidelog.coordinators.groups.consumer.records import ConsumerGroupMetadataValue
 from tidelog.coordinators.groups.offsets import Offsets
 from tidelog.coordinators.groups.records import (
     CoordinatorRecord,
@@ -72,6 +73,7 @@ class GroupShard:
         self._image = image
         self._stats = stats or GroupStats()
         self._age_of = age_of
+        self._is_loaded = False
         self.timers: Timers = TimerQueue()
         self.table = GroupTable(self.timers)
         rebalances = Rebalances(self.table, settings, self.timers, self._stats)
@@ -178,11 +180,11 @@ class GroupShard:
     def delete_group(self, group_id: str) -> Outcome:
         return Outcome(None, self.offsets.delete_group(group_id))
 
-    def topic_deleted(self, topic: str, topic_id: UUID) -> Outcome:
-        return Outcome(None, self.offsets.topic_deleted(topic, topic_id))
-
-    def forget_missing_topics(self, topic_ids: Mapping[str, UUID]) -> Outcome:
-        return Outcome(None, self.offsets.forget_missing_topics(topic_ids))
+    def changed(self, changes: Iterable[Change]) -> Iterator[Outcome]:
+        """Topics are gone, and what was committed for them."""
+        for change in changes:
+            assert isinstance(change, TopicDeleted)
+            yield Outcome(None, self.offsets.topic_deleted(change.topic, change.topic_id))
 
     def expire_offsets(self, age_ms: AgeOf) -> Outcome:
         before = len(self.offsets)
@@ -244,11 +246,14 @@ class GroupShard:
         if isinstance(key, OffsetCommitKey):
             assert value is None or isinstance(value, OffsetCommitValue)
             self.offsets.replay(key, value)
+            self._stats.commits += self._is_loaded and value is not None
         elif isinstance(key, GroupMetadataKey):
             assert value is None or isinstance(value, GroupMetadataValue)
             self._members.replay(key, value)
         else:
             self._consumer_replay.replay(key, value)
+            is_epoch = self._is_loaded and isinstance(value, ConsumerGroupMetadataValue)
+            self._stats.rebalances[ConsumerGroup.kind] += is_epoch
         if (
             value is None
             and self.table.find(key.group) is None
@@ -257,12 +262,16 @@ class GroupShard:
             # An empty group changed its protocol: its offsets need one that can expire.
             self.table.put(ClassicGroup(key.group))
 
-    def loaded(self, now: Now) -> Outcome:
-        """The whole log has been replayed."""
+    def loaded(self, now: Now) -> Iterator[Outcome]:
+        """The whole log has been replayed: members must show that they live from now on."""
+        self._is_loaded = True
         self._consumer_members.loaded(now)
         expiry_ms = now.ms + self._settings.offsets_expiry_interval_ms
         self.timers.schedule(Timer(TimerKind.OFFSETS_EXPIRY), expiry_ms)
-        return Outcome(None, self._members.loaded(now))
+        yield Outcome(None, self._members.loaded(now))
+        # Topics may have gone while nobody could hear of it.
+        ids = {name: topic.topic_id for name, topic in self._image().topics.items()}
+        yield Outcome(None, self.offsets.forget_missing_topics(ids))
 
     def abandon(self, error: KafkaError) -> None:
         """Another broker has these groups now: tell everybody who waits to look for it."""

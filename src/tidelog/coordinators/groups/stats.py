@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 
 from tidelog.coordinators.groups.classic.group import ClassicGroup
 from tidelog.coordinators.groups.consumer.group import ConsumerGroup
-from tidelog.coordinators.groups.consumer.records import ConsumerGroupMetadataValue
-from tidelog.coordinators.groups.records import CoordinatorRecord, OffsetCommitValue
 
 if TYPE_CHECKING:
     from tidelog.coordinators.groups.shard import GroupShard
@@ -25,14 +23,6 @@ class GroupStats:
     rebalances: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_KINDS, 0))
     commits: int = 0
     expired_offsets: int = 0
-
-    def appended(self, records: Iterable[CoordinatorRecord]) -> None:
-        for record in records:
-            if isinstance(record.value, OffsetCommitValue):
-                self.commits += 1
-            elif isinstance(record.value, ConsumerGroupMetadataValue):
-                # Every epoch of a group is a rebalance.
-                self.rebalances[ConsumerGroup.kind] += 1
 
 
 @dataclass(slots=True)

@@ -260,11 +260,11 @@ def test_g10_a_topic_created_anew_does_not_inherit_offsets() -> None:
     world.commit(5)
     newer = UUID(int=2)
     assert world.committed(topic_id=newer) is None, "even before anybody heard of the deletion"
-    world.run(lambda shard, _: shard.topic_deleted("t", TOPIC_ID))
+    world.run(lambda shard, _: Outcome(None, shard.offsets.topic_deleted("t", TOPIC_ID)))
     assert world.committed() is None
     world.commit(6)
     world.restart()
-    world.run(lambda shard, _: shard.forget_missing_topics({"t": newer}))
+    world.run(lambda shard, _: Outcome(None, shard.offsets.forget_missing_topics({"t": newer})))
     assert world.committed() is None
 
 

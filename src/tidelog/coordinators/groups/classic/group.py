@@ -38,22 +38,15 @@ class GroupState(StrEnum):
     DEAD = "Dead"
 
 
+_S = GroupState
 # Which states may follow a state. A group that is loaded goes from one generation that was written
 # down to the next, so the log leads from Empty and Stable to either.
-SUCCESSORS: Final[dict[GroupState, frozenset[GroupState]]] = {
-    GroupState.EMPTY: frozenset(
-        {GroupState.PREPARING_REBALANCE, GroupState.STABLE, GroupState.EMPTY, GroupState.DEAD}
-    ),
-    GroupState.PREPARING_REBALANCE: frozenset(
-        {GroupState.COMPLETING_REBALANCE, GroupState.EMPTY, GroupState.DEAD}
-    ),
-    GroupState.COMPLETING_REBALANCE: frozenset(
-        {GroupState.STABLE, GroupState.PREPARING_REBALANCE, GroupState.DEAD}
-    ),
-    GroupState.STABLE: frozenset(
-        {GroupState.PREPARING_REBALANCE, GroupState.STABLE, GroupState.EMPTY, GroupState.DEAD}
-    ),
-    GroupState.DEAD: frozenset(),
+SUCCESSORS: Final[dict[GroupState, set[GroupState]]] = {
+    _S.EMPTY: {_S.PREPARING_REBALANCE, _S.STABLE, _S.EMPTY, _S.DEAD},
+    _S.PREPARING_REBALANCE: {_S.COMPLETING_REBALANCE, _S.EMPTY, _S.DEAD},
+    _S.COMPLETING_REBALANCE: {_S.STABLE, _S.PREPARING_REBALANCE, _S.DEAD},
+    _S.STABLE: {_S.PREPARING_REBALANCE, _S.STABLE, _S.EMPTY, _S.DEAD},
+    _S.DEAD: set(),
 }
 
 

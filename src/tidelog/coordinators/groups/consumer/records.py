@@ -7,6 +7,7 @@ Kind 4 (superseded by the hash in 3, KIP-1101) is neither written nor read.
 
 from __future__ import annotations
 
+from typing import Final
 from uuid import UUID
 
 from tidelog.protocol.schema import (
@@ -157,3 +158,12 @@ ConsumerValue = (
     | ConsumerGroupCurrentMemberAssignmentValue
     | ConsumerGroupRegularExpressionValue
 )
+
+KINDS: Final[dict[int, tuple[type[ConsumerKey], type[ConsumerValue]]]] = {
+    3: (ConsumerGroupMetadataKey, ConsumerGroupMetadataValue),
+    5: (ConsumerGroupMemberMetadataKey, ConsumerGroupMemberMetadataValue),
+    6: (ConsumerGroupTargetAssignmentMetadataKey, ConsumerGroupTargetAssignmentMetadataValue),
+    7: (ConsumerGroupTargetAssignmentMemberKey, ConsumerGroupTargetAssignmentMemberValue),
+    8: (ConsumerGroupCurrentMemberAssignmentKey, ConsumerGroupCurrentMemberAssignmentValue),
+    16: (ConsumerGroupRegularExpressionKey, ConsumerGroupRegularExpressionValue),
+}
