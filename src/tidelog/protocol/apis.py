@@ -62,8 +62,8 @@ def _served(key: int, name: str, module: str, versions: tuple[int, int], flexibl
 
 APIS: Final[tuple[Api, ...]] = (
     Api(0, "Produce", "produce", advertised=(0, 13), served=(3, 13), flexible=9),
-    _served(1, "Fetch", "fetch", (4, 16), flexible=12),
-    _served(2, "ListOffsets", "list_offsets", (1, 10), flexible=6),
+    _served(1, "Fetch", "fetch", (4, 18), flexible=12),
+    _served(2, "ListOffsets", "list_offsets", (1, 11), flexible=6),
     _served(3, "Metadata", "metadata", (0, 13), flexible=9),
     _served(8, "OffsetCommit", "offset_commit", (2, 10), flexible=8),
     _served(9, "OffsetFetch", "offset_fetch", (1, 10), flexible=6),

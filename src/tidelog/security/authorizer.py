@@ -90,9 +90,13 @@ class OpenAuthorizer:
 
 
 def allowed_operations(authorizer: Authorizer, principal: Principal, resource: Resource) -> int:
-    """The bit field of permitted operations that Metadata and DescribeCluster may carry."""
+    """The bit field of permitted operations that Metadata and DescribeCluster may carry.
+
+    As in Kafka it is about the principal alone: on which listener it acts as a broker is not asked.
+    """
+    anywhere = principal._replace(is_broker=True)
     bits = 0
     for operation in OPERATIONS[resource.type]:
-        if authorizer.authorize(principal, operation, resource):
+        if authorizer.authorize(anywhere, operation, resource):
             bits |= 1 << operation
     return bits

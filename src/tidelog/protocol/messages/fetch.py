@@ -43,6 +43,9 @@ class FetchPartition:
     last_fetched_epoch: int = int32("12+", default=-1)
     log_start_offset: int = int64("5+", default=-1, ignorable=True)
     partition_max_bytes: int = int32()
+    replica_directory_id: UUID = uuid("17+", tag=0, ignorable=True)
+    # The follower's; the largest number where it does not say.
+    high_watermark: int = int64("18+", default=2**63 - 1, tag=1, ignorable=True)
 
 
 @structure

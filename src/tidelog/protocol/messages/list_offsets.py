@@ -1,7 +1,7 @@
 """ListOffsets: offsets by timestamp, and the ends of a log.
 
 The timestamps -1 and -2 ask for the latest and the earliest offset, -3 for the one with the
-largest timestamp, -4 and -5 for the bounds of tiered storage.
+largest timestamp, -4 to -6 for the bounds of tiered storage.
 Version notes: 4 brings leader epochs, 6 is flexible, 10 takes a timeout.
 """
 

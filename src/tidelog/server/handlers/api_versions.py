@@ -2,7 +2,9 @@
 
 Behaviour: what this broker serves, and nothing else; a client with an unknown version gets version
 0 of the answer with error 35 and steps down. An invalid client software name is refused (KIP-511).
-One feature is finalized, `group.version` at level 1: the protocol of consumer groups (KIP-848).
+Features are those of Kafka that are here: `metadata.version` 30 says that the answers are those of
+Kafka 4.3, `group.version` 1 that there are consumer groups (KIP-848). `transaction.version` and the
+rest are not named, since there are no transactions, share groups or streams groups yet.
 """
 
 from __future__ import annotations
@@ -23,8 +25,8 @@ from tidelog.server.answer_cache import EncodedAnswer
 from tidelog.server.tools import ClusterContext
 
 _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
-_FEATURES = ("group.version",)
-_LEVEL = 1
+# The level of each; there are no others to go back to.
+_FEATURES = {"group.version": 1, "metadata.version": 30}
 _OWN_CLIENT = "tidelog"
 
 
@@ -44,8 +46,9 @@ def api_versions(
     response = ApiVersionsResponse(api_keys=_ranges(private=ours))
     if context.version >= 3:
         response.finalized_features_epoch = image.version
-        response.supported_features = [SupportedFeatureKey(name, 1, _LEVEL) for name in _FEATURES]
-        response.finalized_features = [FinalizedFeatureKey(name, _LEVEL, 1) for name in _FEATURES]
+        for name, level in _FEATURES.items():
+            response.supported_features.append(SupportedFeatureKey(name, level, level))
+            response.finalized_features.append(FinalizedFeatureKey(name, level, level))
     return cache.keep(image, key, encode(response, context.version))
 
 

@@ -2,7 +2,7 @@
 
 Behaviour: the brokers, their addresses as this client reaches them, the controller, and on request
 what the client may do to the cluster. Only brokers are described; controllers have no listener of
-their own here (endpoint type 2 is refused).
+their own here (endpoint type 2 is refused with MISMATCHED_ENDPOINT_TYPE).
 """
 
 from __future__ import annotations
@@ -18,17 +18,22 @@ from tidelog.server.handlers.metadata import address
 from tidelog.server.tools import ClusterContext
 
 _BROKERS = 1
+_CONTROLLERS = 2
 
 
 def describe_cluster(
     request: DescribeClusterRequest, context: ClusterContext
 ) -> DescribeClusterResponse:
     image = context.image
+    if request.endpoint_type == _CONTROLLERS:
+        return DescribeClusterResponse(
+            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+            error_message="The request was sent to a listener of brokers, but asks for controllers",
+        )
     if request.endpoint_type != _BROKERS:
         return DescribeClusterResponse(
             error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
-            error_message=f"endpoint type {request.endpoint_type} is not served here",
-            cluster_id=image.cluster_id,
+            error_message=f"Unsupported endpoint type {request.endpoint_type}",
         )
     response = DescribeClusterResponse(
         cluster_id=image.cluster_id,

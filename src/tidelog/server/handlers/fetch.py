@@ -1,4 +1,4 @@
-"""Fetch (key 1), versions 4 to 16.
+"""Fetch (key 1), versions 4 to 18.
 
 Behaviour: whole batches from the one that holds the offset asked for, up to the high watermark, or
 to the last stable offset for `read_committed`. The first partition that has data gives at least one
@@ -6,7 +6,8 @@ batch however small the limits are, so that a reader never stands still; after i
 `partition_max_bytes` hold to the batch. With less than `min_bytes` at hand and no error the answer
 waits, up to `max_wait_ms`, while only positions are summed: nothing is read from disk for it. A
 partition of a session is looked at when it may have something to tell, and not otherwise.
-Versions: 7 sessions, 9 and 12 leader epochs and divergence, 10 zstd, 13 topic ids.
+Versions: 7 sessions, 9 and 12 leader epochs and divergence, 10 zstd, 13 topic ids. What 17 and 18
+add is for followers.
 Gaps: no followers are served yet; a replica id is refused except on the inter-broker listener.
 """
 
@@ -415,9 +416,12 @@ def _partition_data(target: FetchTarget, read: PartitionRead | KafkaError) -> Pa
     data = PartitionData(partition_index=target.key[2], records=b"")
     if isinstance(read, DivergingEpochError):
         data.diverging_epoch = EpochEndOffset(read.leader_epoch, read.end_offset)
+        data.aborted_transactions = None
         return data
     if isinstance(read, KafkaError):
         data.error_code = read.code
+        if not target.is_missing:
+            data.aborted_transactions = None
         data.high_watermark = data.last_stable_offset = data.log_start_offset = -1
         return data
     data.high_watermark = read.high_watermark

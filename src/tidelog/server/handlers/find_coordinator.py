@@ -35,7 +35,8 @@ async def find_coordinator(
     only = found[0]
     return FindCoordinatorResponse(
         error_code=only.error_code,
-        error_message=only.error_message,
+        # Kafka's word for no error, which clients of that time print.
+        error_message=only.error_message or ErrorCode.NONE.name,
         node_id=only.node_id,
         host=only.host,
         port=only.port,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from tidelog.protocol.messages.init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,
@@ -28,6 +29,8 @@ def init_producer_id(
         if request.transactional_id == "":
             code = ErrorCode.INVALID_REQUEST
         return _refused(code)
+    if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
+        return _refused(ErrorCode.INVALID_REQUEST)
     if not context.authorize(Operation.IDEMPOTENT_WRITE, CLUSTER):
         return _refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     ready = context.tools.ids.take()

@@ -1,12 +1,13 @@
-"""ListOffsets (key 2), versions 1 to 10.
+"""ListOffsets (key 2), versions 1 to 11.
 
 Behaviour: latest (-1) is the high watermark, or the last stable offset for `read_committed`;
 earliest (-2) and earliest local (-4) are the log start; max timestamp (-3) is the offset of the
-record with the greatest one; latest tiered (-5) is -1, nothing is tiered; any other timestamp gives
-the first record at or after it, exact also inside compressed batches. Those two read and inflate:
-a thread looks them up before the answer is made. A partition that is named twice is refused, as in
-Kafka.
-Versions: 4 leader epochs, 7 max timestamp, 8 and 9 the tiered specials, 10 a timeout (not needed).
+record with the greatest one; latest tiered (-5) and earliest pending upload (-6) are -1, since
+nothing is tiered; a time gives the first record at or after it, exact also inside compressed
+batches. Times and -3 read and inflate: a thread looks them up before the answer is made. A
+partition that is named twice is refused, as in Kafka.
+Versions: 4 leader epochs, 7 max timestamp, 8, 9 and 11 the tiered specials, 10 a timeout (not
+needed). A special in an older version, and any other negative number, is UNSUPPORTED_VERSION.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from tidelog.protocol.messages.list_offsets import (
     ListOffsetsTopic,
     ListOffsetsTopicResponse,
 )
+from tidelog.protocol.schema import VERSION_MAX
 from tidelog.replication.partition import Partition
 from tidelog.security.authorizer import Operation
 from tidelog.server.handlers.asked import by_topic
@@ -35,6 +37,16 @@ from tidelog.storage.timestamp_search import (
     newest_timestamp,
     timestamp_searches,
 )
+
+# In which a timestamp got its meaning.
+_FIRST_VERSION: dict[int, int] = {
+    ListedOffset.LATEST: 1,
+    ListedOffset.EARLIEST: 1,
+    ListedOffset.MAX_TIMESTAMP: 7,
+    ListedOffset.EARLIEST_LOCAL: 8,
+    ListedOffset.LATEST_TIERED: 9,
+    ListedOffset.EARLIEST_PENDING_UPLOAD: 11,
+}
 
 # What was found by topic, partition and timestamp; what went wrong is kept, not raised.
 Key = tuple[str, int, int]
@@ -144,6 +156,8 @@ def _answers(
 
 
 def _find(topic: str, asked: ListOffsetsPartition, context: DataContext) -> Partition:
+    if asked.timestamp < 0 and context.version < _FIRST_VERSION.get(asked.timestamp, VERSION_MAX):
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     if not context.authorize_topic(Operation.DESCRIBE, topic):
         raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     partition = context.tools.replicas.find(topic, asked.partition_index)
@@ -162,10 +176,8 @@ def _look_up(
     if timestamp in (ListedOffset.EARLIEST, ListedOffset.EARLIEST_LOCAL):
         start = partition.log.log_start_offset
         return start, NO_TIMESTAMP, partition.log.epochs.epoch_for(start)
-    if timestamp == ListedOffset.LATEST_TIERED:
+    if timestamp in (ListedOffset.LATEST_TIERED, ListedOffset.EARLIEST_PENDING_UPLOAD):
         return NO_OFFSET, NO_TIMESTAMP, -1
-    if timestamp < 0 and timestamp != ListedOffset.MAX_TIMESTAMP:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"timestamp {timestamp} means nothing")
     record = found.get((partition.topic_partition.topic, asked.partition_index, timestamp))
     if isinstance(record, KafkaError):
         raise record

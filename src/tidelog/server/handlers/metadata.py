@@ -2,7 +2,8 @@
 
 Behaviour: brokers, controller, and the topics asked for: all of them for a null list (an empty one
 in version 0). An unknown topic is created first where the client and `auto.create.topics.enable`
-allow it, so the answer already names its leader. This broker's own address is the one that the
+allow it, so the answer already names its leader, where Kafka's first answer is an error
+([why](decisions/0006-topics-created-at-once.md)). This broker's own address is the one that the
 client connected to, unless its listener has an advertised address: so a client that reached us
 once reaches us again.
 Versions: 10 topic ids, 12 topics by id alone, 13 a top-level error (never set).
@@ -15,7 +16,7 @@ from collections.abc import Generator, Hashable, Iterable
 
 from tidelog.cluster.commands import CreateTopic
 from tidelog.cluster.image import BrokerRegistration, TopicImage
-from tidelog.cluster.names import INTERNAL_TOPICS
+from tidelog.cluster.names import INTERNAL_TOPICS, topic_name_fault
 from tidelog.cluster.planner import PARTITIONS_PER_REQUEST_MAX
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.model import NO_TOPIC_ID
@@ -38,6 +39,7 @@ _Answer = EncodedAnswer | MetadataResponse | asyncio.Future[MetadataResponse]
 
 # The names are part of what is kept; a consumer of more asks for all topics or rarely.
 _CACHED_NAMES_MAX = 1_000
+_TOLD_OF_CREATION = (ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.INVALID_REPLICATION_FACTOR)
 
 
 def metadata(
@@ -130,15 +132,13 @@ def _to_create(
     return missing if partitions <= PARTITIONS_PER_REQUEST_MAX else []
 
 
-def _creation_code(error: KafkaError) -> ErrorCode:
-    """What a client is told of a topic that could not be created on its behalf."""
-    if error.code is ErrorCode.INVALID_TOPIC_EXCEPTION:
+def _missing_code(name: str, error: KafkaError | None) -> ErrorCode:
+    """What a client learns of a topic that is not there, and perhaps could not be created."""
+    if topic_name_fault(name) is not None:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION
+    if error is not None and error.code in _TOLD_OF_CREATION:
         return error.code
-    return (
-        ErrorCode.INVALID_REPLICATION_FACTOR
-        if (error.code is ErrorCode.INVALID_REPLICATION_FACTOR)
-        else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    )
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 class _Description:
@@ -196,8 +196,7 @@ class _Description:
             return MetadataResponseTopic(error_code=code, name=asked.name)
         topic = image.topics.get(asked.name)
         if topic is None:
-            error = errors.get(asked.name)
-            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if error is None else _creation_code(error)
+            code = _missing_code(asked.name, errors.get(asked.name))
             return MetadataResponseTopic(error_code=code, name=asked.name)
         return self.topic(topic)
 

@@ -58,14 +58,13 @@ async def create_topics(
         await pace.step()
         try:
             if topic.name in repeated:
-                raise _named_twice(topic.name)
+                raise _named_twice()
             commands.append(_creation(topic, request.validate_only, context))
         except KafkaError as error:
             commands.append(error)
     answers = await _submit(commands, context)
     results = (
-        _created(topic.name, answer, request.validate_only, context)
-        for topic, answer in zip(topics, answers, strict=True)
+        _created(topic.name, answer, context) for topic, answer in zip(topics, answers, strict=True)
     )
     return CreateTopicsResponse(topics=LazyList(len(topics), results))
 
@@ -79,8 +78,8 @@ async def _submit(
     return [each if isinstance(each, KafkaError) else next(answers) for each in commands]
 
 
-def _named_twice(name: str) -> KafkaError:
-    return KafkaError(ErrorCode.INVALID_REQUEST, f"topic {name} appears twice in the request")
+def _named_twice() -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
 
 
 def _creation(topic: CreatableTopic, validate_only: bool, context: ClusterContext) -> CreateTopic:
@@ -105,7 +104,7 @@ def _creation(topic: CreatableTopic, validate_only: bool, context: ClusterContex
 
 
 def _created(
-    name: str, answer: Answer | KafkaError, validate_only: bool, context: ClusterContext
+    name: str, answer: Answer | KafkaError, context: ClusterContext
 ) -> CreatableTopicResult:
     if isinstance(answer, KafkaError):
         return CreatableTopicResult(
@@ -114,7 +113,8 @@ def _created(
     assert isinstance(answer, CreatedTopic)
     return CreatableTopicResult(
         name=answer.name,
-        topic_id=NO_TOPIC_ID if validate_only else answer.topic_id,
+        topic_id=answer.topic_id,
+        error_message=None,
         num_partitions=answer.partitions,
         replication_factor=answer.replication_factor,
         configs=[
@@ -147,7 +147,7 @@ async def delete_topics(
         await pace.step()
         try:
             if (topic.name, topic.topic_id) in repeated:
-                raise _named_twice(topic.name or str(topic.topic_id))
+                raise _named_twice()
             if not is_enabled:
                 raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED)
             found = _topic_to_delete(topic, context)
@@ -163,7 +163,10 @@ async def delete_topics(
 
 def _topic_to_delete(asked: DeleteTopicState, context: ClusterContext) -> TopicImage:
     if asked.name is not None and asked.topic_id != NO_TOPIC_ID:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "give the topic's name or its id, not both")
+        code = ErrorCode.INVALID_REQUEST
+        raise KafkaError(code, "You may not specify both topic name and topic id.")
+    if asked.name is None and asked.topic_id == NO_TOPIC_ID:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
     if asked.name is None:
         topic = context.topic_by_id(asked.topic_id)
         missing = ErrorCode.UNKNOWN_TOPIC_ID
@@ -195,7 +198,7 @@ async def create_partitions(
     for topic in topics:
         await pace.step()
         if topic.name in repeated:
-            commands.append(_named_twice(topic.name))
+            commands.append(_named_twice())
         elif not context.authorize_topic(Operation.ALTER, topic.name):
             commands.append(KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
         elif topic.name in INTERNAL_TOPICS:
