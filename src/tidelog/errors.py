@@ -359,6 +359,13 @@ class KafkaError(TidelogError):
         return KafkaError(self.code, self.message)
 
 
+class PartitionBrokenError(Exception):
+    """An assertion has failed inside a partition: it is offline, and the traceback is logged.
+
+    No fault that Tidelog raises on purpose, so nobody answers it: the connection is closed.
+    """
+
+
 @dataclass(slots=True)
 class RecordError:
     """Which record of a produced batch is bad, and why (KIP-467)."""

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.e2e.broker_process import BrokerProcess
+from tests.e2e.in_process import InProcessBroker
 from tests.e2e.produce_requests import batch, create_topic, produce
 from tests.e2e.raw_client import RawClient
 from tests.waiting import eventually
+from tidelog.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from tidelog.protocol.messages.delete_topics import DeleteTopicsRequest
 from tidelog.protocol.messages.find_coordinator import FindCoordinatorRequest
 from tidelog.protocol.messages.offset_commit import (
@@ -19,6 +23,7 @@ from tidelog.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from tidelog.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+from tidelog.storage.log import AppendResult, Log
 
 KAFKA_STORAGE_ERROR = 56
 COORDINATOR_LOAD_IN_PROGRESS = 14
@@ -164,3 +169,37 @@ def flip_last_byte_of_value(log: Path, offset: int) -> None:
     place = content.rindex(offset.to_bytes(8, "big"))
     content[place + 7] ^= 0x20
     log.write_bytes(content)
+
+
+def test_an_assertion_that_fails_closes_the_request_and_takes_its_partition_offline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    append = Log.append
+
+    def broken_append(self: Log, *args: Any) -> AppendResult:
+        assert self.topic_partition.partition != 1, "this cannot be"
+        return append(self, *args)
+
+    async def sent_to(broker: InProcessBroker, partition: int) -> int | None:
+        """The error code of a produce over a connection of its own; None where that was closed."""
+        connection = broker.connect()
+        request = produce("orders", batch([b"x"]), partition=partition)
+        await connection.ask(connection.encode("Produce", 9, request))
+        if connection.is_closed:
+            return None
+        answer = connection.decode("Produce", 9)
+        connection.close()
+        return int(answer.responses[0].partition_responses[0].error_code)
+
+    async def scenario() -> list[int | None]:
+        async with InProcessBroker(tmp_path / "data") as broker:
+            connection = broker.connect()
+            topic = CreatableTopic(name="orders", num_partitions=2, replication_factor=1)
+            await connection.call("CreateTopics", 5, CreateTopicsRequest(topics=[topic]))
+            monkeypatch.setattr(Log, "append", broken_append)
+            codes = [await sent_to(broker, each) for each in (0, 1, 0, 1)]
+            connection.close()
+            return codes
+
+    assert asyncio.run(scenario()) == [0, None, 0, KAFKA_STORAGE_ERROR]
+    assert len([each for each in caplog.records if each.exc_info]) == 1

@@ -29,7 +29,7 @@ from tidelog.coordinators.kind import S, ShardKind
 from tidelog.coordinators.loading import load
 from tidelog.coordinators.outcome import Outcome, Reply
 from tidelog.coordinators.timers import Now
-from tidelog.errors import ErrorCode, KafkaError, TidelogError
+from tidelog.errors import ErrorCode, KafkaError, PartitionBrokenError, TidelogError
 from tidelog.host.host import Host
 from tidelog.protocol.batches import Record, encode_batch, read_header
 from tidelog.replication.partition import Partition
@@ -212,7 +212,7 @@ class CoordinatorRuntime(Generic[S]):
             for outcome in outcomes:
                 try:
                     self._apply(slot, outcome)
-                except KafkaError as error:
+                except (KafkaError, PartitionBrokenError) as error:
                     _log.warning(
                         "not written partition=%s work=%s reason=%s",
                         slot.partition.topic_partition, what, error,

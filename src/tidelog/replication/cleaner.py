@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
-from tidelog.errors import KafkaError
+from tidelog.errors import KafkaError, PartitionBrokenError
 from tidelog.host.host import Host
 from tidelog.replication.partition import Partition
 from tidelog.storage.compaction import (
@@ -40,6 +40,7 @@ _log = logging.getLogger(__name__)
 # How many partitions are looked at before others get their turn on the loop.
 _LOOK_SLICE = 256
 _RANGES_SHOWN = 5
+_BROKEN_OFF = (CleanAbandonedError, DiskFullError, KafkaError, OSError, PartitionBrokenError)
 
 
 @dataclass(slots=True)
@@ -83,8 +84,9 @@ class LogCleaner:
             if chosen is None:
                 break
             try:
-                done = await self._clean(chosen, buffer_bytes)
-            except (CleanAbandonedError, DiskFullError, KafkaError, OSError) as error:
+                with chosen.contained:
+                    done = await self._clean(chosen, buffer_bytes)
+            except _BROKEN_OFF as error:
                 done = False
                 if not isinstance(error, CleanAbandonedError):
                     self.stats.failures += 1
@@ -115,10 +117,11 @@ class LogCleaner:
             log = partition.log
             if not log.config.cleanup_compact or log.closed or log.offline:
                 continue
-            with suppress(KafkaError):
-                # A full disk: what is sealed already can be cleaned all the same.
-                log.roll_if_due(now_ms)
-            dirt = measure(log, partition.last_stable_offset, now_ms)
+            try:
+                with partition.contained:
+                    dirt = _rolled_dirt(partition, now_ms)
+            except PartitionBrokenError:
+                continue
             highest = max(highest, dirt.ratio)
             if log in given_up or log in self._uncleanable or not needs_cleaning(log, dirt):
                 continue
@@ -216,3 +219,10 @@ class LogCleaner:
                 "batches cannot be read and were kept as they are partition=%s count=%d offsets=%s",
                 partition.topic_partition, len(unreadable), shown,
             )  # fmt: skip
+
+
+def _rolled_dirt(partition: Partition, now_ms: int) -> Dirt:
+    with suppress(KafkaError):
+        # A full disk: what is sealed already can be cleaned all the same.
+        partition.log.roll_if_due(now_ms)
+    return measure(partition.log, partition.last_stable_offset, now_ms)

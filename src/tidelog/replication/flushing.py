@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 from tidelog.config.topic_config import TopicConfig
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.host.offload import Offload
 from tidelog.model import LogPosition
+from tidelog.storage.flush import FlushPlan
 from tidelog.storage.log import Log
 
 NEVER = 2**63 - 1
@@ -33,7 +35,7 @@ class Flushing:
         log: Log,
         offload: Offload,
         on_flushed: Callable[[], None],
-        on_failed: Callable[[KafkaError], None],
+        on_failed: Callable[[Exception], None],
     ) -> None:
         self._log = log
         self._offload = offload
@@ -87,31 +89,36 @@ class Flushing:
             plan = self._log.flush_plan()
         except KafkaError as error:
             self._refused(error)
-            return
-        self._running = self._offload.run(plan.run)
+        except AssertionError as error:
+            self._on_failed(error)
+        else:
+            self._running = self._offload.run(plan.run)
+            self._running.add_done_callback(partial(self._ended, plan, end))
 
-        def done(future: asyncio.Future[None]) -> None:
-            self._running = None
-            again, self._again = self._again, False
-            if future.cancelled() or future.exception() is not None:
-                # A write-out reports its faults in the plan: this one did not even end.
-                plan.release()
-                self._on_failed(
-                    KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "a write-out was broken off")
-                )
-                return
-            try:
-                self._log.flushed(plan)
-            except KafkaError as error:
-                self._refused(error)
-                return
+    def _ended(self, plan: FlushPlan, end: LogPosition, run: asyncio.Future[None]) -> None:
+        self._running = None
+        again, self._again = self._again, False
+        try:
+            if run.cancelled():
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "a write-out was broken off")
+            # A write-out reports its faults in the plan: one that raises did not even end.
+            run.result()
+        except Exception as error:
+            plan.release()
+            self._on_failed(error)
+            return
+        try:
+            self._log.flushed(plan)
             if end.offset <= self._log.flushed_offset:
                 self._committed_end = end
                 self._on_flushed()
+        except KafkaError as error:
+            self._refused(error)
+        except AssertionError as error:
+            self._on_failed(error)
+        else:
             if again:
                 self.start()
-
-        self._running.add_done_callback(done)
 
     def _refused(self, error: KafkaError) -> None:
         """Nothing was brought to the disk: give up, or try again where the fault may pass."""

@@ -16,7 +16,7 @@ from typing import NamedTuple, NoReturn
 
 from tidelog.cluster.image import PartitionState
 from tidelog.config.topic_config import TopicConfig
-from tidelog.errors import ErrorCode, KafkaError
+from tidelog.errors import ErrorCode, KafkaError, PartitionBrokenError
 from tidelog.host.offload import Offload
 from tidelog.model import Isolation, LogPosition
 from tidelog.replication.disk_space import Room
@@ -47,6 +47,28 @@ class EpochEnd(NamedTuple):
     end_offset: int
 
 
+class Containment:
+    """Takes a partition offline where an assertion fails in the block: no other one suffers.
+
+    The error that comes out is answered by nobody, so it closes the request that led here.
+    """
+
+    __slots__ = ("_partition",)
+
+    def __init__(self, partition: Partition) -> None:
+        self._partition = partition
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
+    ) -> None:
+        if isinstance(error, AssertionError):
+            self._partition.broke(error)
+            raise PartitionBrokenError(f"{self._partition.topic_partition}: {error}") from error
+
+
 class Partition:
     """A replica on this broker; the leader, as long as there is one broker.
 
@@ -61,9 +83,10 @@ class Partition:
         self.leader_epoch = -1
         self.isr: tuple[int, ...] = ()
         self.watchers = Watchers()
+        self.contained = Containment(self)
         self._room = room
         self._waiters = CommitWaiters()
-        self._flushing = Flushing(log, offload, self._advance, self.go_offline)
+        self._flushing = Flushing(log, offload, self._advance, self._write_out_failed)
         # What those are told who want this broker to lead; None while it does.
         self._refusal: KafkaError | None = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self._offline: KafkaError | None = None
@@ -83,6 +106,10 @@ class Partition:
         """Become the leader in the epoch that the controller chose, or go on in a newer one."""
         if self._offline is not None:
             return
+        with self.contained:
+            self._lead(state)
+
+    def _lead(self, state: PartitionState) -> None:
         assert set(state.isr) <= set(state.replicas), "an in-sync replica that is not a replica"
         assert state.leader_epoch >= self.leader_epoch, "leader epochs do not fall"
         self.isr = state.isr
@@ -110,6 +137,20 @@ class Partition:
         _log.error("partition offline partition=%s reason=%s", self.topic_partition, error)
         self._offline = error
         self._serve_no_more(error, error)
+
+    def broke(self, error: Exception) -> None:
+        """What must be true is not: use neither the log nor this partition any more."""
+        reason = f"{type(error).__name__}: {error}"
+        if self._offline is None:
+            _log.error("partition broken partition=%s", self.topic_partition, exc_info=error)
+            self.log.give_up(reason)
+        self.go_offline(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, reason))
+
+    def _write_out_failed(self, error: Exception) -> None:
+        if isinstance(error, KafkaError):
+            self.go_offline(error)
+        else:
+            self.broke(error)
 
     def _serve_no_more(self, refusal: KafkaError, told: KafkaError) -> None:
         self._refusal = refusal
@@ -148,10 +189,11 @@ class Partition:
                     f" {self.config.min_insync_replicas}",
                 ),
             )
-        result = self.log.append(admitted, self.leader_epoch, now_ms)
-        if not result.duplicate:
-            self._flushing.appended()
-            self._advance()
+        with self.contained:
+            result = self.log.append(admitted, self.leader_epoch, now_ms)
+            if not result.duplicate:
+                self._flushing.appended()
+                self._advance()
         return result
 
     def _refuse(self, admitted: Admitted, error: KafkaError) -> NoReturn:
@@ -240,7 +282,8 @@ class Partition:
         end = self.readable_end(isolation)
         slices = None
         if end.offset > offset and (max_bytes > 0 or at_least_one):
-            slices = self.log.read(offset, max_bytes, end, at_least_one)
+            with self.contained:
+                slices = self.log.read(offset, max_bytes, end, at_least_one)
             if slices.size_bytes == 0:
                 slices.release()
                 slices = None
@@ -260,7 +303,10 @@ class Partition:
         """How far `max_bytes` go from `offset`, at least one batch: that offset, and the bytes."""
         self.check_offset(offset)
         end = self.readable_end(isolation)
-        return (offset, 0) if end.offset <= offset else self.log.reach(offset, max_bytes, end)
+        if end.offset <= offset:
+            return offset, 0
+        with self.contained:
+            return self.log.reach(offset, max_bytes, end)
 
     def epoch_end(self, leader_epoch: int) -> EpochEnd:
         return EpochEnd(*self.log.epochs.end_offset_for(leader_epoch, self.log.log_end_offset))
@@ -277,22 +323,29 @@ class Partition:
                 f"cannot delete up to {before_offset}: the high watermark is"
                 f" {self._high_watermark.offset}",
             )
-        self.log.advance_log_start(before_offset)
+        with self.contained:
+            self.log.advance_log_start(before_offset)
+            self._check_bounds()
         self.watchers.notify()
         return self.log.log_start_offset
 
     def apply_retention(self, now_ms: int) -> int:
         """Delete what the topic no longer keeps; the number of segments that went."""
-        removed = self.log.apply_retention(now_ms, self._high_watermark.offset)
+        with self.contained:
+            removed = self.log.apply_retention(now_ms, self._high_watermark.offset)
+            if removed:
+                self._advance()
+                self._check_bounds()
         if removed:
-            self._advance()
             self.watchers.notify()
         return removed
 
     def segments_replaced(self) -> None:
         """The cleaner changed the log below the watermark: places in it are looked up again."""
-        self._high_watermark = self.log.position_after(self._high_watermark.offset)
-        self._flushing.segments_replaced()
+        with self.contained:
+            self._high_watermark = self.log.position_after(self._high_watermark.offset)
+            self._flushing.segments_replaced()
+            self._check_bounds()
         self.watchers.notify()
 
     # -- how the watermark moves ------------------------------------------------------------------
@@ -302,6 +355,12 @@ class Partition:
         end = self._flushing.committed_end() if fsync else self.log.end_position
         if end.offset > self._high_watermark.offset:
             self._high_watermark = end
+            self._check_bounds()
             self.log.producers.high_watermark_moved(end.offset)
             self._waiters.advance(end.offset)
             self.watchers.notify()
+
+    def _check_bounds(self) -> None:
+        log, watermark = self.log, self._high_watermark.offset
+        assert log.log_start_offset <= watermark, "the log starts above its high watermark"
+        assert watermark <= log.log_end_offset, "the log ends below its high watermark"

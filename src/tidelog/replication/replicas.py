@@ -23,7 +23,7 @@ from tidelog.cluster.changes import Change
 from tidelog.cluster.image import MetadataImage, PartitionState, TopicImage
 from tidelog.config.broker_config import BrokerConfig
 from tidelog.config.topic_config import TopicConfig, topic_config
-from tidelog.errors import ErrorCode, KafkaError
+from tidelog.errors import ErrorCode, KafkaError, PartitionBrokenError
 from tidelog.host.host import Host
 from tidelog.model import TopicPartition
 from tidelog.replication.checkpoints import Checkpoints
@@ -327,6 +327,8 @@ class Replicas:
                 partition.reconfigure(config)
             if state.leader == self._broker_id:
                 partition.lead(state)
+        except PartitionBrokenError:
+            pass  # It is offline and has said why.
         except Exception as error:
             _log.exception("cannot lead partition=%s", partition.topic_partition)
             partition.go_offline(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))

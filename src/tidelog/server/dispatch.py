@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from types import CoroutineType, GeneratorType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tidelog.errors import ProtocolError, TidelogError
+from tidelog.errors import PartitionBrokenError, ProtocolError, TidelogError
 from tidelog.protocol.apis import API_BY_KEY, API_VERSIONS_KEY, Api
 from tidelog.protocol.framing import decode_request_header, encode_response, frame_response
 from tidelog.protocol.primitives import Part, part_size
@@ -316,9 +316,11 @@ class Dispatcher:
         Closing is safer than UNKNOWN_SERVER_ERROR, on which Java's producer duplicates records.
         """
         header = context.header
-        _log.exception(
-            "request failed api=%s version=%s client_id=%r peer=%s",
-            context.api.name, header.api_version, header.client_id, context.connection.peer,
+        _log.error(
+            "request failed api=%s version=%s client_id=%r peer=%s error=%s",
+            context.api.name, header.api_version, header.client_id, context.connection.peer, error,
+            # The partition has logged its own.
+            exc_info=None if isinstance(error, PartitionBrokenError) else error,
         )  # fmt: skip
         return CloseConnection(f"{context.api.name} failed: {error!r}")
 

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tidelog.errors import KafkaError
+from tidelog.errors import KafkaError, PartitionBrokenError
 from tidelog.host.host import Host
 from tidelog.protocol.apis import api
 from tidelog.protocol.schema import warm
@@ -172,12 +172,11 @@ class Housekeeping:
         for index, partition in enumerate(self._replicas):
             try:
                 removed = partition.apply_retention(now_ms)
-            except KafkaError as error:
-                # One log's disk trouble does not keep the others from being trimmed.
+            except (KafkaError, PartitionBrokenError) as error:
+                # One log's trouble does not keep the others from being trimmed.
                 _log.warning(
-                    "retention failed partition=%s reason=%s",
-                    partition.topic_partition, error.message,
-                )  # fmt: skip
+                    "retention failed partition=%s reason=%s", partition.topic_partition, error
+                )
                 continue
             if removed:
                 _log.info(

@@ -43,12 +43,16 @@ class LogFaults:
         if self.fatal is not None:
             self.fail(self.fatal)
 
-    def fail(self, error: OSError) -> NoReturn:
-        """The disk has failed: nothing that was not synced can be relied on any more."""
+    def note(self, error: OSError) -> None:
+        """Nothing that was not synced can be relied on any more."""
         if self.fatal is None:
             self.fatal = error
             logger.error("log offline directory=%s error=%s", self._directory, error)
             self._on_offline(self._directory, error)
+
+    def fail(self, error: OSError) -> NoReturn:
+        """The disk has failed."""
+        self.note(error)
         raise LogOfflineError(
             ErrorCode.KAFKA_STORAGE_ERROR, f"{self._directory} is offline: {self.fatal}"
         ) from error

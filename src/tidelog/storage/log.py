@@ -337,9 +337,13 @@ class Log:
 
     # Flushing
 
+    def give_up(self, reason: str) -> None:
+        """Write nothing more, as after a fault of the disk; the next start recovers the log."""
+        self._faults.note(OSError(reason))
+
     @property
     def offline(self) -> bool:
-        """True once the disk has failed under this log."""
+        """True once the disk has failed under this log, or it was given up."""
         return self._faults.fatal is not None
 
     @property

@@ -57,10 +57,10 @@ class Place:
         partition.lead(state(epoch))
         return partition
 
-    def put(self, partition: Partition, *values: bytes) -> AppendResult:
+    def put(self, partition: Partition, *values: bytes, key: bytes | None = None) -> AppendResult:
         """Append the values as one batch."""
         now_ms = self.clock.wall_ms()
-        records = [Record(number, now_ms, None, value, []) for number, value in enumerate(values)]
+        records = [Record(number, now_ms, key, value, []) for number, value in enumerate(values)]
         batch = memoryview(bytearray(encode_batch(records)))
         return partition.append(admit(batch, partition.config, now_ms), -1, now_ms)
 

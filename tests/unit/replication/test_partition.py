@@ -7,7 +7,7 @@ import errno
 import pytest
 
 from tests.unit.replication.helpers import Place, in_seconds, read, state
-from tidelog.errors import ErrorCode, KafkaError
+from tidelog.errors import ErrorCode, KafkaError, PartitionBrokenError
 from tidelog.testing.virtual_loop import virtual_time
 
 
@@ -96,8 +96,9 @@ async def test_what_is_refused_over_and_over_does_not_pile_up_frames() -> None:
 
 @virtual_time
 async def test_leader_epochs_do_not_fall_and_the_in_sync_are_replicas() -> None:
-    partition = Place().lead(epoch=5)
-    with pytest.raises(AssertionError, match="do not fall"):
-        partition.lead(state(epoch=4))
-    with pytest.raises(AssertionError, match="not a replica"):
-        partition.lead(state(epoch=6, isr=(0, 1)))
+    for wrong, why in ((state(epoch=4), "do not fall"), (state(epoch=6, isr=(0, 1)), "a replica")):
+        partition = Place().lead(epoch=5)
+        with pytest.raises(PartitionBrokenError, match=why):
+            partition.lead(wrong)
+        with pytest.raises(KafkaError, match="KAFKA_STORAGE_ERROR"):
+            partition.check_leader()
