@@ -338,7 +338,6 @@ class Log:
     # Flushing
 
     def give_up(self, reason: str) -> None:
-        """Write nothing more, as after a fault of the disk; the next start recovers the log."""
         self._faults.note(OSError(reason))
 
     @property
