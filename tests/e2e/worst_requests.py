@@ -95,6 +95,7 @@ WORST: dict[str, Worst] = {
         calls=100_000,
     ),
     "ConsumerGroupDescribe": Worst(),
+    "ListConfigResources": Worst(),
     "OffsetsWithinBytes": Worst({"start_offset": 0, "max_bytes": 1}),
 }
 

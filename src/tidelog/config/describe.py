@@ -35,7 +35,6 @@ class DescribedSetting(NamedTuple):
     name: str
     value: str | None
     source: Source
-    is_default: bool
     read_only: bool
     is_sensitive: bool
     type: int
@@ -120,7 +119,6 @@ def _described(
         name=setting.name,
         value=None if setting.is_sensitive else format_value(value),
         source=source,
-        is_default=source is Source.DEFAULT,
         read_only=read_only,
         is_sensitive=setting.is_sensitive,
         type=int(setting.kind),

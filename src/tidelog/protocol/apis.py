@@ -89,6 +89,7 @@ APIS: Final[tuple[Api, ...]] = (
     _served(60, "DescribeCluster", "describe_cluster", (0, 2), flexible=0),
     _served(68, "ConsumerGroupHeartbeat", "consumer_group_heartbeat", (0, 1), flexible=0),
     _served(69, "ConsumerGroupDescribe", "consumer_group_describe", (0, 1), flexible=0),
+    _served(74, "ListConfigResources", "list_config_resources", (0, 1), flexible=0),
     Api(20000, "OffsetsWithinBytes", "offsets_within_bytes", (0, 0), (0, 0), 0, private=True),
 )
 

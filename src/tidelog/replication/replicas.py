@@ -357,14 +357,12 @@ class Replicas:
         return topic_config(self.config, topic.configs)
 
     def _take_broker_configs(self, image: MetadataImage) -> None:
-        configs = image.broker_configs
-        if configs:
-            own = configs.get(str(self._broker_id), {})
-            self.config = self._static_config.with_dynamic(own, configs.get("", {}))
-            for name in self.config.unused():
+        configs, known = image.broker_configs, self.config.unused()
+        own, default = configs.get(str(self._broker_id), {}), configs.get("", {})
+        self.config = self._static_config.with_dynamic(own, default)
+        for name in self.config.unused():
+            if name not in known:
                 _log.warning("altered setting is not used by this broker setting=%s", name)
-        else:
-            self.config = self._static_config
 
     # -- the disk ---------------------------------------------------------------------------------
 

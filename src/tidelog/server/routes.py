@@ -48,6 +48,7 @@ _HANDLERS: Final[dict[type, dict[str, str]]] = {
         "ApiVersions": "api_versions:api_versions",
         "Metadata": "metadata:metadata",
         "DescribeCluster": "describe_cluster:describe_cluster",
+        "ListConfigResources": "configs:list_config_resources",
         "CreateTopics": "topics:create_topics",
         "DeleteTopics": "topics:delete_topics",
         "CreatePartitions": "topics:create_partitions",

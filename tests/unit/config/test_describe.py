@@ -30,7 +30,6 @@ def test_a_topic_setting_names_every_source_the_strongest_first() -> None:
         name="segment.bytes",
         value="5000000",
         source=Source.TOPIC,
-        is_default=False,
         read_only=False,
         is_sensitive=False,
         type=3,
@@ -75,7 +74,7 @@ def test_all_topic_settings_are_shown_but_those_for_tests() -> None:
     assert shown["cleanup.policy"].type == Kind.LIST
     assert shown["preallocate"].value == "false"
     assert shown["min.cleanable.dirty.ratio"].value == "0.5"
-    assert all(each.is_default and not each.read_only for each in shown.values())
+    assert all(each.source is Source.DEFAULT and not each.read_only for each in shown.values())
 
 
 def test_names_that_do_not_exist_are_passed_over() -> None:

@@ -1,16 +1,17 @@
 """DescribeConfigs (32, versions 1 to 4), AlterConfigs (33, 0 to 2),
-IncrementalAlterConfigs (44, 0 to 1).
+IncrementalAlterConfigs (44, 0 to 1), ListConfigResources (74, 0 to 1).
 
-Behaviour: topics (type 2), brokers (type 4; an empty name means the default of all brokers) and
-groups (type 32), which need not exist. Each setting comes with its source, its synonyms in the
-order in which they are asked, its type and, on request, its help. The controller judges what is
-altered; each resource is done wholly or not at all.
-Gaps: other resource types are refused with INVALID_REQUEST.
+Behaviour: topics (type 2), brokers (type 4; an empty name means the default of all brokers), the
+loggers of a broker (type 8) and groups (type 32), which need not exist. Each setting comes with its
+source, its synonyms in the order in which they are asked, its type and, on request, its help. The
+controller judges what is altered; each resource is done wholly or not at all.
+Versions: ListConfigResources 0 lists client metrics alone, of which there are none.
+Gaps: client metrics (type 16) are refused with INVALID_REQUEST, as are types that nobody knows.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Generator, Mapping, Sequence
 from typing import Any
 
 from tidelog.cluster.commands import AlterConfigs, ConfigChange
@@ -28,7 +29,13 @@ from tidelog.protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
+from tidelog.protocol.messages.list_config_resources import (
+    ConfigResource,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
 from tidelog.security.authorizer import CLUSTER, Operation
+from tidelog.server.broker_loggers import alter_loggers, describe_loggers
 from tidelog.server.handlers.asked import distinct_by
 from tidelog.server.pieces import LazyList
 from tidelog.server.tools import ClusterContext
@@ -87,14 +94,21 @@ def _settings(
         if not name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
         return describe_group(config, image.group_configs.get(name, {}))
-    own = image.broker_configs.get(_this_broker(name, context), {}) if name else None
+    if resource == ConfigResourceType.BROKER_LOGGER:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
+        _this_broker(name, context, "expected {} but")
+        return describe_loggers()
+    if name:
+        name = _this_broker(name, context, "expected {} or empty string, but")
+    own = image.broker_configs.get(name, {}) if name else None
     return describe_broker(
         config, dynamic_broker=own, dynamic_default=image.broker_configs.get("", {})
     )
 
 
-def _this_broker(name: str, context: ClusterContext) -> str:
-    """Only this broker knows what it was started with."""
+def _this_broker(name: str, context: ClusterContext, expected: str) -> str:
+    """Only this broker knows what it was started with, and what it logs."""
     own = context.tools.broker_id
     if not name.lstrip("+-").isdecimal():
         raise KafkaError(
@@ -103,7 +117,7 @@ def _this_broker(name: str, context: ClusterContext) -> str:
     if int(name) != own:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
-            f"Unexpected broker id, expected {own} or empty string, but received {name}",
+            f"Unexpected broker id, {expected.format(own)} received {name}",
         )
     return str(own)
 
@@ -115,7 +129,7 @@ def _authorize(operation: Operation, resource: int, name: str, context: ClusterC
                 raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         case ConfigResourceType.GROUP:
             context.require_group(operation, name)
-        case ConfigResourceType.BROKER:
+        case ConfigResourceType.BROKER | ConfigResourceType.BROKER_LOGGER:
             context.require(operation, CLUSTER)
         case unknown:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {unknown}")
@@ -200,7 +214,46 @@ async def _alter(
                     ErrorCode.INVALID_REQUEST, "Each resource must appear at most once."
                 )
             _authorize(Operation.ALTER_CONFIGS, kind, name, context)
-            await context.tools.submitter.submit(command(resource))
+            asked_for = command(resource)
+            if kind == ConfigResourceType.BROKER_LOGGER and not asked_for.replace:
+                _alter_loggers(asked_for, context)
+            else:
+                await context.tools.submitter.submit(asked_for)
         except KafkaError as error:
             code, message = error.code, error.message
         yield code, message, kind, name
+
+
+def _alter_loggers(command: AlterConfigs, context: ClusterContext) -> None:
+    own = context.tools.broker_id
+    if not command.name.lstrip("+-").isdecimal():
+        message = f"Node id must be an integer, but it is: {command.name}"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+    if int(command.name) != own:
+        message = f"Unexpected node id. Expected {own}, but received {command.name}"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+    alter_loggers(command)
+
+
+def list_config_resources(
+    request: ListConfigResourcesRequest, context: ClusterContext
+) -> ListConfigResourcesResponse:
+    if not context.authorize(Operation.DESCRIBE_CONFIGS, CLUSTER):
+        return ListConfigResourcesResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    image = context.image
+    brokers = list(map(str, image.brokers))
+    names: dict[int, Collection[str]] = {
+        ConfigResourceType.TOPIC: image.topics,
+        ConfigResourceType.BROKER: brokers,
+        ConfigResourceType.BROKER_LOGGER: brokers,
+        ConfigResourceType.CLIENT_METRICS: (),
+        ConfigResourceType.GROUP: image.group_configs,
+    }
+    wanted = set(request.resource_types) or set(names)
+    if context.version == 0:
+        wanted = {ConfigResourceType.CLIENT_METRICS}
+    if not wanted <= set(names):
+        return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    found = (ConfigResource(name, kind) for kind in sorted(wanted) for name in names[kind])
+    count = sum(len(names[kind]) for kind in wanted)
+    return ListConfigResourcesResponse(config_resources=LazyList(count, found))
