@@ -35,7 +35,6 @@ class BrokerGone(NamedTuple):
     """A broker's life has ended."""
 
     broker_id: int
-    broker_epoch: int
 
     def apply_to(self, draft: Draft) -> None:
         draft.remove_broker(self.broker_id)
@@ -79,7 +78,6 @@ class PartitionsAdded(NamedTuple):
     """A topic has further partitions, numbered on from those it had."""
 
     topic: str
-    topic_id: UUID
     partitions: tuple[PartitionState, ...]
 
     def apply_to(self, draft: Draft) -> None:
@@ -91,7 +89,6 @@ class PartitionsChanged(NamedTuple):
     """Some partitions of a topic have another leader, epoch or in-sync set."""
 
     topic: str
-    topic_id: UUID
     partitions: tuple[PartitionState, ...]
 
     def apply_to(self, draft: Draft) -> None:
@@ -106,7 +103,6 @@ class TopicConfigsChanged(NamedTuple):
     """A topic has these overrides and no others."""
 
     topic: str
-    topic_id: UUID
     configs: Mapping[str, str]
 
     def apply_to(self, draft: Draft) -> None:
@@ -175,9 +171,7 @@ class Update(NamedTuple):
 def changes_between(old: MetadataImage, new: MetadataImage) -> tuple[Change, ...]:
     """What leads from one image to another, for a feed that was given a whole image."""
     changes: list[Change] = [
-        BrokerGone(broker.id, broker.epoch)
-        for broker in old.brokers.values()
-        if broker.id not in new.brokers
+        BrokerGone(broker.id) for broker in old.brokers.values() if broker.id not in new.brokers
     ]
     changes += (
         BrokerRegistered(broker)
@@ -216,9 +210,9 @@ def _changes_of_topic(before: TopicImage | None, topic: TopicImage) -> list[Chan
         state for state in topic.partitions[:count] if state != before.partitions[state.partition]
     )
     if changed:
-        changes.append(PartitionsChanged(topic.name, topic.topic_id, changed))
+        changes.append(PartitionsChanged(topic.name, changed))
     if len(topic.partitions) > count:
-        changes.append(PartitionsAdded(topic.name, topic.topic_id, topic.partitions[count:]))
+        changes.append(PartitionsAdded(topic.name, topic.partitions[count:]))
     if before.configs != topic.configs:
-        changes.append(TopicConfigsChanged(topic.name, topic.topic_id, topic.configs))
+        changes.append(TopicConfigsChanged(topic.name, topic.configs))
     return changes

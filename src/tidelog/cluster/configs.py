@@ -67,7 +67,7 @@ def _alter_topic(image: ImageView, command: AlterConfigs) -> Change | None:
         raise unknown_topic(name)
     configs = _altered(topic.configs, command, TOPIC_SETTINGS.get)
     validated(lambda: validate_topic_overrides(configs))
-    return None if configs == topic.configs else TopicConfigsChanged(name, topic.topic_id, configs)
+    return None if configs == topic.configs else TopicConfigsChanged(name, configs)
 
 
 def _alter_broker(image: ImageView, command: AlterConfigs, broker: BrokerConfig) -> Change | None:

@@ -1,6 +1,6 @@
 """What a broker knows of its cluster: one immutable value, replaced as a whole.
 
-Promises: an image never changes once it is made; `apply` gives a new one that shares everything it
+Promises: an image never changes once it is made; `apply_all` gives a new one that shares everything it
 does not touch. Handlers read an image and nothing else, so whatever they answer is of one moment.
 `version` is the revision of the store at which the image holds; together with `controller_epoch`
 it says how new the image is.
@@ -131,15 +131,10 @@ class MetadataImage:
     unified_names: Mapping[str, str] = field(default_factory=dict)
     broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     group_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    features: Mapping[str, int] = field(default_factory=dict)
     # Tombstones: topics that were deleted, and the brokers that may still have files of theirs.
     deleted: Mapping[UUID, tuple[int, ...]] = field(default_factory=dict)
     partition_count: int = 0
     next_producer_id: int = 0
-
-    def apply(self, change: Change) -> MetadataImage:
-        """The image after one change."""
-        return self.apply_all((change,), self.version)
 
     def apply_all(self, changes: Iterable[Change], version: int) -> MetadataImage:
         """The image after several changes, which bring it to `version`."""
@@ -147,10 +142,6 @@ class MetadataImage:
         for change in changes:
             change.apply_to(draft)
         return draft.image(version)
-
-    def topic_by_id(self, topic_id: UUID) -> TopicImage | None:
-        name = self.topic_names.get(topic_id)
-        return None if name is None else self.topics[name]
 
     def partition(self, topic: str, partition: int) -> PartitionState | None:
         found = self.topics.get(topic)

@@ -16,7 +16,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from tidelog.cluster.changes import Change, Update, changes_between
+from tidelog.cluster.changes import Change, TopicDeleted, Update, changes_between
 from tidelog.cluster.controller import UNKNOWN_EPOCH
 from tidelog.cluster.image import MetadataImage
 from tidelog.errors import ErrorCode, KafkaError
@@ -131,9 +131,12 @@ class ImageFeed:
             try:
                 subscriber(old, image, changes)
             except Exception:
-                # Nothing is skipped: it gets the whole image, and the broker stops if that fails.
+                # Nothing is skipped: it gets the whole image, which names no topic that is gone, and
+                # the deletions. The broker stops if that fails.
                 logger.exception("a change was not followed version=%d", image.version)
-                subscriber(MetadataImage(), image, changes_between(MetadataImage(), image))
+                deletions = (each for each in changes if isinstance(each, TopicDeleted))
+                whole = changes_between(MetadataImage(), image)
+                subscriber(MetadataImage(), image, (*deletions, *whole))
         for version, waiter in self._waiters:
             if version <= image.version and not waiter.done():
                 waiter.set_result(None)

@@ -147,17 +147,17 @@ def operations_of(change: Change, before: ImageView, controller_epoch: int) -> I
         case DeletionConfirmed(topic_id, holders):
             path = _tombstone_path(topic_id)
             yield Set(path, encode(brokers=holders)) if holders else Delete(path)
-        case PartitionsAdded(name, _, partitions):
+        case PartitionsAdded(name, partitions):
             topic = before.topics[name]
             replicas = [each.replicas for each in (*topic.partitions, *partitions)]
             yield Set(_topic_path(name), _encode_topic(topic, replicas=replicas))
             yield from _create_partitions(name, partitions, controller_epoch)
-        case PartitionsChanged(name, _, partitions):
+        case PartitionsChanged(name, partitions):
             for state in partitions:
                 value = _encode_partition(state, controller_epoch)
                 path = _partition_path(name, state.partition)
                 yield Set(path, value, state.partition_epoch - 1)
-        case TopicConfigsChanged(name, _, configs):
+        case TopicConfigsChanged(name, configs):
             yield Set(_topic_path(name), _encode_topic(before.topics[name], configs=configs))
         case BrokerConfigsChanged(broker, configs):
             path = f"{BROKER_CONFIGS}/{broker or _EVERY_BROKER}"

@@ -328,7 +328,7 @@ def _add_partitions(image: ImageView, command: AddPartitions, rules: PlannerRule
         start = placement.start_after(brokers, topic.partitions[0].replicas[0])
         replicas = placement.place(brokers, range(have, command.count), factor, start)
     states = tuple(_new_partition(image, have + n, each) for n, each in enumerate(replicas))
-    change = PartitionsAdded(topic.name, topic.topic_id, states)
+    change = PartitionsAdded(topic.name, states)
     return Plan(() if command.validate_only else (change,), Done())
 
 
@@ -391,7 +391,7 @@ def _unregister_broker(image: ImageView, command: UnregisterBroker) -> Plan:
         )
         return next(others, NO_LEADER)
 
-    changes: list[Change] = [BrokerGone(command.broker_id, command.broker_epoch)]
+    changes: list[Change] = [BrokerGone(command.broker_id)]
     changes += _elect(image, leader_after)
     return Plan(tuple(changes), Done())
 
@@ -407,4 +407,4 @@ def _elect(
             if leader is not None:
                 states.append(state.led_by(leader))
         if states:
-            yield PartitionsChanged(topic.name, topic.topic_id, tuple(states))
+            yield PartitionsChanged(topic.name, tuple(states))

@@ -40,13 +40,13 @@ def test_applying_a_change_leaves_the_old_image_as_it_was() -> None:
 def test_a_topic_is_found_by_name_by_id_and_by_partition() -> None:
     image = image_with((0,), [CreateTopic("a", 2)])
     topic = image.topics["a"]
-    assert image.topic_by_id(topic.topic_id) is topic
+    assert image.topic_names[topic.topic_id] == "a"
     assert image.partition("a", 1) is topic.partitions[1]
     assert image.partition("a", 2) is None
     assert image.partition("a", -1) is None
     assert image.partition("b", 0) is None
-    image = image.apply(TopicDeleted("a", topic.topic_id, 2))
-    assert image.topic_by_id(topic.topic_id) is None
+    image = image.apply_all([TopicDeleted("a", topic.topic_id, 2)], 99)
+    assert topic.topic_id not in image.topic_names
 
 
 def test_a_broker_has_one_address_per_listener() -> None:

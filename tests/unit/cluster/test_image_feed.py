@@ -15,6 +15,7 @@ from tidelog.cluster.controller import ControllerLimits
 from tidelog.cluster.image import MetadataImage
 from tidelog.cluster.image_feed import ImageFeed
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.testing.virtual_loop import virtual_time
 
 
 def test_a_feed_ends_where_the_controller_is(tmp_path: Path) -> None:
@@ -183,3 +184,32 @@ def test_a_subscriber_that_fails_is_not_passed_over() -> None:
             await feed.wait_closed()
 
     asyncio.run(run())
+
+
+@virtual_time
+async def test_a_subscriber_that_failed_hears_of_the_deletions_at_its_second_try() -> None:
+    with_topic = image_with((0,), [CreateTopic("gone")])
+    images = [with_topic, image_with((0,), [CreateTopic("kept")])]
+    heard: list[tuple[MetadataImage, tuple[Change, ...]]] = []
+
+    async def poll(version: int, timeout_s: float, epoch: int) -> Update:
+        if not images:
+            await asyncio.sleep(timeout_s)
+            return Update()
+        return Update(image=images.pop(0))
+
+    def fail_once(old: MetadataImage, new: MetadataImage, changes: tuple[Change, ...]) -> None:
+        heard.append((old, changes))
+        if len(heard) == 1:
+            raise RuntimeError("not yet")
+
+    feed = ImageFeed(poll)
+    await feed.start()
+    feed.subscribe(fail_once)
+    await asyncio.sleep(1)
+    await feed.close()
+    (_, _), (old, changes) = heard
+    assert not old.topics, "the second time it is given everything"
+    topic_id = with_topic.topics["gone"].topic_id
+    assert changes[0] == TopicDeleted("gone", topic_id, 1)
+    assert any(isinstance(each, TopicCreated) for each in changes)
