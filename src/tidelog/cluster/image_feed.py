@@ -131,8 +131,8 @@ class ImageFeed:
             try:
                 subscriber(old, image, changes)
             except Exception:
-                # Nothing is skipped: it gets the whole image, which names no topic that is gone, and
-                # the deletions. The broker stops if that fails.
+                # Nothing is skipped: it gets the whole image, and the deletions, of which that says
+                # nothing. The broker stops if that fails.
                 logger.exception("a change was not followed version=%d", image.version)
                 deletions = (each for each in changes if isinstance(each, TopicDeleted))
                 whole = changes_between(MetadataImage(), image)

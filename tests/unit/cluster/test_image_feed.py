@@ -189,7 +189,8 @@ def test_a_subscriber_that_fails_is_not_passed_over() -> None:
 @virtual_time
 async def test_a_subscriber_that_failed_hears_of_the_deletions_at_its_second_try() -> None:
     with_topic = image_with((0,), [CreateTopic("gone")])
-    images = [with_topic, image_with((0,), [CreateTopic("kept")])]
+    commands = [CreateTopic("gone"), CreateTopic("kept"), DeleteTopic("gone")]
+    images = [with_topic, image_with((0,), commands)]
     heard: list[tuple[MetadataImage, tuple[Change, ...]]] = []
 
     async def poll(version: int, timeout_s: float, epoch: int) -> Update:
