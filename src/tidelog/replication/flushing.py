@@ -58,13 +58,13 @@ class Flushing:
     def committed_end(self) -> LogPosition:
         """How far finished write-outs reach."""
         if self._committed_end is None:
-            return self._log.position_after(self._log.flushed_offset)
+            return self._log.segments.position_after(self._log.flushed_offset)
         return self._committed_end
 
     def segments_replaced(self) -> None:
         """The place of the committed end may be another now, its offset is not."""
         if self._committed_end is not None:
-            self._committed_end = self._log.position_after(self._committed_end.offset)
+            self._committed_end = self._log.segments.position_after(self._committed_end.offset)
 
     def appended(self) -> None:
         """The log grew: write it out now, later, or leave it to the background flusher."""

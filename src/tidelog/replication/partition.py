@@ -16,7 +16,7 @@ from typing import NamedTuple, NoReturn
 
 from tidelog.cluster.image import PartitionState
 from tidelog.config.topic_config import TopicConfig
-from tidelog.errors import ErrorCode, KafkaError, PartitionBrokenError
+from tidelog.errors import ErrorCode, KafkaError, PartitionBrokenError, StorageError
 from tidelog.host.offload import Offload
 from tidelog.model import Isolation, LogPosition
 from tidelog.replication.disk_space import Room
@@ -90,7 +90,7 @@ class Partition:
         # What those are told who want this broker to lead; None while it does.
         self._refusal: KafkaError | None = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self._offline: KafkaError | None = None
-        self._high_watermark = log.position_after(log.log_start_offset)
+        self._high_watermark = log.segments.position_after(log.log_start_offset)
         self.reconfigure(config)
 
     def reconfigure(self, config: TopicConfig) -> None:
@@ -112,6 +112,11 @@ class Partition:
     def _lead(self, state: PartitionState) -> None:
         assert set(state.isr) <= set(state.replicas), "an in-sync replica that is not a replica"
         assert state.leader_epoch >= self.leader_epoch, "leader epochs do not fall"
+        if state.leader_epoch < self.log.epochs.latest:
+            raise StorageError(
+                f"the metadata gives {self.topic_partition} leader epoch {state.leader_epoch}, its"
+                f" log has {self.log.epochs.latest}: put the newer metadata back and restart"
+            )
         self.isr = state.isr
         if state.leader_epoch != self.leader_epoch:
             self.leader_epoch = state.leader_epoch
@@ -306,7 +311,7 @@ class Partition:
         if end.offset <= offset:
             return offset, 0
         with self.contained:
-            return self.log.reach(offset, max_bytes, end)
+            return self.log.segments.reach(self.log.locate(offset), max_bytes, end)
 
     def epoch_end(self, leader_epoch: int) -> EpochEnd:
         return EpochEnd(*self.log.epochs.end_offset_for(leader_epoch, self.log.log_end_offset))
@@ -343,7 +348,7 @@ class Partition:
     def segments_replaced(self) -> None:
         """The cleaner changed the log below the watermark: places in it are looked up again."""
         with self.contained:
-            self._high_watermark = self.log.position_after(self._high_watermark.offset)
+            self._high_watermark = self.log.segments.position_after(self._high_watermark.offset)
             self._flushing.segments_replaced()
             self._check_bounds()
         self.watchers.notify()

@@ -106,8 +106,10 @@ def admit(
     return Admitted(buffer, header)
 
 
-def replicated_batches(records: memoryview, end_offset: int) -> list[tuple[int, BatchHeader]]:
-    """What a leader sent to a follower whose log ends at `end_offset`, as far as it is whole."""
+def replicated_batches(
+    records: memoryview, end_offset: int, leader_epoch: int
+) -> list[tuple[int, BatchHeader]]:
+    """What a leader sent to a follower whose log ends with these two, as far as it is whole."""
     found = []
     for position, header in batches.iterate_batches(records):
         if header.base_offset < end_offset:
@@ -116,7 +118,9 @@ def replicated_batches(records: memoryview, end_offset: int) -> list[tuple[int, 
             )
         if not batches.check_crc(records, position, header.size_bytes):
             raise _corrupt(f"replicated batch at offset {header.base_offset}")
-        end_offset = header.last_offset + 1
+        if header.leader_epoch < leader_epoch:
+            raise _corrupt(f"leader epoch {header.leader_epoch} follows {leader_epoch}")
+        end_offset, leader_epoch = header.last_offset + 1, header.leader_epoch
         found.append((position, header))
     return found
 

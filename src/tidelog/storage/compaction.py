@@ -153,6 +153,10 @@ class Clean:
     """One clean of one log."""
 
     def __init__(self, log: Log, dirt: Dirt, buffer_bytes: int, stop: threading.Event) -> None:
+        assert dirt.end_offset <= log.flushed_offset, (
+            f"{log.directory} would be cleaned up to {dirt.end_offset}, it is on disk up to"
+            f" {log.flushed_offset}"
+        )
         context = log.context
         self._log = log
         self._context = context
@@ -272,9 +276,13 @@ class Clean:
         ProtocolError where it is not and what the header says of transactions is needed: taken for
         something else, a marker would let the cleaner drop records that were committed.
         """
+        expected = -1
         for segment in segments:
             for batch, header in _stored_batches(segment):
                 self._breathe()
+                if header.base_offset < expected:
+                    raise ProtocolError(f"offset {header.base_offset} follows {expected - 1}")
+                expected = header.last_offset + 1
                 sound = check_crc(batch, 0, header.size_bytes)
                 if not sound and (
                     self._aborted
@@ -345,6 +353,7 @@ class Clean:
 
     def finish(self) -> None:
         """All groups were swapped: the log is clean up to where the map ended."""
+        assert self._first_dirty <= self._map.next_offset <= self._log.log_end_offset
         self.result.first_dirty_offset = self._map.next_offset
         self._log.first_dirty_offset = self._map.next_offset
 

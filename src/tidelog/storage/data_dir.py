@@ -167,6 +167,7 @@ class DataDir:
         `deleted` are the ids of topics whose directories may be removed, `accept_loss` the
         partitions to be served with what is left of them.
         """
+        assert self._lock_fd >= 0 and not self._loaded, f"{self.path} is locked and loaded once"
         loading = Loading(self.path, self.context, self.inventory, self._checkpoints)
         loaded = loading.run(wanted, clean=self.was_clean, accept_loss=accept_loss, deleted=deleted)
         self.logs = loaded.logs
@@ -191,6 +192,7 @@ class DataDir:
 
         Each has its log or the fault that it met; hand the logs to `add` on the loop.
         """
+        assert self._lock_fd >= 0, f"{self.path} is not locked"
         outcomes: dict[TopicPartition, Outcome] = {}
         made: list[TopicPartition] = []
         for partition, new in wanted.items():
@@ -245,6 +247,7 @@ class DataDir:
 
     def add(self, log: Log) -> None:
         """Take a log that `create_logs` made into service."""
+        assert log.topic_partition not in self.logs, f"{log.directory} has an owner"
         self.logs[log.topic_partition] = log
 
     def drop(self, partition: TopicPartition) -> None:
@@ -293,6 +296,7 @@ class DataDir:
         Recovery points and log starts are taken from the logs; `high_watermarks` None leaves those
         as they are.
         """
+        assert self._lock_fd >= 0, f"{self.path} is not locked"
         if high_watermarks is not None:
             self.high_watermarks = dict(high_watermarks)
         known = self.high_watermarks

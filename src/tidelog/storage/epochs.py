@@ -39,6 +39,8 @@ class LeaderEpochs:
 
     def assign(self, epoch: int, start_offset: int) -> None:
         """Note that an epoch begins at an offset, unless it is known to have begun before."""
+        assert epoch >= self.latest, f"leader epoch {epoch} follows {self.latest}"
+        assert start_offset >= 0, f"leader epoch {epoch} begins at {start_offset}"
         epochs, starts = self._epochs, self._starts
         if epochs and epochs[-1] == epoch and starts[-1] <= start_offset:
             return

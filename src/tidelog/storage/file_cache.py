@@ -54,6 +54,7 @@ class OpenFile:
 
     def unpin(self) -> None:
         with self._lock:
+            assert self._pins > 0, f"{self.path} is let go of more often than it was held"
             self._pins -= 1
             if self._closed and not self._pins:
                 self._shut()

@@ -170,6 +170,10 @@ class FlushState:
         self._directory_changes += 1
 
     def plan(self, end_offset: int, epochs: LeaderEpochs) -> FlushPlan:
+        assert 0 <= self.flushed_offset <= end_offset, (
+            f"{self._directory} ends at {end_offset}, below its recovery point"
+            f" {self.flushed_offset}"
+        )
         plan = FlushPlan(self._disk, end_offset)
         try:
             for segment in self._dirty:

@@ -68,6 +68,10 @@ class SparseIndex:
 
     def append(self, key: int, value: int) -> None:
         """Add an entry; the caller sees to it that both columns rise."""
+        assert key >= 0 and value >= 0, f"({key}, {value}) is no entry of {self.path}"
+        assert not self._keys or (key > self._keys[-1] and value > self._values[-1]), (
+            f"({key}, {value}) follows ({self._keys[-1]}, {self._values[-1]}) in {self.path}"
+        )
         self._keys.append(key)
         self._values.append(value)
         if len(self._keys) >= _PAGE_ENTRIES:

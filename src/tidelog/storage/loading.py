@@ -112,6 +112,7 @@ class Loading:
                 logger.exception("partition offline partition=%s", partition)
                 loaded.offline[partition] = f"{type(error).__name__}: {error}"
         self._finish(wanted)
+        assert loaded.logs.keys().isdisjoint(loaded.offline), "served and offline"
         return loaded
 
     def _say_what_the_list_is(self) -> None:

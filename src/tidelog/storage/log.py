@@ -19,10 +19,12 @@ Opening it is `recovery`, the list of segments `segments`; what goes is `retenti
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from tidelog.config.topic_config import TopicConfig
-from tidelog.errors import ErrorCode, KafkaError
+from tidelog.errors import ErrorCode, KafkaError, StorageError
 from tidelog.model import LogPosition, TimestampType
 from tidelog.protocol.batches import (
     ATTRIBUTES_LOG_APPEND_TIME,
@@ -62,25 +64,10 @@ class Log:
     """The records of one partition on this broker."""
 
     __slots__ = (
-        "_faults",
-        "_flush",
-        "_retention",
-        "_rolling",
-        "_snapshots",
-        "closed",
-        "config",
-        "context",
-        "directory",
-        "epochs",
-        "first_dirty_offset",
-        "last_flush_ms",
-        "log_start_offset",
-        "producers",
-        "repairs",
-        "segments",
-        "topic_id",
-        "topic_partition",
-    )
+        "_faults", "_flush", "_retention", "_rolling", "_snapshots", "closed", "config", "context",
+        "directory", "epochs", "first_dirty_offset", "last_flush_ms", "log_start_offset",
+        "producers", "repairs", "segments", "topic_id", "topic_partition",
+    )  # fmt: skip
 
     def __init__(self, opening: Opening, opened: Opened) -> None:
         context, directory = opening.context, opening.expected.directory
@@ -107,6 +94,7 @@ class Log:
         self._snapshots = SnapshotFiles(context, directory, self._flush)
         self._retention = Retention(self.segments, self._snapshots)
         self._rolling = Rolling(context, self.config)
+        self._assert_in_order()
 
     @classmethod
     def open(cls, opening: Opening) -> Log:
@@ -148,18 +136,16 @@ class Log:
         header.base_offset = offset
         header.leader_epoch = leader_epoch
         segment = self._write([header], admitted.buffer, now_ms)
+        assert segment.next_offset == offset, f"{self.directory} ends at {segment.next_offset}"
         self._note(segment, header, marker)
-        append_time_ms = (
-            header.max_timestamp if header.attributes & ATTRIBUTES_LOG_APPEND_TIME else -1
-        )
-        return AppendResult(
-            offset, offset + header.last_offset_delta, append_time_ms, self.log_start_offset
-        )
+        is_stamped = header.attributes & ATTRIBUTES_LOG_APPEND_TIME
+        append_time_ms = header.max_timestamp if is_stamped else -1
+        return AppendResult(offset, header.last_offset, append_time_ms, self.log_start_offset)
 
     def append_as_follower(self, records: memoryview) -> None:
         """Append what a leader sent, unchanged; a partial batch at the end is left out."""
         self._faults.check()
-        batches = replicated_batches(records, self.log_end_offset)
+        batches = replicated_batches(records, self.log_end_offset, self.epochs.latest)
         if not batches:
             return
         headers = [header for _, header in batches]
@@ -186,17 +172,15 @@ class Log:
             )
 
     def _repeated(self, batch: ProducerBatch) -> AppendResult:
-        stamped = self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
-        return AppendResult(
-            batch.first_offset,
-            batch.last_offset,
-            batch.timestamp if stamped else -1,
-            self.log_start_offset,
-            duplicate=True,
-        )
+        is_stamped = self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
+        time_ms = batch.timestamp if is_stamped else -1
+        first, last = batch.first_offset, batch.last_offset
+        return AppendResult(first, last, time_ms, self.log_start_offset, duplicate=True)
 
     def _write(self, headers: list[BatchHeader], buffer: memoryview, now_ms: int) -> Segment:
         """Write stamped batches; the segment that they are in now."""
+        assert not self.closed, f"{self.directory} is closed"
+        assert headers[0].base_offset >= self.segments.active.next_offset, "an offset used twice"
         try:
             self._roll_for(headers, len(buffer), now_ms)
             segment = self.segments.active
@@ -220,6 +204,9 @@ class Log:
     def _note(self, segment: Segment, header: BatchHeader, marker: EndMarker | None) -> None:
         """Take a batch that was written at the end of the log into account."""
         position = segment.size_bytes
+        assert header.leader_epoch >= self.epochs.latest, (
+            f"leader epoch {header.leader_epoch} follows {self.epochs.latest} in {self.directory}"
+        )
         if header.leader_epoch > self.epochs.latest:
             self.epochs.assign(header.leader_epoch, header.base_offset)
         try:
@@ -249,10 +236,9 @@ class Log:
         active = self.segments.active
         if not active.size_bytes or self.offline:
             return False
-        if not self._rolling.is_old(active, now_ms, now_ms):
-            return False
-        self._roll(active.next_offset)
-        return True
+        if is_due := self._rolling.is_old(active, now_ms, now_ms):
+            self._roll(active.next_offset)
+        return is_due
 
     def _roll(self, base_offset: int) -> None:
         """Seal the active segment, with its indexes and a snapshot; go on in a new one."""
@@ -264,15 +250,11 @@ class Log:
             self._rolling.begun()
             self._flush.sealed(active, indexes)
             if not active.size_bytes:
-                self.segments.retire(active, self._delete_delay_s)
+                self.segments.retire(active, self.config.file_delete_delay_ms)
 
     def _write_snapshot(self) -> None:
         self.producers.end_offset = self.log_end_offset
         self._snapshots.write(self.log_end_offset, self.producers)
-
-    @property
-    def _delete_delay_s(self) -> float:
-        return self.config.file_delete_delay_ms / 1000
 
     # Reading
 
@@ -303,14 +285,6 @@ class Log:
         self._check_offset(offset)
         return self.segments.position_after(offset)
 
-    def position_after(self, offset: int) -> LogPosition:
-        """The place of a watermark: what lies before it is below `offset`."""
-        return self.segments.position_after(offset)
-
-    def reach(self, offset: int, max_bytes: int, limit: LogPosition) -> tuple[int, int]:
-        """Where the last whole batch ends within `max_bytes`, at least the first one; its bytes."""
-        return self.segments.reach(self.locate(offset), max_bytes, limit)
-
     def aborted_transactions(self, start: int, end: int) -> list[tuple[int, int]]:
         """Producer id and first offset of the aborted transactions that touch [start, end)."""
         entries = self.segments.aborted_between(start, end)
@@ -325,7 +299,7 @@ class Log:
         known = self.producers.position_of(offset)
         if known is not None and offset >= self.log_start_offset:
             return known
-        return self.position_after(max(offset, self.log_start_offset))
+        return self.segments.position_after(max(offset, self.log_start_offset))
 
     def _check_offset(self, offset: int) -> None:
         if offset < self.log_start_offset or offset > self.segments.active.next_offset:
@@ -378,6 +352,7 @@ class Log:
             self._faults.refuse_or_fail(plan.refused)
         self._flush.done(plan)
         self.last_flush_ms = self.context.clock.wall_ms()
+        self._assert_in_order()
 
     # What goes
 
@@ -388,6 +363,7 @@ class Log:
             self.log_start_offset = offset
             self.epochs.truncate_from_start(offset)
             self.producers.drop_transactions_before(offset)
+            self._assert_in_order()
 
     def apply_retention(self, now_ms: int, high_watermark: int) -> int:
         """Delete what age, size and the log's start let go of; how many segments went."""
@@ -402,9 +378,12 @@ class Log:
                 if count == len(segments):
                     self._roll(self.log_end_offset)
                 start = segments.bases[count]
+                assert start <= max(high_watermark, self.log_start_offset), (
+                    f"{self.directory} would begin at {start}, committed is {high_watermark}"
+                )
                 self._snapshots.keep(start, self.producers)
                 self.advance_log_start(start)
-                self._retention.remove(count, reason, self._delete_delay_s)
+                self._retention.remove(count, reason, self.config.file_delete_delay_ms)
                 removed += count
         return removed
 
@@ -413,12 +392,12 @@ class Log:
 
         False, and nothing changed, where the log is no longer as it was when that was begun.
         """
-        delay_s = self._delete_delay_s
+        delay_ms = self.config.file_delete_delay_ms
         if self.closed or self.offline:
             return False
-        if not replace_segments(self.segments, old, new, self._faults, delay_s):
+        if not replace_segments(self.segments, old, new, self._faults, delay_ms):
             return False
-        self._snapshots.drop_later([segment.base_offset for segment in old[1:]], delay_s)
+        self._snapshots.drop_later([segment.base_offset for segment in old[1:]], delay_ms)
         return True
 
     def lower_recovery_point(self, offset: int) -> None:
@@ -427,13 +406,13 @@ class Log:
 
     def truncate_to(self, offset: int) -> None:
         """Cut the log so that it ends at `offset`, or before the batch that holds it."""
+        assert offset >= 0, f"{self.directory} cannot end at {offset}"
         if offset >= self.log_end_offset:
             return
         if offset <= self.log_start_offset:
             self.truncate_fully_and_start_at(offset)
             return
-        with self._faults.refusing():
-            end = self.segments.cut(offset, self.log_start_offset, self._delete_delay_s)
+        end = self._cut(partial(self.segments.cut, offset, self.log_start_offset))
         if end < self.log_start_offset:
             # The batch that holds the log's start goes too; the start itself never falls.
             self.truncate_fully_and_start_at(self.log_start_offset)
@@ -442,10 +421,19 @@ class Log:
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drop everything; the log is empty and begins at `offset`."""
-        with self._faults.refusing():
-            self.segments.restart(offset, self._delete_delay_s)
+        self._cut(partial(self.segments.restart, offset))
         self.log_start_offset = offset
         self._after_truncation(offset)
+
+    def _cut(self, cut: Callable[[int], int]) -> int:
+        """Run a change of the files; where it breaks off, the log ends with what is left."""
+        try:
+            with self._faults.refusing():
+                return cut(self.config.file_delete_delay_ms)
+        except (KafkaError, StorageError):
+            self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
+            self._after_truncation(self.log_end_offset)
+            raise
 
     def _after_truncation(self, end: int) -> None:
         self._rolling.begun()
@@ -458,6 +446,17 @@ class Log:
             snapshots = Snapshots(self.context.disk, self.directory)
             reload_producers(snapshots, list(self.segments), self.producers)
             self.producers.date(self.context.clock.wall_ms())
+        self._assert_in_order()
+
+    def _assert_in_order(self) -> None:
+        """What the log begins with, is synced up to and ends at must be in this order."""
+        start, end = self.log_start_offset, self.log_end_offset
+        assert self.segments.bases[0] <= start <= end, (
+            f"{self.directory} is from {start} to {end}, its files from {self.segments.bases[0]}"
+        )
+        assert 0 <= self.flushed_offset <= end, (
+            f"{self.directory} ends at {end}, below its recovery point {self.flushed_offset}"
+        )
 
     # The end
 

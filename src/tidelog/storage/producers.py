@@ -94,6 +94,7 @@ class ProducerState:
         if len(batches) >= BATCHES_KEPT:
             del batches[0]
         batches.append(_batch_of(header))
+        assert len(batches) <= BATCHES_KEPT, f"{len(batches)} batches of {self.producer_id}"
 
 
 @dataclass(slots=True)

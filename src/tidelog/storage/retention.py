@@ -64,16 +64,17 @@ class Retention:
         if below := count_below(segments, log_start_offset):
             yield below, "log start offset"
 
-    def remove(self, count: int, reason: str, delay_s: float) -> None:
+    def remove(self, count: int, reason: str, delay_ms: int) -> None:
         """Take the oldest segments off the log, whose start is behind them."""
+        assert 0 < count < len(self._segments), f"{count} of {len(self._segments)} segments"
         logger.info(
             "deleting segments directory=%s count=%d reason=%s log_start_offset=%d",
             self._segments.directory, count, reason, self._segments.bases[count],
         )  # fmt: skip
         for _ in range(count):
-            self._segments.retire(self._segments[0], delay_s)
+            self._segments.retire(self._segments[0], delay_ms)
         try:
-            self._snapshots.drop_later(self._snapshots.below(self._segments.bases), delay_s)
+            self._snapshots.drop_later(self._snapshots.below(self._segments.bases), delay_ms)
         except OSError as error:
             # Without a descriptor they cannot be listed; they go with the next segment.
             if error.errno not in OUT_OF_DESCRIPTORS:

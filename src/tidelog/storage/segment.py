@@ -118,6 +118,8 @@ class Segment:
     def write(self, buffer: Buffer) -> None:
         """Write whole batches behind the last one; DiskFullError leaves the file as it was."""
         size_bytes = len(buffer)
+        assert size_bytes > 0, f"nothing to write to {self.log_file.path}"
+        assert self._delete_later is None, f"{self.log_file.path} is written to after its end"
         with self.log_file as fd:
             try:
                 written = self.disk.pwritev(fd, (buffer,), self.size_bytes)
@@ -134,6 +136,13 @@ class Segment:
         """Take a batch that was written at the end into account, and index it where due."""
         position = self.size_bytes
         last_offset = header.base_offset + header.last_offset_delta
+        assert self.next_offset <= header.base_offset <= last_offset, (
+            f"a batch of {header.base_offset} to {last_offset} follows {self.next_offset} in"
+            f" {self.log_file.path}"
+        )
+        assert last_offset - self.base_offset <= LARGEST_RELATIVE_OFFSET, (
+            f"offset {last_offset} is too high for {self.log_file.path}"
+        )
         timestamp = header.max_timestamp if header.record_count else -1
         if timestamp > self.largest_timestamp:
             self.largest_timestamp = timestamp
@@ -195,6 +204,7 @@ class Segment:
 
     def resume_after(self, unindexed_bytes: int, first_timestamp: int) -> None:
         """Go on writing after a restart: so many bytes lie behind the last index entry."""
+        assert 0 <= unindexed_bytes <= self.size_bytes, f"{unindexed_bytes} of {self.size_bytes}"
         self._unindexed_bytes = unindexed_bytes
         self.first_timestamp = first_timestamp
         if first_timestamp < 0:
@@ -204,6 +214,11 @@ class Segment:
 
     def truncate_to(self, position: int, next_offset: int) -> None:
         """Cut the segment at a batch boundary."""
+        assert 0 <= position <= self.size_bytes, f"{position} is not in {self.log_file.path}"
+        # Behind the last batch there may be a gap, which another broker's cleaner left.
+        assert self.base_offset <= next_offset and (
+            position == self.size_bytes or next_offset <= self.next_offset
+        ), f"{self.log_file.path} ends at {self.next_offset}, it cannot be cut at {next_offset}"
         with self.log_file as fd:
             self.disk.truncate(fd, position)
         relative = next_offset - self.base_offset
@@ -377,6 +392,7 @@ class Segment:
     # Life and death
 
     def reader_left(self) -> None:
+        assert self.readers > 0, f"a reader left {self.log_file.path} twice"
         self.readers -= 1
         if not self.readers:
             self._last_reader_left()
@@ -384,11 +400,12 @@ class Segment:
     def paths(self) -> list[str]:
         return [self.log_file.path, self.offsets.path, self.times.path, self.aborted.path]
 
-    def retire(self, context: LogContext, delay_s: float) -> None:
+    def retire(self, context: LogContext, delay_ms: int) -> None:
         """Give the files their `.deleted` names; have them unlinked when no reader is left.
 
         The log's own file is the last: until then the segment is whole, and can be tried again.
         """
+        assert self._delete_later is None, f"{self.log_file.path} is deleted twice"
         suffix, tries = DELETED_SUFFIX, 0
         while self.disk.exists(self.log_file.path + suffix):
             # An earlier segment of this name waits for its readers: they open it by its name.
@@ -396,7 +413,7 @@ class Segment:
             suffix = f".{tries}{DELETED_SUFFIX}"
         self._rename(lambda path: path if path.endswith(DELETED_SUFFIX) else path + suffix)
         unlink = partial(self._unlink, context.unlink_once_written)
-        self._delete_later = lambda: context.run_later(delay_s, unlink)
+        self._delete_later = lambda: context.run_later(delay_ms / 1000, unlink)
         if not self.readers:
             self._last_reader_left()
 

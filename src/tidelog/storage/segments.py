@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.model import LogPosition
@@ -38,9 +39,12 @@ class Segments:
         self.directory = directory
         self._flush = flush
         self._segments = list(segments)
+        assert self._segments, f"{directory} has no segment"
         # What each segment begins with, for bisection, and the one that is written to.
         self.bases = [segment.base_offset for segment in segments]
         self.active = segments[-1]
+        rising = all(one < next_one for one, next_one in pairwise(self.bases))
+        assert rising, f"the segments of {directory} are not in order: {self.bases}"
 
     def __len__(self) -> int:
         return len(self._segments)
@@ -173,29 +177,36 @@ class Segments:
 
     def begin(self, base_offset: int) -> None:
         """Go on in a new, empty segment."""
+        active = self.active
+        alone_and_empty = len(self) == 1 and not active.size_bytes
+        assert base_offset >= active.next_offset or alone_and_empty, (
+            f"a segment at {base_offset} would begin before {active.log_file.path} ends, which is"
+            f" at {active.next_offset}"
+        )
         segment = create_segment(self._context, self.directory, base_offset)
         self._flush.directory_changed()
         self._segments.append(segment)
         self.bases.append(base_offset)
         self.active = segment
 
-    def restart(self, base_offset: int, delay_s: float) -> None:
+    def restart(self, base_offset: int, delay_ms: int) -> int:
         """Drop all that is there, from the end; an empty segment begins at `base_offset`."""
         while len(self) > 1:
-            self.retire(self.active, delay_s)
+            self.retire(self.active, delay_ms)
         last = self.active
         last.truncate_to(0, last.base_offset)
         if last.base_offset != base_offset:
             self.begin(base_offset)
-            self.retire(last, delay_s)
+            self.retire(last, delay_ms)
+        return base_offset
 
-    def cut(self, offset: int, lowest: int, delay_s: float) -> int:
+    def cut(self, offset: int, lowest: int, delay_ms: int) -> int:
         """Drop what lies at `offset` and behind, with the batch that holds it; where that ends.
 
         Below `lowest` no batch is cut, though the answer may lie there.
         """
         while len(self) > 1 and self.active.base_offset > offset:
-            self.retire(self.active, delay_s)
+            self.retire(self.active, delay_ms)
         active = self.active
         place, end = active.find(offset), offset
         for _, header in active.batches_from(place):
@@ -205,28 +216,37 @@ class Segments:
             active.truncate_to(place, end)
         return end
 
-    def retire(self, segment: Segment, delay_s: float) -> None:
+    def retire(self, segment: Segment, delay_ms: int) -> None:
         """Take a segment off the list; its files are renamed now and unlinked later."""
-        self._put([segment], [], delay_s)
+        assert len(self) > 1, f"{segment.log_file.path} is the only segment"
+        at_an_end = segment is self._segments[0] or segment is self.active
+        assert at_an_end or not segment.size_bytes, f"{segment.log_file.path} would leave a hole"
+        self._put([segment], [], delay_ms)
 
     def has(self, run: list[Segment]) -> bool:
         """True where these segments are here, one behind the other."""
         place = bisect_left(self.bases, run[0].base_offset)
         return self._segments[place : place + len(run)] == run
 
-    def replace(self, old: list[Segment], new: Segment, delay_s: float) -> None:
+    def replace(self, old: list[Segment], new: Segment, delay_ms: int) -> None:
         """Have one segment in the place of those that it was made from, which go."""
-        self._put(old, [new], delay_s)
+        assert self.active not in old, "the active segment is not cleaned"
+        assert (new.base_offset, new.next_offset) == (old[0].base_offset, old[-1].next_offset), (
+            f"{new.log_file.path} holds {new.base_offset} to {new.next_offset}, made from"
+            f" {old[0].base_offset} to {old[-1].next_offset}"
+        )
+        self._put(old, [new], delay_ms)
 
-    def _put(self, old: list[Segment], new: list[Segment], delay_s: float) -> None:
+    def _put(self, old: list[Segment], new: list[Segment], delay_ms: int) -> None:
         for segment in old:
-            segment.retire(self._context, delay_s)
+            segment.retire(self._context, delay_ms)
             self._flush.forget(segment)
         self._flush.directory_changed()
         place = self._segments.index(old[0])
         self._segments[place : place + len(old)] = new
         self.bases[place : place + len(old)] = [segment.base_offset for segment in new]
         self.active = self._segments[-1]
+        assert len(self.bases) == len(self._segments), "a segment without its base"
 
     def close(self) -> None:
         for segment in self._segments:

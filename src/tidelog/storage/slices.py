@@ -26,6 +26,9 @@ class FileSlice:
         self.segment = segment
         self.position = position
         self.length = length
+        assert 0 <= position < position + length <= segment.size_bytes, (
+            f"{length} bytes at {position} are not in {segment.log_file.path}"
+        )
         self._truncations = segment.truncations
 
     def read(self, offset_in_slice: int, length: int) -> bytes:

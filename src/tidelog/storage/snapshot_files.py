@@ -34,6 +34,7 @@ class SnapshotFiles:
 
     def write(self, offset: int, producers: ProducerStates) -> None:
         """Put the producers as of `offset` into a file, which the next flush syncs."""
+        assert producers.end_offset == offset, f"{producers.end_offset}, not {offset}"
         disk, path = self._context.disk, snapshot_path(self._directory, offset)
         data, there = encode_snapshot(producers), read_bytes(disk, path)
         if there is None:
@@ -57,7 +58,7 @@ class SnapshotFiles:
         offsets = snapshot_offsets(self._context.disk, self._directory)
         return below_first_segment(offsets, bases)
 
-    def drop_later(self, offsets: list[int], delay_s: float) -> None:
+    def drop_later(self, offsets: list[int], delay_ms: int) -> None:
         """Unlink them after a delay, in which what takes their place is synced."""
 
         def unlink_all() -> None:
@@ -65,7 +66,7 @@ class SnapshotFiles:
                 unlink_quietly(self._context.disk, snapshot_path(self._directory, offset))
 
         if offsets:
-            self._context.run_later(delay_s, unlink_all)
+            self._context.run_later(delay_ms / 1000, unlink_all)
 
     def drop_above(self, end_offset: int) -> None:
         """Unlink those that stand for more than a log which was cut."""

@@ -29,7 +29,7 @@ _KINDS = ("txnindex", "timeindex", "index", "log")
 
 
 def replace_segments(
-    segments: Segments, old: list[Segment], new: Segment, faults: LogFaults, delay_s: float
+    segments: Segments, old: list[Segment], new: Segment, faults: LogFaults, delay_ms: int
 ) -> bool:
     """Put a cleaned segment into the place of those that it was made from.
 
@@ -42,7 +42,7 @@ def replace_segments(
         new.change_suffix(CLEANED_SUFFIX, SWAP_SUFFIX)
     with faults.failing():
         # Decided, but not done: after a fault the next start goes on from here.
-        segments.replace(old, new, delay_s)
+        segments.replace(old, new, delay_ms)
         new.change_suffix(SWAP_SUFFIX, "")
     return True
 

@@ -15,6 +15,7 @@ from tidelog.storage.compaction import Clean
 from tidelog.storage.epochs import LeaderEpochs
 from tidelog.storage.flush import FlushPlan
 from tidelog.storage.log import Log
+from tidelog.storage.segments import Segments
 from tidelog.testing.virtual_loop import virtual_time
 
 SETTINGS = {
@@ -75,7 +76,7 @@ Use = Callable[[Bench], Awaitable[None]]
 PLACES: dict[str, tuple[type, str, Use, bool]] = {
     "append": (Log, "append", Bench.append, True),
     "read": (Log, "read", Bench.read, True),
-    "reach": (Log, "reach", Bench.reach, True),
+    "reach": (Segments, "reach", Bench.reach, True),
     "retention": (Log, "apply_retention", Bench.retain, True),
     "delete records": (Log, "advance_log_start", Bench.delete, True),
     "lead": (LeaderEpochs, "assign", Bench.lead, True),

@@ -7,7 +7,7 @@ import errno
 import pytest
 
 from tests.unit.replication.helpers import Place, in_seconds, read, state
-from tidelog.errors import ErrorCode, KafkaError, PartitionBrokenError
+from tidelog.errors import ErrorCode, KafkaError, PartitionBrokenError, StorageError
 from tidelog.testing.virtual_loop import virtual_time
 
 
@@ -102,3 +102,13 @@ async def test_leader_epochs_do_not_fall_and_the_in_sync_are_replicas() -> None:
             partition.lead(wrong)
         with pytest.raises(KafkaError, match="KAFKA_STORAGE_ERROR"):
             partition.check_leader()
+
+
+@virtual_time
+async def test_metadata_that_is_older_than_the_log_is_refused() -> None:
+    """Written in an epoch that falls, records would be cut off by the next recovery."""
+    partition = Place().build()
+    partition.log.epochs.assign(5, 0)
+    with pytest.raises(StorageError, match="leader epoch 4, its log has 5"):
+        partition.lead(state(epoch=4))
+    partition.lead(state(epoch=5))

@@ -69,7 +69,7 @@ def test_reads_stop_at_the_limit_and_at_whole_batches() -> None:
     for fill in range(200):
         append(log, batch(2, fill=fill, size=50))
     size = len(stored_batches(log)[0])
-    middle = log.position_after(100)
+    middle = log.segments.position_after(100)
     slices = log.read(90, 1 << 20, middle)
     assert slices.size_bytes == 5 * size
     slices.release()
@@ -129,11 +129,14 @@ def test_positions_sum_to_the_bytes_between_them() -> None:
         starts.append(starts[-1] + count)
     for first in range(0, 30, 7):
         for last in range(first, 31, 3):
-            start, end = log.position_after(starts[first]), log.position_after(starts[last])
+            start, end = (
+                log.segments.position_after(starts[first]),
+                log.segments.position_after(starts[last]),
+            )
             assert log.segments.bytes_between(start, end) == sum(
                 size for _, size in sizes[first:last]
             )
-    assert log.segments.bytes_between(log.end_position, log.position_after(0)) == 0
+    assert log.segments.bytes_between(log.end_position, log.segments.position_after(0)) == 0
     assert log.locate(log.log_end_offset) == log.end_position
     assert isinstance(log.end_position, LogPosition)
 
