@@ -1,9 +1,9 @@
 """What a broker knows of its cluster: one immutable value, replaced as a whole.
 
 Promises: an image never changes once it is made; `apply_all` gives a new one that shares everything
-it does not touch. Handlers read an image and nothing else, so whatever they answer is of one moment.
-`version` is the revision of the store at which the image holds; together with `controller_epoch`
-it says how new the image is.
+it does not touch. Handlers read an image and nothing else, so whatever they answer is of one
+moment. `version` is the revision of the store at which the image holds; together with
+`controller_epoch` it says how new the image is.
 
 The parts are named tuples: there are tens of thousands of them on a large cluster, and a class of
 this kind costs a tenth of a frozen dataclass to define at start and a third to make.
