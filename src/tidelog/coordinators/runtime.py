@@ -83,10 +83,6 @@ class _Slot(Generic[S]):
     # Replies that came while something was handled: they rest on what it appends too.
     answered: list[_Answer] = field(default_factory=list)
 
-    def rests_on(self, core_only: bool) -> int:
-        """The offset of the last record that an answer given now rests on."""
-        return self.last_core_offset if core_only else self.last_offset
-
 
 @dataclass(slots=True)
 class RuntimeStats:
@@ -103,6 +99,7 @@ class CoordinatorRuntime(Generic[S]):
 
     def __init__(self, kind: ShardKind[S], broker_id: int, replicas: Replicas, host: Host) -> None:
         self._kind = kind
+        self.topic = kind.topic
         self._broker_id = broker_id
         self._replicas = replicas
         self._host = host
@@ -140,14 +137,6 @@ class CoordinatorRuntime(Generic[S]):
 
     # -- what handlers ask ------------------------------------------------------------------------
 
-    async def ensure_topic(self) -> None:
-        """Create the kind's topic where it is missing; KafkaError where that cannot be."""
-        await self._kind.topic.ensure()
-
-    def coordinator_of(self, key: str) -> int:
-        """The broker that coordinates what the key names; KafkaError where there is none now."""
-        return self._kind.topic.leader_of(key)
-
     def call(
         self, key: str, handler: Callable[[S, Now], Outcome], *, core_only: bool = False
     ) -> Any | asyncio.Future[Any]:
@@ -157,24 +146,25 @@ class CoordinatorRuntime(Generic[S]):
         """
         if not self._running:
             raise _shutting_down()
-        index = self._kind.topic.partition_of(key)
+        index = self.topic.partition_of(key)
         slot = self._slots.get(index)
         if slot is None:
             # Ours and not there yet: being created, or about to be loaded again.
-            is_ours = index in self._kind.topic.led_by(self._broker_id)
+            is_ours = index in self.topic.led_by(self._broker_id)
             raise KafkaError(
                 ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if is_ours else ErrorCode.NOT_COORDINATOR
             )
-        _check(slot)
         return self._run(slot, handler, core_only)
 
     def call_each(
         self, handler: Callable[[S, Now], Outcome]
     ) -> Iterator[Any | asyncio.Future[Any]]:
         """The same for every shard; KafkaError where one is not loaded yet."""
-        for slot in tuple(self._slots.values()):
-            _check(slot)
-        for slot in tuple(self._slots.values()):
+        slots = tuple(self._slots.values())
+        for slot in slots:
+            if slot.error is not None:
+                raise slot.error.again()
+        for slot in slots:
             yield self._run(slot, handler, False)
 
     def shards(self) -> Iterator[S]:
@@ -186,6 +176,8 @@ class CoordinatorRuntime(Generic[S]):
     def _run(
         self, slot: _Slot[S], handler: Callable[[S, Now], Outcome], core_only: bool
     ) -> Any | asyncio.Future[Any]:
+        if slot.error is not None:
+            raise slot.error.again()
         try:
             outcome = handler(slot.shard, self.now())
             self._apply(slot, outcome)
@@ -193,14 +185,15 @@ class CoordinatorRuntime(Generic[S]):
             self._give_up(slot)
             raise
         finally:
-            self._release(slot)
+            if slot.answered:
+                self._release(slot)
         deadline = slot.shard.timers.next_deadline_ms()
         if deadline is not None and deadline < self._armed_ms:
             self._arm(deadline)
         answer = outcome.answer
         if isinstance(answer, Reply):
             return self._future(slot, answer, core_only)
-        if slot.partition.is_committed(slot.rests_on(core_only)):
+        if slot.partition.is_committed(slot.last_core_offset if core_only else slot.last_offset):
             return answer
         reply: Reply[Any] = Reply()
         reply.resolve(answer)
@@ -223,6 +216,7 @@ class CoordinatorRuntime(Generic[S]):
 
     def _apply(self, slot: _Slot[S], outcome: Outcome) -> None:
         """Append and replay; KafkaError where the log refuses."""
+        assert slot.error is None, "nothing is written to a shard before it is loaded"
         records = outcome.records
         for start in range(0, len(records), _BATCH_RECORDS_MAX):
             chunk = records[start : start + _BATCH_RECORDS_MAX]
@@ -267,7 +261,7 @@ class CoordinatorRuntime(Generic[S]):
         slot.answered.clear()
 
     def _leave_when_committed(self, slot: _Slot[S], answer: _Answer) -> None:
-        offset = slot.rests_on(answer.core_only)
+        offset = slot.last_core_offset if answer.core_only else slot.last_offset
         if slot.partition.is_committed(offset):
             answer.leave()
             return
@@ -328,7 +322,7 @@ class CoordinatorRuntime(Generic[S]):
         """Lead and stop leading shards, and have them heed what concerns them."""
         if not self._running:
             return
-        if old.topics.get(self._kind.topic.name) is not new.topics.get(self._kind.topic.name):
+        if old.topics.get(self.topic.name) is not new.topics.get(self.topic.name):
             self._follow()
         heeded = [change for change in changes if isinstance(change, self._kind.heeds)]
         if heeded:
@@ -338,11 +332,11 @@ class CoordinatorRuntime(Generic[S]):
 
     def partitions_followed(self, topic: str) -> None:
         """The partitions of a topic are as the image says: lead the shards that were not there."""
-        if self._running and topic == self._kind.topic.name:
+        if self._running and topic == self.topic.name:
             self._follow()
 
     def _follow(self) -> None:
-        led = self._kind.topic.led_by(self._broker_id)
+        led = self.topic.led_by(self._broker_id)
         for index, slot in list(self._slots.items()):
             if led.get(index) != slot.leader_epoch:
                 self._discard(index)
@@ -352,7 +346,7 @@ class CoordinatorRuntime(Generic[S]):
 
     def _take_up(self, index: int, leader_epoch: int) -> None:
         try:
-            partition = self._replicas.find(self._kind.topic.name, index)
+            partition = self._replicas.find(self.topic.name, index)
         except KafkaError as error:
             if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
                 # Being created: see `partitions_followed`.
@@ -426,11 +420,6 @@ class CoordinatorRuntime(Generic[S]):
         if self._slots.get(index) is slot:
             self._discard(index)
             self._is_incomplete = True
-
-
-def _check(slot: _Slot[Any]) -> None:
-    if slot.error is not None:
-        raise slot.error.again()
 
 
 def _shutting_down() -> KafkaError:

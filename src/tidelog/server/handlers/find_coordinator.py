@@ -48,8 +48,8 @@ async def _find(key: str, key_type: int, context: GroupContext) -> Coordinator:
         _check_type(key_type)
         context.require_group(Operation.DESCRIBE, key)
         groups = context.tools.coordinator
-        await groups.ensure_topic()
-        broker = context.image.brokers[groups.coordinator_of(key)]
+        await groups.topic.ensure()
+        broker = context.image.brokers[groups.topic.leader_of(key)]
         return Coordinator(key, broker.id, *address(broker, context))
     except KafkaError as error:
         return Coordinator(key, -1, "", -1, error.code, error.message)

@@ -136,7 +136,7 @@ async def test_a_group_is_not_found_before_its_topic_is_there() -> None:
     world = World()
     world.replicas.image = type(world.replicas.image)()
     with pytest.raises(KafkaError) as raised:
-        world.coordinator.coordinator_of("g")
+        world.coordinator.topic.leader_of("g")
     assert raised.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
     with pytest.raises(KafkaError) as raised:
         world.commit()

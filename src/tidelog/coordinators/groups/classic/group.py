@@ -67,6 +67,8 @@ class Member:
     is_new: bool = False
     join_reply: Reply[JoinGroupResponse] | None = None
     sync_reply: Reply[SyncGroupResponse] | None = None
+    # Kept, since every heartbeat wants it.
+    session_timer: Timer | None = None
 
     def metadata_for(self, protocol: str | None) -> bytes:
         """The subscription under a protocol; empty where the member does not know it."""
@@ -178,6 +180,7 @@ class ClassicGroup:
     # Members
 
     def add(self, member: Member) -> None:
+        assert member.member_id not in self.members, member.member_id
         if not self.members:
             self.protocol_type = member.protocol_type
         if member.instance_id is not None:
@@ -201,6 +204,7 @@ class ClassicGroup:
             self.instances.pop(member.instance_id, None)
         if self.leader_id == member_id:
             self.leader_id = next(iter(self.members), None)
+        assert 0 <= self.joining_count <= len(self.members), self.joining_count
         return member
 
     def change_protocols(self, member: Member, protocols: list[tuple[str, bytes]]) -> None:
@@ -221,6 +225,7 @@ class ClassicGroup:
         reply, member.join_reply = member.join_reply, None
         if reply is not None:
             self.joining_count -= 1
+        assert self.joining_count >= 0
         return reply
 
     def require(self, member_id: str, instance_id: str | None) -> Member:
@@ -293,6 +298,7 @@ class ClassicGroup:
 
     def begin_generation(self) -> None:
         """Everybody who stays has joined: number the generation and choose its protocol."""
+        assert self.leader_id in self.members, self.leader_id
         self.generation = self.next_generation
         self.protocol = self.select_protocol()
         self.note_subscriptions()

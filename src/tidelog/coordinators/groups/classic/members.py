@@ -71,6 +71,7 @@ class Members:
     def _await_assignment(
         self, group: ClassicGroup, member: Member, request: SyncGroupRequest, now: Now
     ) -> Outcome:
+        assert group.state is GroupState.COMPLETING_REBALANCE, group.state
         reply: Reply[SyncGroupResponse] = Reply()
         if member.member_id != group.leader_id:
             if member.sync_reply is not None:
@@ -152,6 +153,8 @@ class Members:
             return
         if group is None:
             group = self._groups.put(ClassicGroup(key.group))
+        is_live = group.state in (GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE)
+        assert not is_live or value.generation in (group.generation, group.next_generation)
         self._rebalances.end_joins(group)
         for gone in group.members.keys() - {each.member_id for each in value.members}:
             self._rebalances.drop(group, gone)

@@ -166,7 +166,11 @@ class Rebalances:
     # Sessions
 
     def renew_session(self, group: ClassicGroup, member: Member, now: Now) -> None:
-        self._watch(group, member.member_id, now.ms + member.session_timeout_ms)
+        timer = member.session_timer
+        if timer is None:
+            timer = Timer(TimerKind.CLASSIC_SESSION, group.group_id, member.member_id)
+            member.session_timer = timer
+        self._timers.schedule(timer, now.ms + member.session_timeout_ms)
 
     def watch_new_member(self, group: ClassicGroup, member: Member, now: Now) -> None:
         self._watch(group, member.member_id, now.ms + NEW_MEMBER_TIMEOUT_MS)
