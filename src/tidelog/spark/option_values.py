@@ -6,10 +6,9 @@ import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
+from tidelog.durations import parse_duration_ms
 from tidelog.errors import ConfigError
 from tidelog.spark.option_row import UNSECURED, OptionRow
-
-_DURATION_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 class OptionError(ConfigError):
@@ -94,11 +93,10 @@ class Options:
         if not self.has(name):
             return default
         text = self.text(name).lower()
-        match = re.fullmatch(r"(\d+)\s*([a-z]*)", text)
-        unit = match[2] if match else ""
-        if match is None or (unit and unit not in _DURATION_MS):
+        found = int(text) if text.isdecimal() else parse_duration_ms(text)
+        if found is None:
             raise OptionError(f"option '{name}' is '{text}'; give a duration like 15m or 200ms")
-        return int(match[1]) * _DURATION_MS.get(unit, 1)
+        return found
 
     def byte_count(self, name: str) -> int | None:
         """`256m`, `1g`, or bytes."""

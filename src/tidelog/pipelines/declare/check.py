@@ -6,7 +6,6 @@ surprise; whatever makes the pipeline impossible is raised, all at once, with fi
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -29,9 +28,9 @@ from tidelog.pipelines.declare.pipeline import (
 from tidelog.pipelines.declare.section import Problems
 from tidelog.pipelines.declare.sql_names import RESERVED, references
 from tidelog.spark.locations import overlap
+from tidelog.topic_names import topic_name_fault
 
 BAD_SUFFIX: Final = ".bad"
-_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _RESERVED_TARGETS: Final = frozenset({"metadata", "offsets", "commits", "sources", "state"})
 
 
@@ -256,7 +255,7 @@ def _check_topics(pipeline: Pipeline, problems: Problems) -> None:
 
 
 def _check_topic(topic: str, mark: Mark, problems: Problems) -> None:
-    if topic in (".", "..") or not _TOPIC.fullmatch(topic):
+    if topic_name_fault(topic) is not None:
         problems.add(
             mark,
             f"'{topic}' is no topic: a name has 1 to 249 letters, digits, '.', '_' and '-', and is"

@@ -16,7 +16,7 @@ from collections.abc import Generator, Hashable, Iterable
 
 from tidelog.cluster.commands import CreateTopic
 from tidelog.cluster.image import BrokerRegistration, TopicImage
-from tidelog.cluster.names import INTERNAL_TOPICS, topic_name_fault
+from tidelog.cluster.names import INTERNAL_TOPICS
 from tidelog.cluster.planner import PARTITIONS_PER_REQUEST_MAX
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.model import NO_TOPIC_ID
@@ -34,6 +34,7 @@ from tidelog.server.answer_cache import EncodedAnswer
 from tidelog.server.handlers.asked import distinct_by
 from tidelog.server.pieces import LazyList
 from tidelog.server.tools import ClusterContext, GroupContext
+from tidelog.topic_names import topic_name_fault
 
 _Answer = EncodedAnswer | MetadataResponse | asyncio.Future[MetadataResponse]
 
