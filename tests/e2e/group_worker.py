@@ -1,7 +1,7 @@
 """A consumer as a process of its own: prints each value, then commits it.
 
 python group_worker.py SERVERS GROUP TOPIC SESSION_TIMEOUT_MS
-python group_worker.py SERVERS GROUP TOPIC consumer      the newer protocol, timed by the broker
+python group_worker.py SERVERS GROUP TOPIC consumer      a consumer group, timed by the broker
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Consumer groups under real faults: seeded schedules of kills, pauses and restarts, each judged.
+"""Groups under real faults: seeded schedules of kills, pauses and restarts, each judged.
 
 Members, producer and broker are processes of their own. Each writes down what it did and was told,
 and the checker (`tests/history`) judges all of it together. One schedule alone:
@@ -27,7 +27,7 @@ from tests.e2e.group_schedules.summary import summary
 LONG = os.environ.get("TIDELOG_LONG") == "1"
 ALL_SEEDS = range(80)
 # A kill and the broker's, a rolling restart, a static member replaced, sleepers of two client
-# libraries, and all at once with the newer protocol.
+# libraries, and all at once in consumer groups.
 FEW_SEEDS = (2, 3, 6, 17, 65)
 
 

@@ -1,4 +1,4 @@
-"""Consumer groups of real clients: join, share, leave, die, commit, resume."""
+"""Classic groups of real clients: join, share, leave, die, commit, resume."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups of the newer protocol (KIP-848) of real clients: join, share, leave, die, resume."""
+"""Consumer groups (KIP-848) of real clients: join, share, leave, die, resume."""
 
 from __future__ import annotations
 

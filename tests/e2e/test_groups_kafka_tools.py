@@ -99,7 +99,7 @@ def test_a_java_consumer_of_the_console_joins_and_resumes() -> None:
 
 
 def console(servers: str, count: int) -> list[int]:
-    """What a Java consumer of the newer protocol takes as a member of the group `g`."""
+    """What a Java consumer with `group.protocol=consumer` takes as a member of the group `g`."""
     done = run_tool(
         "org.apache.kafka.tools.consumer.ConsoleConsumer",
         "--bootstrap-server", servers, "--topic", "t", "--group", "g",

@@ -30,7 +30,7 @@ _group_argument = click.argument("name", metavar="GROUP")
 
 @click.group()
 def group() -> None:
-    """Look at consumer groups, move and delete them."""
+    """Look at groups, move and delete them."""
 
 
 @group.command("list")

@@ -24,7 +24,7 @@ _COMMANDS = {
     "topic": ("tidelog.cli.topic", "topic", "Create, look at, change and delete topics."),
     "produce": ("tidelog.cli.produce", "produce", "Send records from stdin to a topic."),
     "consume": ("tidelog.cli.consume", "consume", "Print the records of a topic."),
-    "group": ("tidelog.cli.group", "group", "Look at consumer groups, move and delete them."),
+    "group": ("tidelog.cli.group", "group", "Look at groups, move and delete them."),
     "cluster": ("tidelog.cli.cluster", "cluster", "Look at the cluster."),
     "pipeline": ("tidelog.cli.pipeline", "pipeline", "Run pipelines declared in a file, on Spark."),
     "doctor": ("tidelog.cli.doctor", "doctor", "Find out why it does not work."),

@@ -1,4 +1,4 @@
-"""A member of a consumer group with plain sockets: joins, shares partitions by `range`, commits.
+"""A member of a classic group with plain sockets: joins, shares partitions by `range`, commits.
 
 Minimal on purpose, for the command line and for pipelines: one thread, eager rebalances, heartbeats
 while it is polled. What was handed out is committed with `commit`, before a rebalance and at the

@@ -139,7 +139,7 @@ def _describe_classic(node: int, name: str) -> Operation[Group | None]:
 
 
 def _describe_consumer(node: int, name: str) -> Operation[Group | None]:
-    """The same for the newer protocol, where the broker has it."""
+    """The same for consumer groups, where the broker has it."""
     from tidelog.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 
     request = ConsumerGroupDescribeRequest(group_ids=[name])

@@ -76,7 +76,7 @@ def document() -> str:
         parts.append(_table("broker's default", rows))
     parts.append("## Settings of a group\n")
     parts.append(
-        "Groups of the newer protocol (`group.protocol=consumer`) may have their own, within the "
+        "Consumer groups (`group.protocol=consumer`) may have their own, within the "
         "bounds that\nthe broker sets (`group.consumer.min.*`, `group.consumer.max.*`). The group "
         "need not exist yet.\nKafka's settings of share and streams groups are taken and shown, "
         "but nothing acts on them.\n"

@@ -1,4 +1,4 @@
-"""The settings of consumer groups and of the topic that keeps them."""
+"""The settings of groups and of the topic that keeps them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BOUNDED: Final = ("session.timeout.ms", "heartbeat.interval.ms")
 
 
 def check_consumer_groups(get_int: Callable[[str], int]) -> None:
-    """Raise ConfigError unless the times of groups of the newer protocol fit together."""
+    """Raise ConfigError unless the times of consumer groups fit together."""
     for name in _BOUNDED:
         value, least = get_int(f"{_CONSUMER}{name}"), get_int(f"{_CONSUMER}min.{name}")
         most = get_int(f"{_CONSUMER}max.{name}")
@@ -90,7 +90,7 @@ GROUP_SETTINGS: Final = (
         "group.consumer.session.timeout.ms",
         Kind.INT,
         45_000,
-        "How long a member of a group of the newer protocol (`group.protocol=consumer`) may be "
+        "How long a member of a consumer group (`group.protocol=consumer`) may be "
         "silent before what it owns goes to others.",
         minimum=1,
     ),
@@ -112,7 +112,7 @@ GROUP_SETTINGS: Final = (
         "group.consumer.heartbeat.interval.ms",
         Kind.INT,
         5_000,
-        "How often members of groups of the newer protocol are told to send heartbeats, by which "
+        "How often members of consumer groups are told to send heartbeats, by which "
         "they also learn what they own. `tidelog up` and the broker for tests set 500.",
         minimum=1,
     ),
@@ -134,14 +134,14 @@ GROUP_SETTINGS: Final = (
         "group.consumer.max.size",
         Kind.INT,
         INT_MAX,
-        "How many members a group of the newer protocol may have.",
+        "How many members a consumer group may have.",
         minimum=1,
     ),
     Setting(
         "group.consumer.assignors",
         Kind.LIST,
         list(CONSUMER_ASSIGNORS),
-        "The assignors that members of groups of the newer protocol may ask for; the first one "
+        "The assignors that members of consumer groups may ask for; the first one "
         "works for those that do not.",
         check=_check_assignors,
     ),

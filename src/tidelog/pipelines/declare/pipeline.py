@@ -235,7 +235,7 @@ class Pipeline:
 
     @property
     def group(self) -> str:
-        """The consumer group that shows how far the pipeline is."""
+        """The group that shows how far the pipeline is."""
         return GROUP_PREFIX + self.name
 
     @property

@@ -11,7 +11,7 @@ _PIPELINE = """\
 # tidelog pipeline check {name}.yaml      looks at it
 # tidelog pipeline test {name}.yaml       runs the tests at its end, without a broker
 # tidelog pipeline run {name}.yaml        runs it; --mode catch-up or batch end by themselves
-pipeline: {name}            # its consumer group is tidelog.{name}
+pipeline: {name}            # its group is tidelog.{name}
 connect: {{bootstrap.servers: "${{TIDELOG_BOOTSTRAP_SERVERS:-127.0.0.1:9092}}"}}
 checkpoint: ./state/{name}
 trigger: 1s
