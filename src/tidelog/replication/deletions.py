@@ -30,9 +30,12 @@ class Deletions:
         self._host = host
         self._confirm = confirm
         self._tasks: set[asyncio.Task[None]] = set()
+        # Topics whose files were dealt with here, or are left to the next start.
+        self.known: set[UUID] = set()
 
     async def retire(self, partitions: Mapping[TopicPartition, UUID], delay_s: float) -> None:
         """Give the directories of deleted partitions other names; remove them after a delay."""
+        self.known.update(partitions.values())
         retired, failed = await self._host.offload.run(self._retire, dict(partitions))
         topic_ids = set(partitions.values()) - failed
         self.remove_later(sorted(topic_ids), retired, delay_s)
@@ -56,6 +59,7 @@ class Deletions:
         self, topic_ids: Sequence[UUID], directories: Sequence[str], delay_s: float
     ) -> None:
         """Unlink retired directories when readers have had their time, then confirm it."""
+        self.known.update(topic_ids)
         task = asyncio.create_task(self._remove(topic_ids, directories, delay_s), name="deletion")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

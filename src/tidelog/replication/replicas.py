@@ -252,6 +252,20 @@ class Replicas:
         if deleted:
             await self._deletions.retire(deleted, delay_s)
             _log.info("topics dropped partitions=%d", len(deleted))
+        self._confirm_what_never_was_here(topics)
+
+    def _confirm_what_never_was_here(self, topics: Mapping[str, TopicImage | None]) -> None:
+        """Have no tombstone wait for a topic that was gone before its partitions were created."""
+        deleted, known = self._image.deleted, self._deletions.known
+        known &= deleted.keys()
+        unknown = {key for key in deleted if key not in known and self._broker_id in deleted[key]}
+        if unknown:
+            unknown -= {partition.topic_id for partition in self}
+            unknown -= {offline.topic_id for offline in self._offline.values()}
+            # What was deleted a moment ago, and is about to be created all the same.
+            unknown -= {topic.topic_id for topic in topics.values() if topic is not None}
+        if unknown:
+            self._deletions.remove_later(sorted(unknown), (), 0)
 
     def _drop(self, partition: Partition) -> None:
         key = partition.topic_partition

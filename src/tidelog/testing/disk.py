@@ -171,6 +171,10 @@ class SimulatedDisk:
         """True once the simulated machine has crashed."""
         return self._down
 
+    def calls_of(self, name: str) -> int:
+        """How often a call of that name was made."""
+        return self._calls_by_name.get(name, 0)
+
     def used_bytes(self) -> int:
         """The bytes of all files that have a name."""
         return _used(self._root)

@@ -1,0 +1,223 @@
+"""The partitions of a broker follow the metadata, and no fault of one reaches another."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Sequence
+from uuid import UUID
+
+import pytest
+
+from tests.unit.cluster.helpers import image_with, make_rules
+from tests.unit.replication.helpers import Place, in_seconds, read
+from tidelog.cluster.commands import AddPartitions, Command, CreateTopic, DeleteTopic
+from tidelog.cluster.image import MetadataImage
+from tidelog.cluster.planner import plan
+from tidelog.config import load
+from tidelog.errors import KafkaError
+from tidelog.model import TopicPartition
+from tidelog.replication.partition import Partition
+from tidelog.replication.replicas import Replicas
+from tidelog.storage.data_dir import DataDir
+from tidelog.testing.disk import CrashMode, SimulatedDisk
+from tidelog.testing.virtual_loop import virtual_time
+
+
+class Node(Place):
+    """The replicas of one broker, and the commands that change its image."""
+
+    def __init__(
+        self, image: MetadataImage | None = None, disk: SimulatedDisk | None = None
+    ) -> None:
+        super().__init__(disk=disk)
+        self.image = image_with((0,)) if image is None else image
+        self.replicas = Replicas(0, load(), self.data_dir, self.host)
+        self.confirmed: list[UUID] = []
+        self.caught_up: list[str] = []
+        self.replicas.on_caught_up = self.caught_up.append
+        self._rules = make_rules()
+
+    async def start(self) -> Node:
+        await self.replicas.start(self.image)
+        self.replicas.confirm_deletions_through(self._confirm)
+        return self
+
+    async def _confirm(self, topic_ids: Sequence[UUID]) -> None:
+        self.confirmed += topic_ids
+
+    def change(self, *commands: Command) -> None:
+        """Have the image move; the replicas hear of it, and have not followed yet."""
+        for command in commands:
+            old = self.image
+            changes = plan(old, command, self._rules).changes
+            self.image = old.apply_all(changes, old.version + 1)
+            self.replicas.image_changed(old, self.image, changes)
+
+    async def do(self, *commands: Command) -> None:
+        self.change(*commands)
+        await self.replicas.settled()
+
+    def find(self, topic: str, partition: int = 0) -> Partition:
+        return self.replicas.find(topic, partition)
+
+
+def refusal(node: Node, topic: str, partition: int = 0) -> str:
+    with pytest.raises(KafkaError) as raised:
+        node.find(topic, partition)
+    return raised.value.code.name
+
+
+@virtual_time
+async def test_a_new_topic_is_being_created_and_then_led() -> None:
+    node = await Node().start()
+    assert refusal(node, "orders") == "UNKNOWN_TOPIC_OR_PARTITION"
+    node.change(CreateTopic("orders", 2))
+    assert refusal(node, "orders") == "NOT_LEADER_OR_FOLLOWER"
+    await node.replicas.settled()
+    assert node.caught_up == ["orders"]
+    for index in range(2):
+        node.put(node.find("orders", index), b"a")
+    assert refusal(node, "orders", 2) == "UNKNOWN_TOPIC_OR_PARTITION"
+    await node.do(AddPartitions("orders", 3))
+    assert len(node.replicas) == 3
+    assert read(node.find("orders", 1)) == [b"a"]
+
+
+@virtual_time
+async def test_a_deleted_topic_tells_who_waits_and_its_files_go_after_their_delay() -> None:
+    node = await Node().start()
+    await node.do(CreateTopic("orders", 1, configs={"durability": "fsync"}))
+    topic_id = node.image.topics["orders"].topic_id
+    partition = node.find("orders")
+    wait = partition.committed(node.put(partition, b"a").last_offset, in_seconds(60))
+    await node.do(DeleteTopic("orders"))
+    with pytest.raises(KafkaError, match="UNKNOWN_TOPIC_OR_PARTITION: topic orders was deleted"):
+        await wait
+    assert refusal(node, "orders") == "UNKNOWN_TOPIC_OR_PARTITION"
+    assert "orders-0" not in node.disk.list_dir("/data")
+    await asyncio.sleep(50)
+    assert (node.confirmed, left_of(node, "orders")) == ([], 1)
+    await asyncio.sleep(20)
+    assert (node.confirmed, left_of(node, "orders")) == ([topic_id], 0)
+
+
+def left_of(node: Node, topic: str) -> int:
+    return sum(name.startswith(topic) for name in node.disk.list_dir("/data"))
+
+
+@virtual_time
+async def test_a_topic_deleted_and_created_again_at_once_is_empty_and_has_its_own_files() -> None:
+    node = await Node().start()
+    await node.do(CreateTopic("orders"))
+    before = node.find("orders")
+    node.put(before, b"of the first")
+    node.change(DeleteTopic("orders"), CreateTopic("orders"))
+    await node.replicas.settled()
+    after = node.find("orders")
+    assert after is not before
+    assert after.topic_id == node.image.topics["orders"].topic_id != before.topic_id
+    assert read(after) == []
+    node.put(after, b"of the second")
+    await asyncio.sleep(120)
+    assert node.confirmed == [before.topic_id]
+    assert read(after) == [b"of the second"]
+    with pytest.raises(KafkaError, match="NOT_LEADER_OR_FOLLOWER"):
+        node.put(before, b"late")
+
+
+@virtual_time
+async def test_a_topic_that_is_absent_without_a_tombstone_keeps_its_files() -> None:
+    node = await Node().start()
+    await node.do(CreateTopic("orders"))
+    old, new = node.image, image_with((0,))
+    node.replicas.image_changed(old, new, ())
+    await node.replicas.settled()
+    await asyncio.sleep(600)
+    assert refusal(node, "orders") == "UNKNOWN_TOPIC_OR_PARTITION"
+    assert left_of(node, "orders") == 1
+    assert node.confirmed == []
+
+
+@virtual_time
+async def test_what_a_full_disk_kept_from_being_created_is_created_later() -> None:
+    node = await Node().start()
+    node.disk.capacity_bytes = node.disk.used_bytes()
+    await node.do(CreateTopic("orders", 2))
+    assert refusal(node, "orders") == "KAFKA_STORAGE_ERROR"
+    assert len(node.replicas.offline) == 2
+    node.replicas.retry_offline()
+    await node.replicas.settled()
+    assert len(node.replicas.offline) == 2
+    node.disk.capacity_bytes = None
+    node.replicas.retry_offline()
+    await node.replicas.settled()
+    assert node.replicas.offline == {}
+    node.put(node.find("orders", 1), b"a")
+
+
+@virtual_time
+async def test_a_step_that_fails_leaves_its_topics_offline_and_the_next_image_is_followed(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    node = await Node().start()
+    create_logs = DataDir.create_logs
+
+    def fail(*_: object) -> None:
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(DataDir, "create_logs", fail)
+    await node.do(CreateTopic("orders"))
+    assert "no room" in node.replicas.offline[TopicPartition("orders", 0)]
+    monkeypatch.setattr(DataDir, "create_logs", create_logs)
+    await node.do(CreateTopic("payments"))
+    node.put(node.find("payments"), b"a")
+    assert refusal(node, "orders") == "KAFKA_STORAGE_ERROR"
+    node.replicas.retry_offline()
+    await node.replicas.settled()
+    node.put(node.find("orders"), b"a")
+    assert caplog.text.count("partitions not brought up") == 1
+
+
+@virtual_time
+async def test_an_offline_partition_of_a_deleted_topic_is_forgotten() -> None:
+    node = await Node().start()
+    node.disk.fail_next("make_dir", errno.EIO)
+    await node.do(CreateTopic("orders"))
+    assert refusal(node, "orders") == "KAFKA_STORAGE_ERROR"
+    await node.do(DeleteTopic("orders"))
+    assert refusal(node, "orders") == "UNKNOWN_TOPIC_OR_PARTITION"
+    assert node.replicas.offline == {}
+
+
+@virtual_time
+async def test_ten_changes_while_one_is_followed_end_where_the_image_is() -> None:
+    node = await Node().start()
+    for round_ in range(10):
+        node.change(CreateTopic("a"), CreateTopic(f"t{round_}"))
+        await asyncio.sleep(0.001 * round_)
+        if round_ < 9:
+            node.change(DeleteTopic("a"))
+    await node.replicas.settled()
+    held = {each.topic_partition.topic: each.topic_id for each in node.replicas}
+    assert held == {topic.name: topic.topic_id for topic in node.image.topics.values()}
+    assert len(held) == 11
+    await asyncio.sleep(120)
+    assert sorted(node.confirmed) == sorted(node.image.deleted), "no tombstone waits for ever"
+    assert len(node.confirmed) == 9
+
+
+@virtual_time
+async def test_a_clean_stop_and_a_power_cut_leave_what_was_committed() -> None:
+    node = await Node().start()
+    await node.do(CreateTopic("orders", 1, configs={"durability": "fsync"}))
+    partition = node.find("orders")
+    await partition.committed(node.put(partition, b"a").last_offset, in_seconds(10))
+    again = Node(node.image, node.disk.crash(CrashMode.LOSE_ALL))
+    await again.start()
+    assert read(again.find("orders")) == [b"a"]
+    again.put(again.find("orders"), b"b")
+    await again.replicas.close()
+    third = await Node(node.image, again.disk).start()
+    assert third.data_dir.was_clean
+    assert read(third.find("orders")) == [b"a", b"b"]
