@@ -269,10 +269,14 @@ class Dispatcher:
     async def _encode_rest(self, encoding: Work[tuple[list[Part], int]], context: Context) -> Parts:
         """Encode a large answer piece by piece, unless it gets too large."""
         turns = self._shared.turns
-        await turns.take()
-        while not encoding.run_piece():
-            _check_size(encoding.progress, context)
-            await turns.pause()
+        try:
+            await turns.take()
+            while not encoding.run_piece():
+                _check_size(encoding.progress, context)
+                await turns.pause()
+        finally:
+            # Given up, it lets go of what it encodes here, not when the error is collected.
+            encoding.close()
         framed = self._frame(context, *encoding.result)
         return framed if framed is None or isinstance(framed, list) else await framed
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tidelog.errors import ErrorCode, KafkaError
@@ -9,7 +11,12 @@ from tidelog.host.random import SystemRandom
 from tidelog.model import NO_TOPIC_ID
 from tidelog.protocol.messages.fetch import FetchPartition, FetchRequest
 from tidelog.server import fetch_sessions
-from tidelog.server.fetch_sessions import FetchSession, FetchSessions, SessionLimits
+from tidelog.server.fetch_sessions import (
+    FetchSession,
+    FetchSessions,
+    FetchTarget,
+    SessionLimits,
+)
 
 
 class HandClock:
@@ -173,3 +180,156 @@ def test_a_large_fetch_that_waits_gets_the_memory_of_sessions_that_give_way(
     assert cache.sessions.size_bytes == 30 * 501
     cache.sessions.let_go(waiting)
     assert cache.sessions.size_bytes == 15 * 501
+
+
+# -- what a session looks at ---------------------------------------------------------------------
+
+
+class Watched:
+    """A partition, as far as it tells its watchers."""
+
+    def __init__(self) -> None:
+        self.watchers: set[Any] = set()
+
+    def tell(self) -> None:
+        told, self.watchers = self.watchers, set()
+        for each in told:
+            each.news()
+
+
+class Waiting:
+    """A fetch that waits for news of its session."""
+
+    def __init__(self) -> None:
+        self.heard: list[int] = []
+        self.is_finished = False
+
+    def news(self, target: FetchTarget) -> None:
+        self.heard.append(target.key[2])
+
+    def finish(self) -> None:
+        self.is_finished = True
+
+
+def ready(session: FetchSession) -> list[int]:
+    return [target.key[2] for target in session.ready]
+
+
+def target_of(session: FetchSession, index: int) -> FetchTarget:
+    return session.targets["t", NO_TOPIC_ID, index]
+
+
+def watch(session: FetchSession, index: int) -> Watched:
+    partition = Watched()
+    session.watch(target_of(session, index), partition)  # type: ignore[arg-type]
+    return partition
+
+
+def test_a_partition_without_news_rests_until_it_has_some() -> None:
+    session = Cache().open(3)
+    partitions = [watch(session, index) for index in range(3)]
+    for index in (0, 2):
+        session.rest(target_of(session, index))
+    assert ready(session) == [1]
+    partitions[2].tell()
+    partitions[2].tell()
+    assert ready(session) == [1, 2]
+    assert target_of(session, 2).watched is None, "it was told once and has to look again"
+
+
+def test_a_partition_that_nobody_watches_does_not_rest() -> None:
+    session = Cache().open(2)
+    watch(session, 0).tell()
+    session.rest(target_of(session, 0))
+    assert ready(session) == [0, 1]
+
+
+def test_those_that_were_served_come_last_the_next_time() -> None:
+    session = Cache().open(4)
+    session.served(target_of(session, 0))
+    session.served(target_of(session, 2))
+    assert ready(session) == [1, 3, 0, 2]
+    watch(session, 1)
+    session.rest(target_of(session, 1))
+    session.served(target_of(session, 1))
+    assert ready(session) == [3, 0, 2], "serving does not wake one that rests"
+
+
+def test_a_forgotten_partition_has_no_news_any_more() -> None:
+    session = Cache().open(2)
+    waiting = Waiting()
+    session.waiting = waiting
+    partition = watch(session, 0)
+    gone = target_of(session, 0)
+    session.forget(gone.key)
+    assert ready(session) == [1] and not partition.watchers
+    gone.news()
+    assert ready(session) == [1] and waiting.heard == []
+    watch(session, 1).tell()
+    assert waiting.heard == [1]
+
+
+def test_a_session_that_is_dropped_watches_nothing_and_ends_the_fetch_that_waits() -> None:
+    cache = Cache()
+    session = cache.open(3)
+    partitions = [watch(session, index) for index in range(3)]
+    waiting = Waiting()
+    session.waiting = waiting
+    cache.sessions.drop(session.session_id)
+    assert waiting.is_finished and not session.is_kept and not session.targets
+    assert not any(each.watchers for each in partitions)
+    late = FetchTarget(("t", NO_TOPIC_ID, 9), session)
+    session.watch(late, partitions[0])  # type: ignore[arg-type]
+    assert not partitions[0].watchers
+    assert cache.sessions.size_bytes == 0 and len(cache.sessions) == 0
+
+
+def test_another_isolation_level_looks_at_everything_again() -> None:
+    cache = Cache()
+    session = cache.open(3)
+    for index in range(3):
+        watch(session, index)
+        session.rest(target_of(session, index))
+    request = FetchRequest(session_id=session.session_id, session_epoch=session.epoch)
+    cache.sessions.begin(request, 11, False)
+    assert ready(session) == []
+    request = FetchRequest(
+        session_id=session.session_id, session_epoch=session.epoch, isolation_level=1
+    )
+    cache.sessions.begin(request, 11, False)
+    assert ready(session) == [0, 1, 2]
+
+
+def test_epochs_rise_by_one_and_start_over_after_the_largest() -> None:
+    cache = Cache()
+    session = cache.open(1)
+    assert session.epoch == 1
+    cache.use(session)
+    assert session.epoch == 2
+    with pytest.raises(KafkaError) as caught:
+        cache.sessions.begin(
+            FetchRequest(session_id=session.session_id, session_epoch=1), 11, False
+        )
+    assert caught.value.code is ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    session.epoch = 2**31 - 1
+    cache.use(session)
+    assert session.epoch == 1
+
+
+def test_a_session_names_its_topics_in_one_way() -> None:
+    cache = Cache()
+    session = cache.open(1)
+    request = FetchRequest(session_id=session.session_id, session_epoch=session.epoch)
+    with pytest.raises(KafkaError) as caught:
+        cache.sessions.begin(request, 13, False)
+    assert caught.value.code is ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+    assert session.epoch == 1, "the request counts for nothing"
+
+
+@pytest.mark.parametrize("epoch", [fetch_sessions.INITIAL_EPOCH, fetch_sessions.FINAL_EPOCH])
+def test_a_full_fetch_ends_the_session_that_it_names(epoch: int) -> None:
+    cache = Cache()
+    session = cache.open(2)
+    request = FetchRequest(session_id=session.session_id, session_epoch=epoch)
+    assert not cache.sessions.begin(request, 11, False).is_incremental
+    assert not session.is_kept and len(cache.sessions) == 0
