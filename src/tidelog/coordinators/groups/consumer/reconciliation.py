@@ -63,6 +63,10 @@ def _drop_unsubscribed(member: ConsumerMember, goal: Goal) -> ConsumerMember:
         revoking[topic_id] = {**revoking.get(topic_id, {}), **partitions}
     if not goal.still_owns(revoking):
         return replace(member, previous_epoch=member.epoch, assigned=kept)
+    return _giving_back(member, kept, revoking)
+
+
+def _giving_back(member: ConsumerMember, kept: Owned, revoking: Owned) -> ConsumerMember:
     return replace(
         member,
         previous_epoch=member.epoch,
@@ -81,13 +85,7 @@ def _advance(member: ConsumerMember, goal: Goal) -> ConsumerMember:
             side = kept if partition in target else revoking
             side.setdefault(topic_id, {})[partition] = epoch
     if revoking and goal.still_owns(revoking):
-        return replace(
-            member,
-            previous_epoch=member.epoch,
-            state=MemberState.UNREVOKED_PARTITIONS,
-            assigned=kept,
-            revoking=revoking,
-        )
+        return _giving_back(member, kept, revoking)
     is_waiting = False
     for topic_id, target in goal.target.items():
         if topic_id not in goal.subscribed:
