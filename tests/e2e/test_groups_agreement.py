@@ -53,11 +53,11 @@ SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
     "group.consumer.heartbeat.interval.ms": "5000",
     "group.consumer.min.heartbeat.interval.ms": "5000",
+    "group.consumer.migration.policy": "disabled",
 }
 KAFKA_SETTINGS = {
     **SETTINGS,
     "offsets.topic.replication.factor": "1",
-    "group.consumer.migration.policy": "disabled",
     # Here a target is computed at once.
     "group.consumer.assignment.interval.ms": "0",
     "group.consumer.assignor.offload.enable": "false",

@@ -242,28 +242,6 @@ def test_a_malformed_pattern_is_refused_and_named_so(broker: Broker) -> None:
         assert error is not None and "regular expression is not valid" in error.str()
 
 
-def test_a_live_group_keeps_its_protocol(broker: Broker) -> None:
-    servers = broker.bootstrap_servers
-    create_topic(servers, "t")
-    newer = Member(servers, "g", "t", **NEWER)
-    try:
-        eventually(lambda: len(newer.owned) == PARTITIONS)
-        with closing(Consumer({"bootstrap.servers": servers, "group.id": "g"})) as classic:
-            classic.subscribe(["t"])
-            message = classic.poll(WAIT_SECONDS)
-            assert message is not None
-            error = message.error()
-            assert error is not None and error.code() == KafkaError.INCONSISTENT_GROUP_PROTOCOL
-    finally:
-        newer.close()
-    # Empty, it may change.
-    member = Member(servers, "g", "t")
-    try:
-        eventually(lambda: len(member.owned) == PARTITIONS)
-    finally:
-        member.close()
-
-
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_g9_a_committed_offset_out_of_range_is_never_passed_over_in_silence(
     broker: Broker, protocol: str

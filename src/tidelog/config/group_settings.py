@@ -146,6 +146,14 @@ GROUP_SETTINGS: Final = (
         check=_check_assignors,
     ),
     Setting(
+        "group.consumer.migration.policy",
+        Kind.STRING,
+        "bidirectional",
+        "Whether a group that has members may go from the classic protocol to the newer one "
+        "(`upgrade`), back (`downgrade`), both ways, or not at all.",
+        choices=("upgrade", "downgrade", "disabled", "bidirectional"),
+    ),
+    Setting(
         "offset.metadata.max.bytes",
         Kind.INT,
         4_096,

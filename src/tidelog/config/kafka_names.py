@@ -29,7 +29,7 @@ create.topic.policy.class.name delegation.token.expiry.check.interval.ms
 delegation.token.expiry.time.ms delegation.token.max.lifetime.ms delegation.token.secret.key
 delete.records.purgatory.purge.interval.requests early.start.listeners
 fetch.purgatory.purge.interval.requests group.consumer.max.assignment.interval.ms
-group.consumer.migration.policy group.consumer.min.assignment.interval.ms
+group.consumer.min.assignment.interval.ms
 group.coordinator.append.linger.ms group.coordinator.background.threads
 group.coordinator.rebalance.protocols group.coordinator.threads group.share.assignors
 group.share.delivery.count.limit group.share.heartbeat.interval.ms

@@ -43,10 +43,14 @@ class GroupSettings:
     consumer_heartbeat_interval_ms: int = 5_000
     consumer_group_size_max: int = INT_MAX
     consumer_assignors: tuple[str, ...] = ("uniform", "range")
+    # Whether a group with members may go from the classic protocol to the newer one, and back.
+    allows_upgrade: bool = True
+    allows_downgrade: bool = True
 
 
 def group_settings(config: BrokerConfig) -> GroupSettings:
     """What groups go by, out of the broker's settings."""
+    policy = config.get_str("group.consumer.migration.policy")
     return GroupSettings(
         initial_rebalance_delay_ms=config.get_int("group.initial.rebalance.delay.ms"),
         session_timeout_min_ms=config.get_int("group.min.session.timeout.ms"),
@@ -59,6 +63,8 @@ def group_settings(config: BrokerConfig) -> GroupSettings:
         consumer_heartbeat_interval_ms=config.get_int("group.consumer.heartbeat.interval.ms"),
         consumer_group_size_max=config.get_int("group.consumer.max.size"),
         consumer_assignors=tuple(config.get_list("group.consumer.assignors")),
+        allows_upgrade=policy in ("upgrade", "bidirectional"),
+        allows_downgrade=policy in ("downgrade", "bidirectional"),
     )
 
 

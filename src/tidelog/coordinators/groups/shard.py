@@ -18,6 +18,7 @@ from tidelog.coordinators.groups.classic.members import Members
 from tidelog.coordinators.groups.classic.rebalances import Rebalances
 from tidelog.coordinators.groups.commits import Commit, Committer
 from tidelog.coordinators.groups.consumer.changes import ConsumerReplay
+from tidelog.coordinators.groups.consumer.classic_members import ClassicMembers
 from tidelog.coordinators.groups.consumer.describe import describe
 from tidelog.coordinators.groups.consumer.group import (
     JOIN_EPOCH,
@@ -28,7 +29,9 @@ from tidelog.coordinators.groups.consumer.group import (
 from tidelog.coordinators.groups.consumer.heartbeats import ConsumerHeartbeats
 from tidelog.coordinators.groups.consumer.members import ConsumerMembers
 from tidelog.coordinators.groups.consumer.patterns import Patterns
+from tidelog.coordinators.groups.consumer.rebalancing import Rebalancing
 from tidelog.coordinators.groups.consumer.records import ConsumerGroupMetadataValue
+from tidelog.coordinators.groups.migration import Migration
 from tidelog.coordinators.groups.offsets import Offsets
 from tidelog.coordinators.groups.records import (
     CoordinatorRecord,
@@ -80,11 +83,14 @@ class GroupShard:
         self._joins = Joins(self.table, settings, rebalances, random)
         self._members = Members(self.table, settings, rebalances)
         self.offsets = Offsets(self.table, settings, rebalances)
-        self._consumer_members = ConsumerMembers(self.table, settings, self.timers, image)
-        patterns = Patterns(self.table, self.timers, image)
-        self._heartbeats = ConsumerHeartbeats(
-            self.table, settings, self._consumer_members, patterns, random
+        self._migration = migration = Migration(self.table, settings, rebalances, image)
+        self._consumer_members = ConsumerMembers(
+            self.table, settings, self.timers, image, migration.downgrade
         )
+        patterns = Patterns(self.table, self.timers, image)
+        rebalancing = Rebalancing(self.table, settings, self._consumer_members, patterns)
+        self._heartbeats = ConsumerHeartbeats(settings, rebalancing, random)
+        self._classic_members = ClassicMembers(rebalancing, random, image, migration)
         self._consumer_replay = ConsumerReplay(self.table, self.timers)
         self._on_timer: dict[TimerKind, Callable[[Timer, Now], Outcome]] = {
             TimerKind.CLASSIC_JOIN: rebalances.joins_due,
@@ -92,6 +98,8 @@ class GroupShard:
             TimerKind.CLASSIC_SESSION: rebalances.session_due,
             TimerKind.CONSUMER_SESSION: self._consumer_members.fence_late,
             TimerKind.CONSUMER_REVOCATION: self._consumer_members.fence_late,
+            TimerKind.CONSUMER_REJOIN: self._consumer_members.fence_late,
+            TimerKind.CONSUMER_SYNC: self._consumer_members.fence_late,
             TimerKind.CONSUMER_PATTERNS: patterns.due,
             TimerKind.OFFSETS_EXPIRY: self._expiry_due,
         }
@@ -99,24 +107,29 @@ class GroupShard:
     # Members
 
     def join(self, request: JoinGroupRequest, version: int, caller: Caller, now: Now) -> Outcome:
-        before = self.table.consumer(request.group_id)
-        if before is not None and before.members:
-            raise KafkaError(
-                ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
-                f"Group {request.group_id} has members of the consumer group protocol.",
-            )
-        return self._joins.join(Join(request, version, caller, now))
+        join = Join(request, version, caller, now)
+        self._joins.check_request(join)
+        group = self.table.consumer(request.group_id)
+        if group is not None and group.members:
+            return self._classic_members.join(group, join)
+        return self._joins.join(join)
 
     def sync(self, request: SyncGroupRequest, now: Now) -> Outcome:
+        group = self.table.consumer(request.group_id)
+        if group is not None:
+            return self._classic_members.sync(group, request, now)
         return self._members.sync(request, now)
 
     def heartbeat(self, request: HeartbeatRequest, now: Now) -> Outcome:
+        group = self.table.consumer(request.group_id)
+        if group is not None:
+            return Outcome(self._classic_members.heartbeat(group, request, now))
         return Outcome(self._members.heartbeat(request, now))
 
     def leave(self, request: LeaveGroupRequest, version: int, now: Now) -> Outcome:
         group = self.table.consumer(request.group_id)
-        if group is not None and version >= 3:
-            return self._consumer_members.remove(group, request.members, now)
+        if group is not None:
+            return self._consumer_members.remove(group, request, version, now)
         return self._members.leave(request, version, now)
 
     # Members of consumer groups
@@ -142,18 +155,19 @@ class GroupShard:
     def _join_anew(
         self, request: ConsumerGroupHeartbeatRequest, caller: Caller, now: Now
     ) -> Outcome:
-        """The first member of a group; one that is empty may change its protocol."""
+        """The first member of a group, or the first of a classic one that uses this protocol."""
         group_id = request.group_id
         before = self.table.classic(group_id)
-        if before is not None and before.state is not GroupState.EMPTY:
-            raise KafkaError(
-                ErrorCode.GROUP_ID_NOT_FOUND,
-                f"Cannot upgrade classic group {group_id} to consumer group because online upgrade"
-                " is disabled.",
-            )
-        outcome = self._heartbeats.heartbeat(request, ConsumerGroup(group_id), caller, now)
+        group, records = ConsumerGroup(group_id), []
         if before is not None:
-            outcome.records[:0] = group_end(before)
+            records = group_end(before)
+            if before.state is not GroupState.EMPTY:
+                group, records = self._migration.upgrade(before)
+        outcome = self._heartbeats.heartbeat(request, group, caller, now)
+        outcome.records[:0] = records
+        if before is not None and before.state is not GroupState.EMPTY:
+            before.dismiss(KafkaError(ErrorCode.REBALANCE_IN_PROGRESS))
+            outcome.then = self._consumer_members.upgraded(group, outcome.then, now)
         return outcome
 
     def _require_consumer(self, group: ConsumerGroup | None, group_id: str) -> ConsumerGroup:
@@ -223,7 +237,7 @@ class GroupShard:
                     each.client_id,
                     each.client_host,
                     each.metadata_for(group.protocol) if shown else b"",
-                    each.assignment if shown else b"",
+                    each.assignment,
                 )
                 for each in group.members.values()
             ],

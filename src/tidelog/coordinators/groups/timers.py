@@ -19,6 +19,9 @@ class TimerKind(StrEnum):
     CLASSIC_SESSION = "classic-session"
     CONSUMER_SESSION = "consumer-session"
     CONSUMER_REVOCATION = "consumer-revocation"
+    # Of members of the classic protocol in a consumer group.
+    CONSUMER_REJOIN = "consumer-rejoin"
+    CONSUMER_SYNC = "consumer-sync"
     CONSUMER_PATTERNS = "consumer-patterns"
     OFFSETS_EXPIRY = "offsets-expiry"
 

@@ -5,10 +5,11 @@ Behaviour: Kafka's. The broker assigns, `uniform` or `range`, and moves members 
 one by one: a partition goes to its new owner when the one before has given it back or was fenced.
 Members are fenced after `group.consumer.session.timeout.ms` of silence, or when they do not give
 partitions back within their own rebalance time-out. Regular expressions are RE2's and match whole
-names; they are resolved behind the answer. An empty group may change its protocol.
+names; they are resolved behind the answer. A classic group that such a member joins becomes a
+consumer group, and is classic again when the last one has gone, where
+`group.consumer.migration.policy` allows it.
 Versions: 1 of ConsumerGroupHeartbeat wants member ids that the client has drawn itself.
-Gaps: moving a group that has members from one protocol to the other, settings of single groups,
-racks.
+Gaps: racks.
 """
 
 from __future__ import annotations

@@ -6,7 +6,8 @@ first one of an empty group for `group.initial.rebalance.delay.ms`. A member tha
 session time-out is gone; time during which the broker itself stood still does not count. Static
 members keep their assignment through a restart, and whoever used their instance id before is
 fenced. A coordinator that is loading says so. Metadata and assignments are the members' own bytes;
-metadata over 1 MiB is refused.
+metadata over 1 MiB is refused. In a consumer group such members are served too: the broker assigns,
+and tells them to join again where what they are to own changes.
 Versions: JoinGroup 4 hands out the member id first, 5 knows static members, 9 lets a returning
 static leader skip the assignment; LeaveGroup 3 takes several members.
 """
@@ -32,6 +33,8 @@ from tidelog.server.tools import GroupContext
 
 # How many members leave at a stretch, while everything else waits.
 _LEAVING_AT_ONCE = 500
+# From here on a refused join has no protocol name, before it has an empty one.
+_VERSION_WITHOUT_PROTOCOL = 7
 
 
 @served(waits=True)
@@ -47,6 +50,8 @@ async def join_group(request: JoinGroupRequest, context: GroupContext) -> JoinGr
         )
     except KafkaError as error:
         answer = JoinGroupResponse(error_code=error.code, member_id=request.member_id)
+    if answer.error_code and context.version >= _VERSION_WITHOUT_PROTOCOL:
+        answer.protocol_name = None
     return answer
 
 

@@ -107,7 +107,7 @@ def test_a_member_and_what_it_owns_are_written_as_kafka_does() -> None:
     key, value = encode_record(member_record("g", member))
     assert key == b"\0\5\0\1g\0\1m"
     assert value == (
-        b"\0\0" + b"\2i" + b"\0" + b"\2c" + b"\3/h" + b"\3\2t\2u" + b"\0"
+        b"\0\0" + b"\2i" + b"\0" + b"\2c" + b"\3/h" + b"\3\2t\2u" + b"\1"
         + (300).to_bytes(4) + b"\6range" + b"\0"
     )  # fmt: skip
     key, value = encode_record(current_record("g", member))

@@ -145,6 +145,14 @@ class ClassicGroup:
             member.fail_waits(error)
         self.enter(GroupState.DEAD, error.code.name)
 
+    def dismiss(self, error: KafkaError) -> None:
+        """Whoever waits for a join or a sync is told to come again; the group stays."""
+        for member in self.members.values():
+            sync, member.sync_reply = member.sync_reply, None
+            for reply in (self.end_join(member), sync):
+                if reply is not None:
+                    reply.fail(error)
+
     def timers(self) -> Iterator[Timer]:
         """All deadlines that the group may have."""
         yield Timer(TimerKind.CLASSIC_JOIN, self.group_id)

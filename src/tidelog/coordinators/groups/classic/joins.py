@@ -17,7 +17,7 @@ from tidelog.errors import ErrorCode, KafkaError
 from tidelog.host.random import Random
 from tidelog.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
-_VERSION_WITH_PROMISED_IDS: Final = 4
+VERSION_WITH_PROMISED_IDS: Final = 4
 _VERSION_WITH_SKIPPED_ASSIGNMENT: Final = 9
 # A client offers two or three. Each is kept for as long as the member is there.
 _PROTOCOLS_MAX: Final = 1_000
@@ -72,9 +72,8 @@ class Joins:
         self._random = random
 
     def join(self, join: Join) -> Outcome:
-        """Join a classic group; a new one comes into being with its first member."""
+        """A checked request to join a classic group; its first member makes a new one."""
         request = join.request
-        self._check_request(join)
         group = self._groups.classic(request.group_id)
         if group is None:
             if request.member_id:
@@ -105,7 +104,8 @@ class Joins:
             return self._join_as_new(group, join)
         return self._join_as_known(group, join)
 
-    def _check_request(self, join: Join) -> None:
+    def check_request(self, join: Join) -> None:
+        """KafkaError for a request that makes no sense, whatever the group."""
         request, settings = join.request, self._settings
         if not request.group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
@@ -156,7 +156,7 @@ class Joins:
             replaced = group.instances.get(instance_id)
             if replaced is not None:
                 return self._replace_static(group, group.members[replaced], member_id, join)
-        elif join.version >= _VERSION_WITH_PROMISED_IDS:
+        elif join.version >= VERSION_WITH_PROMISED_IDS:
             # A client that never hears of its id would otherwise leave a member behind at every
             # try (KIP-394).
             self._rebalances.promise_id(group, member_id, request.session_timeout_ms, join.now)

@@ -182,6 +182,9 @@ class Members:
                 self._rebalances.renew_session(group, member, now)
             if len(group.members) > limit:
                 records += self._rebalances.prepare(group, "over the size limit", now)
+            elif group.members and group.leader_id is None:
+                # A consumer group that had just become this one.
+                records += self._rebalances.prepare(group, "it has no leader", now)
         return records
 
 

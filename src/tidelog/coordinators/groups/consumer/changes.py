@@ -14,6 +14,7 @@ from uuid import UUID
 from tidelog.coordinators.groups.consumer.assignors import Partitions
 from tidelog.coordinators.groups.consumer.expressions import ResolvedPattern
 from tidelog.coordinators.groups.consumer.group import (
+    ClassicMetadata,
     ConsumerGroup,
     ConsumerMember,
     MemberState,
@@ -21,6 +22,8 @@ from tidelog.coordinators.groups.consumer.group import (
     member_timers,
 )
 from tidelog.coordinators.groups.consumer.records import (
+    ClassicMemberMetadata,
+    ClassicProtocol,
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataKey,
@@ -66,6 +69,11 @@ def member_record(group_id: str, member: ConsumerMember) -> CoordinatorRecord:
         rebalance_timeout_ms=member.rebalance_timeout_ms,
         server_assignor=member.server_assignor,
     )
+    if member.classic is not None:
+        value.classic_member_metadata = ClassicMemberMetadata(
+            session_timeout_ms=member.classic.session_timeout_ms,
+            supported_protocols=[ClassicProtocol(*each) for each in member.classic.protocols],
+        )
     return CoordinatorRecord(ConsumerGroupMemberMetadataKey(group_id, member.member_id), value)
 
 
@@ -200,6 +208,13 @@ def _member(group: ConsumerGroup, member_id: str) -> ConsumerMember:
 
 
 def _described(member: ConsumerMember, value: ConsumerGroupMemberMetadataValue) -> ConsumerMember:
+    classic = None
+    if value.classic_member_metadata is not None:
+        protocols = value.classic_member_metadata.supported_protocols
+        classic = ClassicMetadata(
+            value.classic_member_metadata.session_timeout_ms,
+            tuple((each.name, each.metadata) for each in protocols),
+        )
     return replace(
         member,
         instance_id=value.instance_id,
@@ -207,7 +222,8 @@ def _described(member: ConsumerMember, value: ConsumerGroupMemberMetadataValue) 
         client_id=value.client_id,
         client_host=value.client_host,
         topics=frozenset(value.subscribed_topic_names),
-        pattern=value.subscribed_topic_regex,
+        pattern=value.subscribed_topic_regex or "",
+        classic=classic,
         rebalance_timeout_ms=value.rebalance_timeout_ms,
         server_assignor=value.server_assignor,
     )

@@ -22,7 +22,7 @@ def check_commit(group: ConsumerGroup, committer: Committer, commits: Iterable[C
     if committer.generation < 0 and not group.members:
         return
     member = group.require(committer.member_id)
-    if committer.version < _VERSION_WITH_EPOCHS:
+    if committer.version < _VERSION_WITH_EPOCHS and member.classic is None:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_VERSION,
             "OffsetCommit version 9 or above must be used by members using the consumer group"
@@ -32,7 +32,7 @@ def check_commit(group: ConsumerGroup, committer: Committer, commits: Iterable[C
         return
     if committer.generation > member.epoch:
         raise KafkaError(
-            ErrorCode.STALE_MEMBER_EPOCH,
+            _stale(member),
             f"Received member epoch {committer.generation} is newer than current member epoch"
             f" {member.epoch}.",
         )
@@ -40,11 +40,18 @@ def check_commit(group: ConsumerGroup, committer: Committer, commits: Iterable[C
         _check_owned_since(member, committer.generation, commit)
 
 
+def _stale(member: ConsumerMember) -> ErrorCode:
+    """A member of the classic protocol takes its epoch for a generation."""
+    if member.classic is None:
+        return ErrorCode.STALE_MEMBER_EPOCH
+    return ErrorCode.ILLEGAL_GENERATION
+
+
 def _check_owned_since(member: ConsumerMember, epoch: int, commit: Commit) -> None:
     since = member.assignment_epoch(commit.topic_id, commit.partition)
     if since is None or epoch < since:
         raise KafkaError(
-            ErrorCode.STALE_MEMBER_EPOCH,
+            _stale(member),
             f"Partition {commit.topic}-{commit.partition} is the member's since epoch {since},"
             f" not since {epoch}.",
         )
@@ -57,7 +64,7 @@ def check_fetch(group: ConsumerGroup, member_id: str | None, epoch: int) -> None
     member = group.require(member_id or "")
     if epoch != member.epoch:
         raise KafkaError(
-            ErrorCode.STALE_MEMBER_EPOCH,
+            _stale(member),
             f"The received member epoch {epoch} does not match the expected member epoch"
             f" {member.epoch}.",
         )

@@ -19,6 +19,7 @@ from tidelog.protocol.messages.consumer_group_describe import (
     TopicPartitions,
 )
 
+_CLASSIC_MEMBER: Final = 0
 _CONSUMER_MEMBER: Final = 1
 
 
@@ -42,19 +43,11 @@ def _member(group: ConsumerGroup, member: ConsumerMember, image: MetadataImage) 
         client_id=member.client_id,
         client_host=member.client_host,
         subscribed_topic_names=sorted(member.topics),
-        subscribed_topic_regex=member.pattern or "",
-        assignment=_assignment(_held(member), image),
+        subscribed_topic_regex=member.pattern,
+        assignment=_assignment(member.held(), image),
         target_assignment=_assignment(group.targets.get(member.member_id, {}), image),
-        member_type=_CONSUMER_MEMBER,
+        member_type=_CONSUMER_MEMBER if member.classic is None else _CLASSIC_MEMBER,
     )
-
-
-def _held(member: ConsumerMember) -> Mapping[UUID, Collection[int]]:
-    """What the member owns, with what it has yet to give back."""
-    held = {topic_id: set(partitions) for topic_id, partitions in member.assigned.items()}
-    for topic_id, partitions in member.revoking.items():
-        held.setdefault(topic_id, set()).update(partitions)
-    return held
 
 
 def _assignment(partitions: Mapping[UUID, Collection[int]], image: MetadataImage) -> Assignment:

@@ -65,6 +65,17 @@ class PatternMatching:
 
 
 @dataclass(slots=True, frozen=True)
+class ClassicMetadata:
+    """What a member of the classic protocol has besides: it says itself how often it is heard of.
+
+    `protocols` are (name, metadata) in the order of the member's preference.
+    """
+
+    session_timeout_ms: int
+    protocols: tuple[tuple[str, bytes], ...]
+
+
+@dataclass(slots=True, frozen=True)
 class ConsumerMember:
     """One member: how it described itself, and what it owns."""
 
@@ -82,11 +93,20 @@ class ConsumerMember:
     assigned: Owned = field(default_factory=dict)
     # Given to somebody else, and not given back yet.
     revoking: Owned = field(default_factory=dict)
-    # None where the member never named one, empty where it no longer does.
-    pattern: str | None = None
+    # Empty where the member names none.
+    pattern: str = ""
+    # None of a member that uses the consumer protocol.
+    classic: ClassicMetadata | None = None
 
     def is_reconciled_to(self, epoch: int) -> bool:
         return self.state is MemberState.STABLE and self.epoch == epoch
+
+    def held(self) -> dict[UUID, set[int]]:
+        """What the member owns, with what it has yet to give back."""
+        held = {topic_id: set(partitions) for topic_id, partitions in self.assigned.items()}
+        for topic_id, partitions in self.revoking.items():
+            held.setdefault(topic_id, set()).update(partitions)
+        return held
 
     def assignment_epoch(self, topic_id: UUID, partition: int) -> int | None:
         """Since which epoch the member owns a partition; None where it does not."""
@@ -119,6 +139,9 @@ class ConsumerGroup:
     subscribers: Counter[str] = field(default_factory=Counter)
     pattern_subscribers: Counter[str] = field(default_factory=Counter)
     resolved: dict[str, ResolvedPattern] = field(default_factory=dict)
+    # How many members use the classic protocol, and how many of them know each assignor.
+    classic_count: int = 0
+    classic_protocols: Counter[str] = field(default_factory=Counter)
     # Volatile: the metadata that the hash was last held against.
     seen_image: MetadataImage | None = None
     # Volatile too.
@@ -192,6 +215,32 @@ class ConsumerGroup:
             )
         return member
 
+    def require_classic(self, member_id: str, instance_id: str | None) -> ConsumerMember:
+        """The member that a request of the classic protocol names."""
+        if instance_id is None:
+            member = self.require(member_id)
+        else:
+            member = self.require_static(instance_id, member_id)
+        if member.classic is None:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_MEMBER_ID,
+                f"Member {member_id} does not use the classic protocol.",
+            )
+        return member
+
+    def knows_protocol(self, names: Iterable[str]) -> bool:
+        """Whether all members of the classic protocol know one of these assignors."""
+        return any(self.classic_protocols[name] == self.classic_count for name in names)
+
+    def is_waiting(self, member: ConsumerMember) -> bool:
+        """Whether somebody else still has what the member is to own."""
+        own = (member.member_id,)
+        return any(
+            not self.is_free(topic_id, partition, own)
+            for topic_id, partitions in self.targets.get(member.member_id, {}).items()
+            for partition in partitions
+        )
+
     def is_free(self, topic_id: UUID, partition: int, member_ids: Iterable[str]) -> bool:
         """Whether nobody but these owns a partition."""
         owner = self.owners.get(topic_id, {}).get(partition)
@@ -208,6 +257,9 @@ class ConsumerGroup:
         self.subscribers.update(member.topics)
         if member.pattern:
             self.pattern_subscribers[member.pattern] += 1
+        if member.classic is not None:
+            self.classic_count += 1
+            self.classic_protocols.update({name for name, _ in member.classic.protocols})
         for owned in (member.assigned, member.revoking):
             for topic_id, partitions in owned.items():
                 owners = self.owners.setdefault(topic_id, {})
@@ -227,6 +279,9 @@ class ConsumerGroup:
         _uncount(self.subscribers, member.topics)
         if member.pattern:
             _uncount(self.pattern_subscribers, (member.pattern,))
+        if member.classic is not None:
+            self.classic_count -= 1
+            _uncount(self.classic_protocols, {name for name, _ in member.classic.protocols})
         for owned in (member.assigned, member.revoking):
             for topic_id, partitions in owned.items():
                 owners = self.owners.get(topic_id, {})
@@ -264,6 +319,8 @@ def member_timers(group_id: str, member_id: str) -> Iterator[Timer]:
     """All deadlines that a member may have."""
     yield Timer(TimerKind.CONSUMER_SESSION, group_id, member_id)
     yield Timer(TimerKind.CONSUMER_REVOCATION, group_id, member_id)
+    yield Timer(TimerKind.CONSUMER_REJOIN, group_id, member_id)
+    yield Timer(TimerKind.CONSUMER_SYNC, group_id, member_id)
 
 
 def subscribed_ids(topics: Iterable[str], image: MetadataImage) -> frozenset[UUID]:
@@ -293,7 +350,7 @@ def compute_target(
 ) -> dict[str, Partitions]:
     """What each member is to own, given what it was to own before."""
     # Most members have a subscription in common.
-    subscriptions: dict[tuple[frozenset[str], str | None], frozenset[UUID]] = {}
+    subscriptions: dict[tuple[frozenset[str], str], frozenset[UUID]] = {}
     for each in members.values():
         if (each.topics, each.pattern) not in subscriptions:
             ids = subscribed_ids(subscription(each, resolved), image)

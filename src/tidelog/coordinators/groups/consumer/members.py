@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Final
 
 from tidelog.cluster.image import MetadataImage
 from tidelog.coordinators.groups.consumer.changes import (
@@ -37,6 +38,7 @@ from tidelog.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
 )
 from tidelog.protocol.messages.leave_group import (
+    LeaveGroupRequest,
     LeaveGroupResponse,
     MemberIdentity,
     MemberResponse,
@@ -44,10 +46,23 @@ from tidelog.protocol.messages.leave_group import (
 
 _log = logging.getLogger(__name__)
 
+_VERSION_WITH_MEMBERS: Final = 3
 _REASONS = {
     TimerKind.CONSUMER_SESSION: "its session is over",
     TimerKind.CONSUMER_REVOCATION: "it kept its partitions",
+    TimerKind.CONSUMER_REJOIN: "it did not join again",
+    TimerKind.CONSUMER_SYNC: "it did not fetch its assignment",
 }
+
+
+@dataclass(slots=True)
+class Departure:
+    """Members of a group are no more."""
+
+    group: ConsumerGroup
+    leaving: Collection[ConsumerMember]
+    now: Now
+    response: object = None
 
 
 class ConsumerMembers:
@@ -59,26 +74,50 @@ class ConsumerMembers:
         settings: GroupSettings,
         timers: Timers,
         image: Callable[[], MetadataImage],
+        downgrade: Callable[[Departure], Outcome | None],
     ) -> None:
         self._groups = groups
         self._settings = settings
         self._timers = timers
         self._image = image
+        self._downgrade = downgrade
 
     # Deadlines
 
-    def renew_session(self, group_id: str, member_id: str, now: Now) -> None:
-        timer = Timer(TimerKind.CONSUMER_SESSION, group_id, member_id)
+    def renew_session(self, group_id: str, member: ConsumerMember, now: Now) -> None:
+        timer = Timer(TimerKind.CONSUMER_SESSION, group_id, member.member_id)
+        self._timers.schedule(timer, now.ms + self._session_timeout_ms(group_id, member))
+
+    def _session_timeout_ms(self, group_id: str, member: ConsumerMember) -> int:
+        if member.classic is not None:
+            return member.classic.session_timeout_ms
         default_ms = self._settings.consumer_session_timeout_ms
-        session_ms = own_setting_ms(
-            self._image(), group_id, "consumer.session.timeout.ms", default_ms
-        )
-        self._timers.schedule(timer, now.ms + session_ms)
+        return own_setting_ms(self._image(), group_id, "consumer.session.timeout.ms", default_ms)
+
+    def await_rejoin(self, group_id: str, member: ConsumerMember, now: Now) -> None:
+        """A member of the classic protocol was told to join again, the first time at least."""
+        timer = Timer(TimerKind.CONSUMER_REJOIN, group_id, member.member_id)
+        if timer not in self._timers:
+            self._timers.schedule(timer, now.ms + member.rebalance_timeout_ms)
+
+    def await_sync(self, group_id: str, member: ConsumerMember, now: Now) -> None:
+        """It has joined, and is to fetch its assignment."""
+        self._timers.cancel(Timer(TimerKind.CONSUMER_REJOIN, group_id, member.member_id))
+        timer = Timer(TimerKind.CONSUMER_SYNC, group_id, member.member_id)
+        self._timers.schedule(timer, now.ms + member.rebalance_timeout_ms)
+
+    def synced(self, group_id: str, member_id: str) -> None:
+        self._timers.cancel(Timer(TimerKind.CONSUMER_SYNC, group_id, member_id))
+
+    def left_classic(self, group_id: str, member_id: str) -> None:
+        """The member uses the newer protocol now."""
+        self._timers.cancel(Timer(TimerKind.CONSUMER_REJOIN, group_id, member_id))
+        self._timers.cancel(Timer(TimerKind.CONSUMER_SYNC, group_id, member_id))
 
     def watch_revocation(self, group_id: str, member: ConsumerMember, now: Now) -> None:
         """A member that moved on is watched no more; one that has to give back must hurry."""
         timer = Timer(TimerKind.CONSUMER_REVOCATION, group_id, member.member_id)
-        if member.state is MemberState.UNREVOKED_PARTITIONS:
+        if member.state is MemberState.UNREVOKED_PARTITIONS and member.classic is None:
             self._timers.schedule(timer, now.ms + member.rebalance_timeout_ms)
         else:
             self._timers.cancel(timer)
@@ -97,19 +136,50 @@ class ConsumerMembers:
         )  # fmt: skip
         # Replaying the records cancels this; without that the append was refused.
         self._timers.schedule(timer, now.ms + RETRY_MS)
-        return Outcome(records=self.fence(group, [member], now))
+        return self.fence(group, [member], now)
 
     def loaded(self, now: Now) -> None:
         """The shard is whole: from here on members must show that they live."""
         for group in self._groups.consumer_groups():
             for member in group.members.values():
-                self.renew_session(group.group_id, member.member_id, now)
+                self.renew_session(group.group_id, member, now)
                 self.watch_revocation(group.group_id, member, now)
+
+    def upgraded(
+        self, group: ConsumerGroup, then: Callable[[], None] | None, now: Now
+    ) -> Callable[[], None]:
+        """What is to happen once a classic group is a consumer group: the members' clocks run."""
+
+        def appended() -> None:
+            if then is not None:
+                then()
+            current = self._groups.consumer(group.group_id)
+            assert current is not None, "its records were replayed"
+            for member in current.members.values():
+                if member.classic is not None:
+                    self.renew_session(group.group_id, member, now)
+
+        return appended
 
     # Departures
 
-    def fence(self, group: ConsumerGroup, leaving: Collection[ConsumerMember], now: Now) -> Records:
-        """Members are no more: what they owned is free, and the others share anew."""
+    def fence(
+        self,
+        group: ConsumerGroup,
+        leaving: Collection[ConsumerMember],
+        now: Now,
+        response: object = None,
+    ) -> Outcome:
+        """Members are no more: what they owned is free, and the others share anew.
+
+        Where the others use the classic protocol, they go on as a classic group.
+        """
+        downgraded = self._downgrade(Departure(group, leaving, now, response))
+        return downgraded or Outcome(response, self._departed(group, leaving, now))
+
+    def _departed(
+        self, group: ConsumerGroup, leaving: Collection[ConsumerMember], now: Now
+    ) -> Records:
         records: Records = []
         topics = group.subscribers.copy()
         patterns = group.pattern_subscribers.copy()
@@ -138,10 +208,10 @@ class ConsumerMembers:
         epoch = request.member_epoch
         response = ConsumerGroupHeartbeatResponse(member_id=member_id, member_epoch=epoch)
         if instance_id is None:
-            return Outcome(response, self.fence(group, [group.require(member_id)], now))
+            return self.fence(group, [group.require(member_id)], now, response)
         member = group.require_static(instance_id, member_id)
         if epoch != STATIC_LEAVE_EPOCH:
-            return Outcome(response, self.fence(group, [member], now))
+            return self.fence(group, [member], now, response)
         away = replace(
             member,
             epoch=STATIC_LEAVE_EPOCH,
@@ -155,10 +225,13 @@ class ConsumerMembers:
         return Outcome(response, [current_record(group.group_id, away)])
 
     def remove(
-        self, group: ConsumerGroup, identities: Collection[MemberIdentity], now: Now
+        self, group: ConsumerGroup, request: LeaveGroupRequest, version: int, now: Now
     ) -> Outcome:
-        """LeaveGroup, with which an administrator removes members."""
+        """LeaveGroup: members of the classic protocol, or whom an administrator removes."""
         response = LeaveGroupResponse()
+        identities = request.members
+        if version < _VERSION_WITH_MEMBERS:
+            identities = [MemberIdentity(request.member_id)]
         leaving: dict[str, ConsumerMember] = {}
         for identity in identities:
             answer = MemberResponse(identity.member_id, identity.group_instance_id)
@@ -168,8 +241,12 @@ class ConsumerMembers:
                 leaving[member.member_id] = member
             except KafkaError as error:
                 answer.error_code = error.code
-        records = self.fence(group, leaving.values(), now) if leaving else []
-        return Outcome(response, records)
+        if version < _VERSION_WITH_MEMBERS:
+            response.error_code = response.members[0].error_code
+            response.members = []
+        if not leaving:
+            return Outcome(response)
+        return self.fence(group, leaving.values(), now, response)
 
     def _leaver(self, group: ConsumerGroup, identity: MemberIdentity) -> ConsumerMember:
         if identity.group_instance_id is None:

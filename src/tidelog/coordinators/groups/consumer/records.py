@@ -12,11 +12,13 @@ from uuid import UUID
 
 from tidelog.protocol.schema import (
     array_of,
+    byte_string,
     int8,
     int32,
     int64,
     message,
     string,
+    struct_of,
     structure,
     uuid,
 )
@@ -45,6 +47,26 @@ class ConsumerGroupMemberMetadataKey:
     member_id: str = string()
 
 
+@structure
+class ClassicProtocol:
+    """An assignor that a member of the classic protocol knows, and what the member told it."""
+
+    name: str = string()
+    metadata: bytes = byte_string()
+
+
+@structure
+class ClassicMemberMetadata:
+    """What is kept of a member of the classic protocol besides what every member has.
+
+    A structure that may be null begins with a byte, also in a tagged field: here it is never null.
+    """
+
+    presence: int = int8(default=1)
+    session_timeout_ms: int = int32()
+    supported_protocols: list[ClassicProtocol] = array_of(ClassicProtocol)
+
+
 @message(versions=(0, 0), flexible=0)
 class ConsumerGroupMemberMetadataValue:
     """A member as it described itself."""
@@ -57,6 +79,7 @@ class ConsumerGroupMemberMetadataValue:
     subscribed_topic_regex: str | None = string(default=None, nullable="0+")
     rebalance_timeout_ms: int = int32(default=-1)
     server_assignor: str | None = string(default=None, nullable="0+")
+    classic_member_metadata: ClassicMemberMetadata | None = struct_of(ClassicMemberMetadata, tag=0)
 
 
 @message(versions=(0, 0))
