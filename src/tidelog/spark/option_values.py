@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
+from tidelog.client.settings import ClientSettings
 from tidelog.durations import parse_duration_ms
 from tidelog.errors import ConfigError
 from tidelog.spark.option_row import UNSECURED, OptionRow
@@ -45,11 +46,32 @@ class Options:
         hint = f"; did you mean '{lowered[near[0]]}'?" if near else ""
         raise OptionError(f"option '{name}' is unknown{hint} (docs/spark-options.md lists them)")
 
-    def refuse_security(self) -> None:
-        """OptionError where a connection is to be anything but plaintext."""
+    def bootstrap_servers(self) -> str:
+        """The brokers to ask first; OptionError where a connection to them must be secured."""
+        servers = self.text("kafka.bootstrap.servers")
+        if not servers:
+            raise OptionError("option 'kafka.bootstrap.servers' is missing; give HOST:PORT")
         protocol = self.text("kafka.security.protocol", "PLAINTEXT")
         if protocol.upper() != "PLAINTEXT":
             raise OptionError(f"option 'kafka.security.protocol' is '{protocol}': {UNSECURED}")
+        return servers
+
+    def client(self, timeout: str, metadata_max_age_ms: int) -> ClientSettings:
+        """The settings of a client; the option `timeout` says how long an operation may take."""
+        defaults = ClientSettings()
+        return ClientSettings(
+            client_id=self.text("kafka.client.id", "tidelog-spark"),
+            request_timeout_ms=self.number("kafka.request.timeout.ms", 30_000, least=1),
+            operation_timeout_ms=self.number(timeout, 60_000, least=1),
+            connect_timeout_ms=self.number(
+                "kafka.socket.connection.setup.timeout.ms", defaults.connect_timeout_ms, least=1
+            ),
+            retry_backoff_ms=self.number("kafka.retry.backoff.ms", defaults.retry_backoff_ms),
+            retry_backoff_max_ms=self.number(
+                "kafka.retry.backoff.max.ms", defaults.retry_backoff_max_ms
+            ),
+            metadata_max_age_ms=metadata_max_age_ms,
+        )
 
     def text(self, name: str, default: str = "") -> str:
         """The option as it is, without blanks around it."""

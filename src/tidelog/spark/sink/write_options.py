@@ -127,10 +127,7 @@ _IN_FLIGHT_MAX: Final = 5
 def parse_write_options(given: Mapping[str, str]) -> WriterSettings:
     """The options, or an OptionError that names the first bad one."""
     options = Options(given, WRITE_OPTIONS)
-    servers = options.text("kafka.bootstrap.servers")
-    if not servers:
-        raise OptionError("option 'kafka.bootstrap.servers' is missing; give HOST:PORT")
-    options.refuse_security()
+    servers = options.bootstrap_servers()
     if options.has("topic") and not options.text("topic"):
         raise OptionError("option 'topic' is empty")
     record_bytes_max = options.integer("kafka.max.request.size", least=1)
@@ -153,6 +150,9 @@ def _producer(options: Options) -> ProducerSettings:
         )
     options.number("kafka.retries", 1, least=1)
     codec, level = _compression(options)
+    metadata_max_age_ms = options.number(
+        "kafka.metadata.max.age.ms", ClientSettings().metadata_max_age_ms, least=1
+    )
     return ProducerSettings(
         acks=acks,
         idempotent=idempotent,
@@ -163,7 +163,7 @@ def _producer(options: Options) -> ProducerSettings:
         compression_level=level,
         in_flight_max=in_flight,
         delivery_timeout_ms=options.number("kafka.delivery.timeout.ms", 120_000, least=1),
-        client=_client(options),
+        client=options.client("kafka.max.block.ms", metadata_max_age_ms),
     )
 
 
@@ -181,22 +181,3 @@ def _compression(options: Options) -> tuple[Codec, int | None]:
     # These two are the defaults of Java's client, which mean the codec's own there as well.
     usual = {Codec.GZIP: -1, Codec.LZ4: 9}
     return codec, None if level == usual.get(codec) else level
-
-
-def _client(options: Options) -> ClientSettings:
-    defaults = ClientSettings()
-    return ClientSettings(
-        client_id=options.text("kafka.client.id", "tidelog-spark"),
-        request_timeout_ms=options.number("kafka.request.timeout.ms", 30_000, least=1),
-        operation_timeout_ms=options.number("kafka.max.block.ms", 60_000, least=1),
-        connect_timeout_ms=options.number(
-            "kafka.socket.connection.setup.timeout.ms", defaults.connect_timeout_ms, least=1
-        ),
-        retry_backoff_ms=options.number("kafka.retry.backoff.ms", defaults.retry_backoff_ms),
-        retry_backoff_max_ms=options.number(
-            "kafka.retry.backoff.max.ms", defaults.retry_backoff_max_ms
-        ),
-        metadata_max_age_ms=options.number(
-            "kafka.metadata.max.age.ms", defaults.metadata_max_age_ms, least=1
-        ),
-    )

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tidelog.arrow.scan import ScanPolicy
-from tidelog.client.settings import ClientSettings, ConsumerSettings
+from tidelog.client.settings import ConsumerSettings
 from tidelog.model import Isolation, TopicPartition
 from tidelog.spark.option_values import OptionError, Options
 from tidelog.spark.source.limits import BatchLimits
@@ -61,11 +61,8 @@ class ReadOptions:
 def parse(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     """The options, or an OptionError that names the first bad one."""
     options = Options(given, READ_OPTIONS)
-    servers = options.text("kafka.bootstrap.servers")
-    if not servers:
-        raise OptionError("option 'kafka.bootstrap.servers' is missing; give HOST:PORT")
+    servers = options.bootstrap_servers()
     _refuse_misplaced(options, streaming=streaming)
-    options.refuse_security()
     try:
         starting = _starting(options, streaming=streaming)
         ending = _ending(options)
@@ -196,20 +193,8 @@ def _limits(options: Options) -> BatchLimits:
 
 
 def _consumer(options: Options) -> ConsumerSettings:
-    defaults = ClientSettings()
-    client = ClientSettings(
-        client_id=options.text("kafka.client.id", "tidelog-spark"),
-        request_timeout_ms=options.number("kafka.request.timeout.ms", 30_000, least=1),
-        operation_timeout_ms=options.number("kafka.default.api.timeout.ms", 60_000, least=1),
-        connect_timeout_ms=options.number(
-            "kafka.socket.connection.setup.timeout.ms", defaults.connect_timeout_ms, least=1
-        ),
-        retry_backoff_ms=options.number("kafka.retry.backoff.ms", defaults.retry_backoff_ms),
-        retry_backoff_max_ms=options.number(
-            "kafka.retry.backoff.max.ms", defaults.retry_backoff_max_ms
-        ),
-        metadata_max_age_ms=options.number("kafka.metadata.max.age.ms", 1_000),
-    )
+    metadata_max_age_ms = options.number("kafka.metadata.max.age.ms", 1_000)
+    client = options.client("kafka.default.api.timeout.ms", metadata_max_age_ms)
     isolation = options.choice(
         "kafka.isolation.level", "read_uncommitted", ("read_uncommitted", "read_committed")
     )
