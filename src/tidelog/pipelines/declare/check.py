@@ -62,7 +62,7 @@ def check_static(pipeline: Pipeline) -> Checked:
     _check_topics(pipeline, problems)
     _check_files(pipeline, problems)
     if problems.lines:
-        raise PipelineError(problems.lines)
+        raise PipelineError(*problems.lines)
     checked = Checked(order, inputs)
     for name in guessed:
         checked.warnings.append(

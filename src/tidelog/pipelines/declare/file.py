@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 from tidelog.arrow.record_columns import RECORD_COLUMNS
 from tidelog.config.properties_file import read_properties
 from tidelog.config.yaml_tree import Mapping as MappingNode
-from tidelog.config.yaml_tree import Mark, Node, Scalar, Sequence, read_tree
+from tidelog.config.yaml_tree import Node, Scalar, Sequence, read_tree
 from tidelog.errors import ConfigError
 from tidelog.pipelines.declare.pipeline import (
     MAX_FUTURE_MS,
@@ -58,12 +58,12 @@ def load_pipeline(path: str | Path, environment: Mapping[str, str]) -> Pipeline:
     path = Path(path)
     try:
         if path.stat().st_size > FILE_BYTES_MAX:
-            raise PipelineError([f"{path}: larger than {FILE_BYTES_MAX} bytes"])
+            raise PipelineError(f"{path}: larger than {FILE_BYTES_MAX} bytes")
         text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
-        raise PipelineError([f"{path}: {error.strerror or error}"]) from None
+        raise PipelineError(f"{path}: {error.strerror or error}") from None
     except UnicodeDecodeError as error:
-        raise PipelineError([f"{path}: not UTF-8: {error.reason}"]) from None
+        raise PipelineError(f"{path}: not UTF-8: {error.reason}") from None
     try:
         if path.suffix.lower() not in (".yaml", ".yml"):
             return pipeline_from_properties(read_properties(text, str(path)), path)
@@ -71,12 +71,12 @@ def load_pipeline(path: str | Path, environment: Mapping[str, str]) -> Pipeline:
     except PipelineError:
         raise
     except ConfigError as error:
-        raise PipelineError([str(error)]) from None
+        raise PipelineError(str(error)) from None
     problems = Problems()
     substitute(tree, environment, problems)
     pipeline = _pipeline(Section(tree, "the file", problems), path)
     if problems.lines:
-        raise PipelineError(problems.lines)
+        raise PipelineError(*problems.lines)
     return pipeline
 
 
@@ -95,9 +95,9 @@ def _pipeline(top: Section, path: Path) -> Pipeline:
         checkpoint=_beside(path, checkpoint) if checkpoint else "",
         trigger_ms=top.duration_ms("trigger", 1_000),
         spark=top.options("spark"),
-        sources={each.name: each for each in _sources(top)},
-        steps={each.name: each for each in _steps(top, path)},
-        targets=_targets(top, path),
+        sources={each.name: _source(each) for each in top.sections("sources", "source")},
+        steps={each.name: _step(each, path) for each in top.sections("steps", "step")},
+        targets={each.name: _target(each, path) for each in top.sections("targets", "target")},
         on_error=_on_error(top.section("on_error", "on_error")),
         tests=_tests(top, path),
     )
@@ -119,14 +119,9 @@ def _beside(file: Path, path: str) -> str:
 # ---- sources ------------------------------------------------------------------------------
 
 
-def _sources(top: Section) -> Iterator[Source]:
-    for name, mark, each in top.sections("sources", "source"):
-        yield _source(name, mark, each)
-
-
-def _source(name: str, mark: Mark, each: Section) -> Source:
-    _check_relation(name, mark, each)
-    source = Source(name, mark)
+def _source(each: Section) -> Source:
+    _check_relation(each)
+    source = Source(each.name, each.place)
     kind = each.one_of(("topic", "topics", "pattern"))
     if kind == "topic":
         source.topics = [each.text("topic")]
@@ -134,16 +129,16 @@ def _source(name: str, mark: Mark, each: Section) -> Source:
         source.topics = [topic.text.strip() for topic in each.texts("topics")]
     elif kind == "pattern":
         source.pattern = each.text("pattern")
-        _check_pattern(source.pattern, each)
+        try:
+            re.compile(source.pattern)
+        except re.error as error:
+            each.error("pattern", f"no regular expression: {error}")
     source.start = _start(each.get("start"), each)
     limit = each.section("limit", "limit")
     if limit is not None:
         source.limit = Limit(limit.integer("rows"), limit.integer("bytes"))
         limit.finish()
-    loss = each.text("on_data_loss", "fail")
-    if loss not in ("fail", "continue"):
-        each.error("on_data_loss", f"'{loss}' is none of fail, continue")
-    source.fail_on_data_loss = loss != "continue"
+    source.fail_on_data_loss = each.word("on_data_loss", "fail", "continue") != "continue"
     source.value = _value(each)
     source.record = _record(each, source.value)
     source.bad_records = _bad_records(each)
@@ -153,18 +148,10 @@ def _source(name: str, mark: Mark, each: Section) -> Source:
     return source
 
 
-def _check_relation(name: str, mark: Mark, each: Section) -> None:
-    if not _RELATION.fullmatch(name):
-        each.problems.add(
-            mark, f"'{name}' cannot be a name in SQL: letters, digits and '_', no digit first"
-        )
-
-
-def _check_pattern(pattern: str, each: Section) -> None:
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        each.error("pattern", f"no regular expression: {error}")
+def _check_relation(each: Section) -> None:
+    if not _RELATION.fullmatch(each.name):
+        rule = "letters, digits and '_', no digit first"
+        each.problems.add(each.place, f"'{each.name}' cannot be a name in SQL: {rule}")
 
 
 def _start(node: Node | None, each: Section) -> Start:
@@ -231,10 +218,7 @@ def _value(each: Section) -> Value:
         value.schema = inner.scalar(kind_name, required=True)
     else:
         inner.get(kind_name)
-    prefix = inner.text("prefix", "none")
-    if prefix not in ("none", "confluent"):
-        inner.error("prefix", f"'{prefix}' is none of none, confluent")
-    value.confluent_prefix = prefix == "confluent"
+    value.confluent_prefix = inner.word("prefix", "none", "confluent") == "confluent"
     value.nulls = inner.choice("nulls", Nulls, Nulls.BAD)
     value.options = inner.options("options")
     inner.finish()
@@ -294,14 +278,9 @@ def _watermark(each: Section | None, value: Value) -> Watermark | None:
 # ---- steps and targets --------------------------------------------------------------------
 
 
-def _steps(top: Section, path: Path) -> Iterator[Step]:
-    for name, mark, each in top.sections("steps", "step"):
-        yield _step(name, mark, each, path)
-
-
-def _step(name: str, mark: Mark, each: Section, path: Path) -> Step:
-    _check_relation(name, mark, each)
-    step = Step(name, mark)
+def _step(each: Section, path: Path) -> Step:
+    _check_relation(each)
+    step = Step(each.name, each.place)
     kind = each.one_of(("sql", "python"))
     if kind == "sql":
         step.sql = each.scalar("sql", required=True)
@@ -314,23 +293,21 @@ def _step(name: str, mark: Mark, each: Section, path: Path) -> Step:
             each.problems.add(found.mark, "python names a file and a function: steps.py:clean")
         step.inputs = [item.text.strip() for item in each.texts("inputs")]
         if not step.inputs and "inputs" not in each:
-            each.problems.add(mark, f"step {name} needs inputs: the relations its function takes")
+            needs = "needs inputs: the relations its function takes"
+            each.problems.add(each.place, f"step {each.name} {needs}")
     each.finish()
     return step
 
 
-def _targets(top: Section, path: Path) -> dict[str, Target]:
-    found = {}
-    for name, mark, each in top.sections("targets", "target"):
-        if not NAME.fullmatch(name):
-            each.problems.add(mark, "a target's name has letters, digits, '_', '-' and '.'")
-        relation = each.text("from", required=True)
-        kind = each.one_of(("topic", "table"))
-        sink = _table(each, path) if kind == "table" else _topic(each)
-        emit = _emit(each, kind)
-        each.finish()
-        found[name] = Target(name, mark, relation, sink, emit)
-    return found
+def _target(each: Section, path: Path) -> Target:
+    if not NAME.fullmatch(each.name):
+        each.problems.add(each.place, "a target's name has letters, digits, '_', '-' and '.'")
+    relation = each.text("from", required=True)
+    kind = each.one_of(("topic", "table"))
+    sink = _table(each, path) if kind == "table" else _topic(each)
+    emit = _emit(each, kind)
+    each.finish()
+    return Target(each.name, each.place, relation, sink, emit)
 
 
 def _emit(each: Section, kind: str | None) -> Emit | None:
@@ -373,9 +350,7 @@ def _table(each: Section, path: Path) -> TableSink:
     kind = inner.one_of(TABLE_FORMATS) or "parquet"
     location = inner.text(kind)
     columns = [column.text.strip() for column in inner.texts("partition_by")]
-    added = inner.text("new_columns", "refuse")
-    if added not in ("refuse", "add"):
-        inner.error("new_columns", f"'{added}' is none of refuse, add")
+    added = inner.word("new_columns", "refuse", "add")
     inner.finish()
     place = _beside(path, location) if location else ""
     if place.startswith("file://"):
@@ -391,9 +366,7 @@ def _on_error(each: Section | None) -> OnError:
     if each is None:
         return OnError()
     default = OnError()
-    then = each.text("then", default.then)
-    if then not in ("stop", "continue"):
-        each.error("then", f"'{then}' is none of stop, continue")
+    then = each.word("then", "stop", "continue")
     retries = each.integer("retries", default.retries, least=0)
     found = OnError(
         default.retries if retries is None else retries,

@@ -24,9 +24,9 @@ MAX_FUTURE_MS: Final = 86_400_000
 class PipelineError(ConfigError):
     """A pipeline that cannot run as it is written; each line names a place and what is wrong."""
 
-    def __init__(self, problems: Sequence[str]) -> None:
+    def __init__(self, *problems: str) -> None:
         super().__init__("\n".join(problems))
-        self.problems = tuple(problems)
+        self.problems = problems
 
 
 class Mode(StrEnum):

@@ -82,7 +82,7 @@ def pipeline_from_properties(entries: Sequence[Entry], path: Path) -> Pipeline:
     value = _format(found.get("value_serializer"), problems)
     _format(found.get("key_serializer"), problems)
     if problems:
-        raise PipelineError(problems)
+        raise PipelineError(*problems)
     return _pipeline(found, path, start, value)
 
 

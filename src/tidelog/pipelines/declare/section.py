@@ -66,12 +66,18 @@ def _substituted(scalar: Scalar, environment: Mapping[str, str], problems: Probl
 
 
 class Section:
-    """A mapping that is being read; `what` names it in errors."""
+    """A mapping that is being read; `what` names it in errors.
+
+    One that a name stands for, such as a source, has that `name` and its `place`.
+    """
+
+    name = ""
 
     def __init__(self, node: MappingNode, what: str, problems: Problems) -> None:
         self.node = node
         self.what = what
         self.problems = problems
+        self.place = node.mark
         self._asked: list[str] = []
 
     @property
@@ -107,6 +113,13 @@ class Section:
     def text(self, name: str, default: str = "", *, required: bool = False) -> str:
         found = self.scalar(name, required=required)
         return default if found is None else found.text.strip()
+
+    def word(self, name: str, *words: str) -> str:
+        """One of some words; the first where none is given."""
+        found = self.text(name, words[0])
+        if found not in words:
+            self.error(name, f"'{found}' is none of {', '.join(words)}")
+        return found
 
     def integer(self, name: str, default: int | None = None, *, least: int = 1) -> int | None:
         found = self.scalar(name)
@@ -189,15 +202,16 @@ class Section:
             return None
         return Section(node, what, self.problems)
 
-    def sections(self, name: str, what: str) -> Iterator[tuple[str, Mark, Section]]:
+    def sections(self, name: str, what: str) -> Iterator[Section]:
         """Named sections, as sources, steps and targets are."""
         holder = self.section(name, name)
         if holder is None:
             return
         for key, value in holder.node.values.items():
-            mark = holder.node.keys[key]
             if isinstance(value, MappingNode):
-                yield key, mark, Section(value, f"{what} {key}", self.problems)
+                each = Section(value, f"{what} {key}", self.problems)
+                each.name, each.place = key, holder.node.keys[key]
+                yield each
             else:
                 self.problems.add(value.mark, f"{what} {key} is a mapping")
 

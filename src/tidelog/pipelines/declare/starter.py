@@ -70,12 +70,12 @@ def write_starter(directory: Path, name: str) -> list[Path]:
     """Write the files; those that are there already are left alone, and are an error."""
     if not NAME.fullmatch(name):
         rule = "letters, digits, '_', '.' and '-', and the first is a letter or a digit"
-        raise PipelineError([f"a pipeline cannot be called '{name}': a name has {rule}"])
+        raise PipelineError(f"a pipeline cannot be called '{name}': a name has {rule}")
     files = {directory / f"{name}.yaml": _PIPELINE.format(name=name)}
     files |= {directory / path: text for path, text in _FILES.items()}
     there = [f"{path}: this file is there already" for path in files if path.exists()]
     if there:
-        raise PipelineError(there)
+        raise PipelineError(*there)
     for path in files:
         path.parent.mkdir(parents=True, exist_ok=True)
     for path, text in files.items():

@@ -64,7 +64,7 @@ def analyse(session: SparkSession, pipeline: Pipeline, checked: Checked) -> list
             except PipelineError as error:
                 problems += [line for line in error.problems if line not in problems]
     if problems:
-        raise PipelineError(problems)
+        raise PipelineError(*problems)
     return found
 
 
@@ -89,10 +89,8 @@ def output_mode(target: Target, state: list[str]) -> str:
     aggregates = any(line.startswith("Aggregate") for line in state)
     if aggregates and target.emit is None and isinstance(target.sink, TopicSink):
         raise PipelineError(
-            [
-                f"{target.mark}: target {target.name} is an aggregate: say emit: updates (each"
-                " change) or emit: final (once, when the watermark has passed)"
-            ]
+            f"{target.mark}: target {target.name} is an aggregate: say emit: updates (each"
+            " change) or emit: final (once, when the watermark has passed)"
         )
     return "update" if target.emit is Emit.UPDATES else "append"
 
@@ -108,4 +106,4 @@ def check_stream(frame: DataFrame, target: Target, mode: str) -> None:
             if isinstance(target.sink, TopicSink) and mode == "append":
                 remedy += ", or say emit: updates"
             text += remedy
-        raise PipelineError([f"{target.mark}: target {target.name}: {text}"]) from None
+        raise PipelineError(f"{target.mark}: target {target.name}: {text}") from None

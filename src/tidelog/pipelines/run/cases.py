@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 
 from tidelog.client.record_json import field_bytes, field_headers, field_integer
 from tidelog.pipelines.declare.check import BAD_SUFFIX, Checked
-from tidelog.pipelines.declare.pipeline import Pipeline, PipelineError, Source, TestCase
+from tidelog.pipelines.declare.pipeline import Pipeline, PipelineError, Source, TableSink, TestCase
 from tidelog.pipelines.run.plan import Plan
 from tidelog.pipelines.run.rows import quoted, record_schema
 
@@ -92,17 +92,17 @@ def compare(expected: list[str], actual: list[str]) -> Difference | None:
 
 def _outputs(plan: Plan, name: str, *, whole: bool) -> list[Any]:
     """What a target, or the dead letters of a source, would be given."""
-    pipeline = plan.pipeline
-    if name in pipeline.targets and not _is_topic(pipeline, name):
-        rows = plan.target(pipeline.targets[name])
+    target = plan.pipeline.targets.get(name)
+    if target is not None and isinstance(target.sink, TableSink):
+        rows = plan.target(target)
         texts = rows.select(
             F.to_json(F.struct(*(quoted(name) for name in rows.columns))).alias("row")
         ).collect()
         return [json.loads(row["row"]) for row in texts]
-    if name in pipeline.targets:
-        records = plan.target(pipeline.targets[name])
+    if target is not None:
+        records = plan.target(target)
     else:
-        records = plan.dead_letters(pipeline.sources[name.removesuffix(BAD_SUFFIX)])
+        records = plan.dead_letters(plan.pipeline.sources[name.removesuffix(BAD_SUFFIX)])
     columns = ["key", "value"] if whole and "key" in records.columns else ["value"]
     found = []
     for row in records.select(*columns).collect():
@@ -110,12 +110,6 @@ def _outputs(plan: Plan, name: str, *, whole: bool) -> list[Any]:
         key = _text(row["key"]) if "key" in columns else None
         found.append({"key": key, "value": value} if whole else value)
     return found
-
-
-def _is_topic(pipeline: Pipeline, name: str) -> bool:
-    from tidelog.pipelines.declare.pipeline import TopicSink
-
-    return isinstance(pipeline.targets[name].sink, TopicSink)
 
 
 def _text(value: Any) -> str | None:
@@ -132,7 +126,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise PipelineError([f"{path}: {error}"]) from None
+        raise PipelineError(f"{path}: {error}") from None
     return ((at, line) for at, line in enumerate(text.split("\n"), 1) if line.strip())
 
 
@@ -158,7 +152,7 @@ def _read_records(path: Path, source: Source) -> Iterator[dict[str, Any]]:
         try:
             yield _record(entry, source, number)
         except (ValueError, TypeError, KeyError, OverflowError, Base64Error) as error:
-            raise PipelineError([f"{path}:{at}: no record: {error}"]) from None
+            raise PipelineError(f"{path}:{at}: no record: {error}") from None
 
 
 def _record(entry: Mapping[str, Any], source: Source, number: int) -> dict[str, Any]:

@@ -231,7 +231,7 @@ class Checkpoint:
             os.close(descriptor)
             by = f" by process {holder}" if holder.isdigit() else ""
             raise PipelineError(
-                [f"{self.path}: this checkpoint is in use{by}; stop that run first"]
+                f"{self.path}: this checkpoint is in use{by}; stop that run first"
             ) from None
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, str(os.getpid()).encode(), 0)
@@ -264,10 +264,8 @@ class Checkpoint:
         damage = self._damage() if self.exists else ""
         if damage:
             raise PipelineError(
-                [
-                    f"{self.query}: its checkpoint is damaged: {damage}. Put a whole copy of"
-                    f" {self.path} back, or {self.anew(file)}"
-                ]
+                f"{self.query}: its checkpoint is damaged: {damage}. Put a whole copy of"
+                f" {self.path} back, or {self.anew(file)}"
             )
 
     def _damage(self) -> str:
@@ -291,15 +289,13 @@ class Checkpoint:
         remedy = f"give it a new name in {file}, or {self.anew(file)}"
         if old is None:
             raise PipelineError(
-                [f"{self.path}/{FINGERPRINT} cannot be read by this version; {remedy}"]
+                f"{self.path}/{FINGERPRINT} cannot be read by this version; {remedy}"
             )
         found = changes(old, new)
         if found:
             raise PipelineError(
-                [
-                    f"{self.query}: its checkpoint cannot follow this edit: {'; '.join(found)}."
-                    f" {remedy[0].upper()}{remedy[1:]}"
-                ]
+                f"{self.query}: its checkpoint cannot follow this edit: {'; '.join(found)}."
+                f" {remedy[0].upper()}{remedy[1:]}"
             )
 
 

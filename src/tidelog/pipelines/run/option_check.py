@@ -27,4 +27,4 @@ def check_options(pipeline: Pipeline) -> None:
             except OptionError as error:
                 problems.append(f"{target.mark}: target {target.name}: {error}")
     if problems:
-        raise PipelineError(problems)
+        raise PipelineError(*problems)

@@ -35,7 +35,7 @@ def check_into(into: str, queries: list[str], pipeline: Pipeline) -> None:
                 " name another directory, or remove it first"
             )
     if problems:
-        raise PipelineError(problems)
+        raise PipelineError(*problems)
 
 
 def _taken(pipeline: Pipeline) -> list[tuple[str, str]]:

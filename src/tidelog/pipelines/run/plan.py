@@ -119,7 +119,7 @@ def _told(mark: Mark, what: str) -> Iterator[None]:
     try:
         yield
     except (PySparkException, OptionError) as error:
-        raise PipelineError([explain_at(error, mark, what)]) from None
+        raise PipelineError(explain_at(error, mark, what)) from None
 
 
 def _configure(session: SparkSession, pipeline: Pipeline) -> None:
@@ -129,7 +129,7 @@ def _configure(session: SparkSession, pipeline: Pipeline) -> None:
                 session.conf.set(key, value)
         except PySparkException as error:
             problem = f"{pipeline.path}: spark: {key}: {sentence(error)}"
-            raise PipelineError([problem]) from None
+            raise PipelineError(problem) from None
 
 
 def _make(session: SparkSession, step: Step, frames: dict[str, DataFrame]) -> DataFrame:
@@ -138,19 +138,19 @@ def _make(session: SparkSession, step: Step, frames: dict[str, DataFrame]) -> Da
             _refuse_command(session, step.sql, step)
             return session.sql(step.sql.text)
         except PySparkException as error:
-            raise PipelineError([explain(error, step.sql)]) from None
+            raise PipelineError(explain(error, step.sql)) from None
     assert step.python is not None
     function = load_function(step.python, step)
     try:
         frame = function(*(frames[name] for name in step.inputs))
     except PySparkException as error:
-        raise PipelineError([explain_at(error, step.mark, f"step {step.name}")]) from error
+        raise PipelineError(explain_at(error, step.mark, f"step {step.name}")) from error
     except Exception as error:
         what = f"step {step.name}: {step.python.name} raised {type(error).__name__}"
-        raise PipelineError([f"{step.mark}: {what}: {error}"]) from error
+        raise PipelineError(f"{step.mark}: {what}: {error}") from error
     if not isinstance(frame, DataFrame):
         what = f"{step.python.name} gave a {type(frame).__name__}, no DataFrame"
-        raise PipelineError([f"{step.mark}: step {step.name}: {what}"])
+        raise PipelineError(f"{step.mark}: step {step.name}: {what}")
     return frame
 
 
@@ -162,7 +162,7 @@ def _refuse_command(session: SparkSession, sql: Scalar, step: Step) -> None:
         node = waiting.pop()
         if node.nodeName() in _EFFECTS or any(kind.isInstance(node) for kind in kinds):
             what = f"step {step.name} is a command ({node.nodeName()}); a step is a query"
-            raise PipelineError([f"{sql.mark}: {what}, such as SELECT"])
+            raise PipelineError(f"{sql.mark}: {what}, such as SELECT")
         waiting += elements(node.children())
 
 
@@ -173,7 +173,7 @@ def load_function(python: PythonFunction, step: Step) -> Callable[..., Any]:
     if not callable(function):
         names = [name for name in vars(module) if callable(getattr(module, name))]
         near = hint(python.name, names)
-        raise PipelineError([f"{step.mark}: {python.path} has no function {python.name}{near}"])
+        raise PipelineError(f"{step.mark}: {python.path} has no function {python.name}{near}")
     found: Callable[..., Any] = function
     return found
 
@@ -192,7 +192,7 @@ def _load_module(python: PythonFunction, step: Step) -> ModuleType:
         del sys.modules[name]
         line = _line_of(error, str(python.path))
         place = f"{python.path}:{line}" if line else str(step.mark)
-        raise PipelineError([f"{place}: {type(error).__name__}: {error}"]) from error
+        raise PipelineError(f"{place}: {type(error).__name__}: {error}") from error
     # The workers cannot import this file, so its functions travel whole.
     from pyspark import cloudpickle
 
@@ -218,7 +218,7 @@ def _check_once(rows: DataFrame, target: Target) -> None:
     for name in rows.columns:
         if name.lower() in seen:
             what = f"{target.relation} has the column {name} twice, so {target.name} cannot tell"
-            raise PipelineError([f"{target.mark}: {what} which is meant; name each column once"])
+            raise PipelineError(f"{target.mark}: {what} which is meant; name each column once")
         seen.add(name.lower())
 
 
@@ -227,5 +227,5 @@ def _check_partitions(rows: DataFrame, sink: TableSink, target: Target) -> None:
         if name not in rows.columns:
             near = hint(name, rows.columns)
             raise PipelineError(
-                [f"{target.mark}: {target.relation} has no column {name} to partition by{near}"]
+                f"{target.mark}: {target.relation} has no column {name} to partition by{near}"
             )

@@ -72,7 +72,7 @@ def pipeline_queries(pipeline: Pipeline, only: Iterable[str] = ()) -> list[Query
     unknown = [name for name in wanted if name not in known]
     if unknown:
         raise PipelineError(
-            [f"{pipeline.path}: there is no target {unknown[0]}; there are {', '.join(known)}"]
+            f"{pipeline.path}: there is no target {unknown[0]}; there are {', '.join(known)}"
         )
     return [query for query in queries if not wanted or query.name in wanted]
 
@@ -83,10 +83,8 @@ def check_names(option: str, names: Iterable[str], queries: Iterable[Query]) -> 
     for name in names:
         if name not in known:
             raise PipelineError(
-                [
-                    f"{option} {name}: there is no such target in this run{hint(name, known)};"
-                    f" it has {', '.join(known)}"
-                ]
+                f"{option} {name}: there is no such target in this run{hint(name, known)};"
+                f" it has {', '.join(known)}"
             )
 
 
@@ -104,9 +102,7 @@ def stream_records(pipeline: Pipeline, group: str) -> Records:
     """Sources as streams."""
 
     def records(session: SparkSession, source: Source, columns: list[str]) -> DataFrame:
-        options = stream_options(pipeline, source, group)
-        reader = session.readStream.format(TOPIC_FORMAT).options(**_headers(options, columns))
-        return reader.schema(record_schema(columns)).load()
+        return _load(session.readStream, stream_options(pipeline, source, group), columns)
 
     return records
 
@@ -115,15 +111,18 @@ def batch_records(pipeline: Pipeline, ends: dict[str, Ends]) -> Records:
     """Sources as they were when a batch began; `ends` by the source's name."""
 
     def records(session: SparkSession, source: Source, columns: list[str]) -> DataFrame:
-        options = batch_options(pipeline, source, ends[source.name])
-        reader = session.read.format(TOPIC_FORMAT).options(**_headers(options, columns))
-        return reader.schema(record_schema(columns)).load()
+        return _load(session.read, batch_options(pipeline, source, ends[source.name]), columns)
 
     return records
 
 
-def _headers(options: dict[str, str], columns: list[str]) -> dict[str, str]:
-    return {**options, "includeHeaders": "true"} if "headers" in columns else options
+def _load(reader: Any, options: dict[str, str], columns: list[str]) -> DataFrame:
+    if "headers" in columns:
+        options = {**options, "includeHeaders": "true"}
+    frame: DataFrame = (
+        reader.format(TOPIC_FORMAT).options(**options).schema(record_schema(columns)).load()
+    )
+    return frame
 
 
 @dataclass(slots=True)

@@ -63,13 +63,13 @@ def source_schema(source: Source) -> StructType:
         try:
             schema = parse_schema(source.value.schema.text)
         except AnalysisException as error:
-            raise PipelineError([explain(error, source.value.schema)]) from None
+            raise PipelineError(explain(error, source.value.schema)) from None
         _check_case(schema, source.value.schema.mark)
     records = _record_schema(source)
     for name in source.record:
         if name.lower() in [each.lower() for each in schema.names]:
             raise PipelineError(
-                [f"{source.mark}: the column {name} of {source.name} is in its value's schema too"]
+                f"{source.mark}: the column {name} of {source.name} is in its value's schema too"
             )
         schema = schema.add(records[name])
     _check_watermark(source, schema)
@@ -82,7 +82,7 @@ def _check_case(schema: StructType, mark: Mark) -> None:
         first = seen.setdefault(name.lower(), name)
         if first is not name:
             what = f"the schema has {first} and {name}, and SQL does not tell case apart"
-            raise PipelineError([f"{mark}: {what}; rename one"])
+            raise PipelineError(f"{mark}: {what}; rename one")
 
 
 def _record_schema(source: Source) -> StructType:
@@ -116,10 +116,10 @@ def _check_watermark(source: Source, schema: StructType) -> None:
         return
     if mark.column not in schema.names:
         near = hint(mark.column, schema.names)
-        raise PipelineError([f"{mark.mark}: {source.name} has no column {mark.column}{near}"])
+        raise PipelineError(f"{mark.mark}: {source.name} has no column {mark.column}{near}")
     kind = schema[mark.column].dataType.simpleString()
     if kind not in ("timestamp", "timestamp_ntz"):
-        raise PipelineError([f"{mark.mark}: {mark.column} is a {kind}, a watermark needs a time"])
+        raise PipelineError(f"{mark.mark}: {mark.column} is a {kind}, a watermark needs a time")
 
 
 # ---- records to rows ----------------------------------------------------------------------
@@ -264,7 +264,7 @@ def _value_column(rows: DataFrame, sink: TopicSink, target: Target) -> Column:
     kind = rows.schema[sink.tombstone].dataType.simpleString()
     if kind != "boolean":
         what = f"{sink.tombstone} is a {kind}, a tombstone needs true or false"
-        raise PipelineError([f"{target.mark}: {what}"])
+        raise PipelineError(f"{target.mark}: {what}")
     deleted = F.coalesce(quoted(sink.tombstone), F.lit(False))
     return F.when(~deleted, _encoded(rows, sink, target))
 
@@ -279,10 +279,8 @@ def _encoded(rows: DataFrame, sink: TopicSink, target: Target) -> Column:
         return F.to_csv(F.struct(*(quoted(name) for name in kept)))
     if len(left) != 1:
         raise PipelineError(
-            [
-                f"{target.mark}: target {target.name} writes text, which is one column; it has"
-                f" {', '.join(left) or 'none'}"
-            ]
+            f"{target.mark}: target {target.name} writes text, which is one column; it has"
+            f" {', '.join(left) or 'none'}"
         )
     return quoted(left[0]).cast("string")
 
@@ -291,5 +289,5 @@ def _check_column(rows: DataFrame, name: str, target: Target) -> None:
     if name not in rows.columns:
         near = hint(name, rows.columns) or f"; it has {', '.join(rows.columns)}"
         raise PipelineError(
-            [f"{target.mark}: {target.relation} has no column {name} for {target.name}{near}"]
+            f"{target.mark}: {target.relation} has no column {name} for {target.name}{near}"
         )

@@ -111,7 +111,7 @@ class Runner:
             return self._run_batch(queries)
         if not self.pipeline.checkpoint:
             raise PipelineError(
-                [f"{self.pipeline.path}: a stream needs checkpoint: a directory for its state"]
+                f"{self.pipeline.path}: a stream needs checkpoint: a directory for its state"
             )
         streams = Streams(self.session, self.pipeline, self.checked, self.settings.mode)
         running: list[_Running] = []
@@ -227,7 +227,7 @@ class Runner:
         each.stream.stop()
         each.stream = None
         path = each.checkpoint.path
-        self._fail(each, PipelineError([f"its checkpoint {path} was taken away while it ran"]))
+        self._fail(each, PipelineError(f"its checkpoint {path} was taken away while it ran"))
 
     def _take_reports(self, streams: Streams, each: _Running) -> None:
         assert each.stream is not None
@@ -401,11 +401,9 @@ class Runner:
             checkpoint = Checkpoint(self.pipeline.checkpoint, query.name, self.session)
             if checkpoint.exists and query.name not in self.settings.reset:
                 raise PipelineError(
-                    [
-                        f"{query.name} has a stream's checkpoint, and a batch would write what the"
-                        " stream has written again: --into DIR writes beside it, --reset"
-                        f" {query.name} makes the batch take its place"
-                    ]
+                    f"{query.name} has a stream's checkpoint, and a batch would write what the"
+                    " stream has written again: --into DIR writes beside it, --reset"
+                    f" {query.name} makes the batch take its place"
                 )
 
     def _reset_batch(self, queries: list[Query]) -> None:

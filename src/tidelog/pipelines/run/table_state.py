@@ -33,7 +33,7 @@ def _kind(table: TableSink) -> _Kind:
             from tidelog.spark.table import delta
         except ModuleNotFoundError as error:
             raise PipelineError(
-                [f"a Delta table needs {error.name}: pip install 'tidelog[tables]'"]
+                f"a Delta table needs {error.name}: pip install 'tidelog[tables]'"
             ) from error
         return delta
     return parquet
@@ -49,31 +49,25 @@ def check_table(checkpoint: Checkpoint, table: TableSink, file: str, *, append: 
     if planned is None:
         if not append and kind.holds_rows(table.path):
             raise PipelineError(
-                [
-                    f"{name}: there is no checkpoint in {checkpoint.path}, but the table"
-                    f" {table.path} has rows, which would come twice. Put the checkpoint back, or"
-                    f" {checkpoint.anew(file)}, which sets the table aside; --append {name} adds"
-                    " to the rows that are there"
-                ]
+                f"{name}: there is no checkpoint in {checkpoint.path}, but the table"
+                f" {table.path} has rows, which would come twice. Put the checkpoint back, or"
+                f" {checkpoint.anew(file)}, which sets the table aside; --append {name} adds"
+                " to the rows that are there"
             )
         return
     # Both formats make their table with the first batch, also with one that has no rows.
     if checkpoint.done is not None and not kind.is_there(table.path):
         raise PipelineError(
-            [
-                f"{name}: the table {table.path} is gone, and the checkpoint {checkpoint.path} has"
-                f" written {checkpoint.done + 1} batches to it, whose rows would be missing. Put"
-                f" the table back, or {checkpoint.anew(file)}"
-            ]
+            f"{name}: the table {table.path} is gone, and the checkpoint {checkpoint.path} has"
+            f" written {checkpoint.done + 1} batches to it, whose rows would be missing. Put"
+            f" the table back, or {checkpoint.anew(file)}"
         )
     newest = kind.newest_batch(table.path, checkpoint.query_id)
     if newest is not None and newest > planned:
         raise PipelineError(
-            [
-                f"{name}: the table {table.path} has its batch {newest}, and the checkpoint"
-                f" {checkpoint.path} ends at {planned}: the checkpoint is older than the table. Put"
-                f" the newer checkpoint back, or {checkpoint.anew(file)}"
-            ]
+            f"{name}: the table {table.path} has its batch {newest}, and the checkpoint"
+            f" {checkpoint.path} ends at {planned}: the checkpoint is older than the table. Put"
+            f" the newer checkpoint back, or {checkpoint.anew(file)}"
         )
 
 

@@ -63,27 +63,25 @@ class Written(WriterCommitMessage):
     records: dict[tuple[str, int], int]
 
 
-class BatchWriter(DataSourceArrowWriter):
-    """Writes a DataFrame to topics."""
+class _Writer:
+    """What batch and stream share: made in the driver, pickled, and used by tasks."""
 
     def __init__(self, settings: WriterSettings) -> None:
         self._settings = settings
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         return write_rows(self._settings, iterator)
+
+
+class BatchWriter(_Writer, DataSourceArrowWriter):
+    """Writes a DataFrame to topics."""
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         _log.info("batch written records=%d", count_records(messages))
 
 
-class StreamWriter(DataSourceStreamArrowWriter):
+class StreamWriter(_Writer, DataSourceStreamArrowWriter):
     """Appends the rows of each micro-batch to topics."""
-
-    def __init__(self, settings: WriterSettings) -> None:
-        self._settings = settings
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        return write_rows(self._settings, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         _log.info("micro-batch written batch=%d records=%d", batchId, count_records(messages))

@@ -105,20 +105,13 @@ _FORM = '{"topic": {"0": 5}}'
 
 def parse_offsets(text: str) -> Offsets:
     """Offsets per partition as an option gives them."""
-    try:
-        nested = json.loads(text)
-    except ValueError as error:
-        raise OffsetFormatError(f"'{text}' is not JSON of the form {_FORM}: {error}") from error
-    return flatten(nested)
+    return flatten(_json(text, _FORM))
 
 
 def parse_assignment(text: str) -> list[TopicPartition]:
     """`{"topic": [0, 1]}` as partitions in order."""
     form = '{"topic": [0, 1]}'
-    try:
-        nested = json.loads(text)
-    except ValueError as error:
-        raise OffsetFormatError(f"'{text}' is not JSON of the form {form}: {error}") from error
+    nested = _json(text, form)
     if not isinstance(nested, dict) or not all(
         isinstance(parts, list) and all(type(each) is int and each >= 0 for each in parts)
         for parts in nested.values()
@@ -127,3 +120,10 @@ def parse_assignment(text: str) -> list[TopicPartition]:
     return sorted(
         {TopicPartition(topic, each) for topic, parts in nested.items() for each in parts}
     )
+
+
+def _json(text: str, form: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise OffsetFormatError(f"'{text}' is not JSON of the form {form}: {error}") from error

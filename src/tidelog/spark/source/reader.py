@@ -93,13 +93,24 @@ def _tell_loss(loss: DataLossError) -> None:
     log_line(f"{loss}; going on, because failOnDataLoss is false")
 
 
-class TidelogReader(DataSourceReader):
+class _Reader:
+    """What batch and stream share: made in the driver, pickled, and used by tasks."""
+
+    def __init__(self, schema: StructType, options: ReadOptions) -> None:
+        self._schema = schema
+        self._options = options
+        _arrow_schema(schema)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, RangesPartition)
+        return read_ranges(self._options, self._schema, partition.ranges)
+
+
+class TidelogReader(_Reader, DataSourceReader):
     """A batch query."""
 
     def __init__(self, schema: StructType, options: Mapping[str, str]) -> None:
-        self._schema = schema
-        self._options = parse(options, streaming=False)
-        _arrow_schema(schema)
+        super().__init__(schema, parse(options, streaming=False))
 
     def partitions(self) -> list[InputPartition]:
         options = self._options
@@ -118,19 +129,13 @@ class TidelogReader(DataSourceReader):
         tasks = plan_tasks(ranges, options.tasks)
         return [RangesPartition(each) for each in tasks] or [RangesPartition([])]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, RangesPartition)
-        return read_ranges(self._options, self._schema, partition.ranges)
 
-
-class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class TidelogStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A streaming query; its driver's side lives in one process from start to end."""
 
     def __init__(self, schema: StructType, options: Mapping[str, str]) -> None:
-        self._schema = schema
-        self._options = parse(options, streaming=True)
+        super().__init__(schema, parse(options, streaming=True))
         self._progress_: QueryProgress | None = None
-        _arrow_schema(schema)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_progress_": None}
@@ -164,10 +169,6 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         ranges = self._progress.ranges(StreamOffset.from_dict(start), StreamOffset.from_dict(end))
         return [RangesPartition(each) for each in plan_tasks(ranges, self._options.tasks)]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, RangesPartition)
-        return read_ranges(self._options, self._schema, partition.ranges)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing: Spark leaves out the last batch, so `advance` commits what it is told."""

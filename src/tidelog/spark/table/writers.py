@@ -30,8 +30,8 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceStreamArrowWriter,
@@ -39,12 +39,10 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from tidelog.spark.table.files import TableFiles
 from tidelog.spark.table.options import DELTA, TableError, TableOptions, check_columns, nullable
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from tidelog.spark.table.target import TableTarget, WrittenFiles
+from tidelog.spark.table.parquet import ParquetTarget
+from tidelog.spark.table.target import Commit, TableTarget, WrittenFiles
 
 QUERY_ID_PROPERTY = "sql.streaming.queryId"
 
@@ -64,29 +62,12 @@ class _TableWriter:
             from tidelog.spark.table.delta import DeltaTarget
 
             return DeltaTarget(self._options, self._schema)
-        from tidelog.spark.table.parquet import ParquetTarget
-
         return ParquetTarget(self._options, self._schema)
 
     def _write(self, batches: Iterable[pa.RecordBatch], app_id: str) -> WrittenFiles:
-        from tidelog.spark.table.files import TableFiles
-        from tidelog.spark.table.target import WrittenFiles
-
         directory = self._target().task_directory(app_id)
         files = TableFiles(directory, self._partition_by).write_all(batches)
         return WrittenFiles(app_id, directory, files)
-
-    def _commit(
-        self,
-        written: list[WrittenFiles],
-        app_id: str,
-        version: int | None,
-        *,
-        streaming: bool = False,
-    ) -> None:
-        from tidelog.spark.table.target import Commit
-
-        self._target().commit(Commit(app_id, version, written, self._overwrite, streaming))
 
     def _abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         written = _written(messages)
@@ -103,7 +84,9 @@ class StreamTableWriter(_TableWriter, DataSourceStreamArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         written = _written(messages)
         if written:
-            self._commit(written, written[0].app_id, batchId, streaming=True)
+            app_id = written[0].app_id
+            commit = Commit(app_id, batchId, written, self._overwrite, streaming=True)
+            self._target().commit(commit)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         self._abort(messages)
@@ -123,7 +106,8 @@ class BatchTableWriter(_TableWriter, DataSourceArrowWriter):
         return self._write(iterator, self._app_id)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        self._commit(_written(messages), self._app_id, self._version)
+        written = _written(messages)
+        self._target().commit(Commit(self._app_id, self._version, written, self._overwrite))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         self._abort(messages)
@@ -141,6 +125,4 @@ def _query_id() -> str:
 
 def _written(messages: Sequence[WriterCommitMessage | None]) -> list[WrittenFiles]:
     """A task that failed has no message."""
-    from tidelog.spark.table.target import WrittenFiles
-
     return [message for message in messages if isinstance(message, WrittenFiles)]
