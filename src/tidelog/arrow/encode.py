@@ -194,6 +194,7 @@ class TopicEncoder:
         order = array("i", bytes(4 * count))
         ends = self._ends
         kernel.group_rows(partitions, count, self._partition_count, ends, order)
+        assert ends[self._partition_count] == count, "every row has a partition, or may go anywhere"
         for number in range(self._partition_count):
             if ends[number] < ends[number + 1]:
                 yield from self._put(number, rows, order, ends[number], ends[number + 1])

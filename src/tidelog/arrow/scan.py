@@ -102,6 +102,7 @@ class Scan:
                         self._give_up(chunk.partition, chunk.fetch_offset)
                         continue
                     end = self._ends[chunk.partition]
+                    assert self._ranges[chunk.partition].start <= chunk.fetch_offset < end
                     yield from self._decoder.decode(chunk, end)
                     if chunk.next_offset >= end:
                         self._finish(chunk.partition)

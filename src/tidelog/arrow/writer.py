@@ -56,6 +56,7 @@ class ArrowWriter:
         self._random = SystemRandom()
         self._producer = Producer(settings.servers, settings.producer, self._completed)
         self._encoders: dict[str, TopicEncoder] = {}
+        self._queued = 0
         self._written: dict[TopicPartition, int] = {}
         self._error: TidelogError | None = None
 
@@ -67,6 +68,7 @@ class ArrowWriter:
             self.write(batch.slice(half))
             return
         for topic, rows in self._by_topic(batch):
+            self._queued += rows.num_rows
             self._write_topic(topic, rows)
         open_bytes = sum(encoder.open_bytes for encoder in self._encoders.values())
         if open_bytes > self._producer.settings.buffer_bytes:
@@ -77,6 +79,7 @@ class ArrowWriter:
         self._send_open()
         self._producer.flush()
         self._raise()
+        assert sum(self._written.values()) == self._queued, "every row is acknowledged once"
         return dict(self._written)
 
     def close(self) -> None:

@@ -179,12 +179,8 @@ def _goes_on(values: Values, fields: list[StructField]) -> Column:
     for seam in _SEAMS:
         looks_double = looks_double | F.contains(text, F.lit(seam))
     listed = F.concat(F.lit('{"list":['), text, F.lit("\n,{}]}"))
-    schema = StructType(
-        [
-            StructField("list", ArrayType(StructType(_nullable(fields)))),
-            StructField(_CORRUPT, StringType()),
-        ]
-    )
+    schema = StructType().add("list", ArrayType(StructType(_nullable(fields))))
+    schema = schema.add(_CORRUPT, StringType())
     again = F.from_json(listed, schema, _options(values))
     one = again[_CORRUPT].isNull() & (F.size(again["list"]) == 2)
     brace = F.lit("}")

@@ -15,6 +15,7 @@ import os
 import re
 import shutil
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -143,19 +144,13 @@ class HadoopStore:
         files, place = hadoop_file(self._session, path)
         if not files.exists(place):
             return None
-        stream = files.open(place)
-        try:
+        with closing(files.open(place)) as stream:
             return bytes(stream.readAllBytes()).decode(errors="replace")
-        finally:
-            stream.close()
 
     def write(self, path: str, text: str) -> None:
         files, place = hadoop_file(self._session, path)
-        stream = files.create(place, True)
-        try:
+        with closing(files.create(place, True)) as stream:
             stream.write(bytearray(text.encode()))
-        finally:
-            stream.close()
 
     def delete(self, path: str) -> None:
         files, place = hadoop_file(self._session, path)

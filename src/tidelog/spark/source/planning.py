@@ -29,10 +29,14 @@ def plan_tasks(
     ranges: Sequence[PartitionRange], limits: TaskLimits | None = None
 ) -> list[list[PartitionRange]]:
     """The ranges of each task; every record is in exactly one, and none is empty."""
-    asked = limits or TaskLimits()
     wanted = [each for each in ranges if each.start < each.end]
-    if not wanted:
-        return []
+    tasks = _plan(wanted, limits or TaskLimits()) if wanted else []
+    planned = sum(_rows(each) for task in tasks for each in task)
+    assert planned == sum(map(_rows, wanted)) and all(tasks), "tasks read all, once"
+    return tasks
+
+
+def _plan(wanted: list[PartitionRange], asked: TaskLimits) -> list[list[PartitionRange]]:
     if asked.max_rows is not None:
         wanted = [part for each in wanted for part in _pieces(each, asked.max_rows)]
     if asked.min_tasks is not None and len(wanted) < asked.min_tasks:

@@ -107,6 +107,7 @@ class QueryProgress:
         self._check_holes(origin, ends)
         if not unlimited:
             ends = self._limit(origin, ends)
+        assert all(origin.next[tp] <= end for tp, end in ends.items()), "a batch goes backwards"
         self._last_batch_at = self._clock.monotonic()
         moved = {
             tp: offset

@@ -68,6 +68,11 @@ class _OpenFile:
         table = pa.Table.from_batches(batches, self._schema)
         self._writer.write_table(table, row_group_size=max(1, table.num_rows))
 
+    @property
+    def row_count(self) -> int:
+        """The rows of a finished file."""
+        return int(self._footers[0].num_rows)
+
     def finish(self, partition_values: dict[str, str | None]) -> DataFile:
         self.close()
         size_bytes = os.stat(os.path.join(self._root, self._path)).st_size
@@ -88,6 +93,7 @@ class TableFiles:
         self._count = 0
         self._buffers: dict[PartitionKey, _Buffer] = {}
         self._buffered_bytes = 0
+        self._unfinished_rows = 0
         self._open: dict[PartitionKey, _OpenFile] = {}
         self._started: list[str] = []
         self._finished: list[DataFile] = []
@@ -102,12 +108,14 @@ class TableFiles:
                 self._finish(key)
             for key in list(self._open):
                 self._finish(key)
+            assert self._unfinished_rows == 0, "every row is in one file"
         except BaseException:
             self._discard()
             raise
         return self._finished
 
     def _add(self, batch: pa.RecordBatch) -> None:
+        self._unfinished_rows += batch.num_rows
         for key, rows in split_by_partition(batch, self._partition_by):
             buffer = self._buffers.setdefault(key, _Buffer())
             buffer.batches.append(rows)
@@ -138,7 +146,9 @@ class TableFiles:
     def _finish(self, key: PartitionKey) -> None:
         if key in self._open:
             values = dict(zip(self._partition_by, key, strict=True))
-            self._finished.append(self._open.pop(key).finish(values))
+            file = self._open.pop(key)
+            self._finished.append(file.finish(values))
+            self._unfinished_rows -= file.row_count
 
     def _discard(self) -> None:
         for file in self._open.values():

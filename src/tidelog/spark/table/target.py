@@ -35,6 +35,9 @@ class Commit:
     overwrite: bool = False
     streaming: bool = False
 
+    def __post_init__(self) -> None:
+        assert self.version is None or self.version >= 0, "changes are counted from 0"
+
     @property
     def is_empty(self) -> bool:
         return not self.overwrite and not any(each.files for each in self.written)

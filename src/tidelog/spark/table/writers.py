@@ -85,6 +85,7 @@ class StreamTableWriter(_TableWriter, DataSourceStreamArrowWriter):
         written = _written(messages)
         if written:
             app_id = written[0].app_id
+            assert {each.app_id for each in written} == {app_id}, "a batch is of one query"
             commit = Commit(app_id, batchId, written, self._overwrite, streaming=True)
             self._target().commit(commit)
 
