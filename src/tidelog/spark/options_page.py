@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from pathlib import Path
 
+from tidelog.config.document import main
 from tidelog.spark.option_row import OptionRow
 from tidelog.spark.sink.write_options import WRITE_OPTIONS
 from tidelog.spark.source.read_option_table import READ_OPTIONS
@@ -38,13 +38,5 @@ def _table(rows: Iterable[OptionRow]) -> list[str]:
     ]
 
 
-def main(arguments: list[str]) -> int:
-    if len(arguments) != 2 or arguments[0] != "--write":
-        sys.stderr.write("usage: python -m tidelog.spark.options_page --write FILE\n")
-        return 2
-    Path(arguments[1]).write_text(page(), encoding="utf-8")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(sys.argv[1:], page, "tidelog.spark.options_page"))

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from tidelog.pipelines.declare.pipeline import PipelineError
 from tidelog.spark.jvm import hadoop_file
@@ -97,15 +97,6 @@ def _listed(state: Sequence[str]) -> str:
     return "; ".join(state) or "none"
 
 
-class Store(Protocol):
-    """The few things that are done with files of a checkpoint."""
-
-    def read(self, path: str) -> str | None: ...
-    def write(self, path: str, text: str) -> None: ...
-    def delete(self, path: str) -> None: ...
-    def names(self, path: str) -> list[str]: ...
-
-
 class LocalStore:
     """A checkpoint on a disk of this machine."""
 
@@ -170,7 +161,9 @@ class Checkpoint:
         self.query = query
         self._root = root
         self.path = f"{root.rstrip('/')}/{query}"
-        self._store: Store = LocalStore() if is_local(root) else HadoopStore(session)
+        self._store: LocalStore | HadoopStore = (
+            LocalStore() if is_local(root) else HadoopStore(session)
+        )
         if is_local(root):
             self.path = str(local_path(self.path))
         self._lock: int | None = None
