@@ -56,17 +56,14 @@ class _Answer:
     future: asyncio.Future[Any]
     wait: CommitWait | None = None
 
-    def leave(self) -> None:
+    def leave(self, refusal: KafkaError | None = None) -> None:
+        error = refusal or self.reply.error
         if self.future.done():
             return
-        if self.reply.error is not None:
-            self.future.set_exception(self.reply.error)
+        if error is not None:
+            self.future.set_exception(error)
         else:
             self.future.set_result(self.reply.value)
-
-    def fail(self, error: KafkaError) -> None:
-        if not self.future.done():
-            self.future.set_exception(error)
 
 
 @dataclass(slots=True, eq=False)
@@ -129,7 +126,7 @@ class CoordinatorRuntime(Generic[S]):
         for index in list(self._slots):
             self._discard(index)
         for answer in tuple(self._waiting.values()):
-            answer.fail(_shutting_down())
+            answer.leave(_shutting_down())
 
     def now(self) -> Now:
         clock = self._host.clock
@@ -273,12 +270,10 @@ class CoordinatorRuntime(Generic[S]):
         if wait.cancelled():
             return
         error = wait.exception()
-        if not isinstance(error, KafkaError):
-            answer.leave()
-            return
-        if error.code is ErrorCode.REQUEST_TIMED_OUT:
+        assert error is None or isinstance(error, KafkaError)
+        if error is not None and error.code is ErrorCode.REQUEST_TIMED_OUT:
             self.stats.timeouts += 1
-        answer.fail(self._kind.refusal(error))
+        answer.leave(None if error is None else self._kind.refusal(error))
 
     def _forget(self, future: asyncio.Future[Any]) -> None:
         wait = self._waiting.pop(future).wait

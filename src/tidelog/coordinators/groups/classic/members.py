@@ -156,7 +156,8 @@ class Members:
         is_live = group.state in (GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE)
         assert not is_live or value.generation in (group.generation, group.next_generation)
         self._rebalances.end_joins(group)
-        for gone in group.members.keys() - {each.member_id for each in value.members}:
+        staying = {each.member_id for each in value.members}
+        for gone in [each for each in group.members if each not in staying]:
             self._rebalances.drop(group, gone)
         group.generation = value.generation
         group.protocol_type = value.protocol_type or None
