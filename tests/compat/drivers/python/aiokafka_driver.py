@@ -11,7 +11,7 @@ from typing import Any
 import aiokafka
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition, errors
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, RecordsToDelete
-from aiokafka.admin.config_resource import ConfigResourceType
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from tests.compat.drivers.python import loop
 from tests.compat.drivers.python.aiokafka_groups import GroupOperations
@@ -115,7 +115,7 @@ class Client(GroupOperations):
 
     async def async_describe_configs(self, kind: str, name: str) -> JsonObject:
         admin = await self._admin()
-        resource = ConfigResourceType(ConfigResourceType[kind.upper()], name)
+        resource = ConfigResource(ConfigResourceType[kind.upper()], name)
         (response,) = await admin.describe_configs([resource])
         code, message, _, _, entries = response.resources[0]
         _raise_code(code, message)
@@ -126,7 +126,7 @@ class Client(GroupOperations):
 
     async def async_alter_configs(self, topic: str, configs: dict[str, str]) -> None:
         admin = await self._admin()
-        resource = ConfigResourceType(ConfigResourceType.TOPIC, topic, configs)
+        resource = ConfigResource(ConfigResourceType.TOPIC, topic, configs)
         (response,) = await admin.alter_configs([resource])
         _raise_code(response.resources[0][0], response.resources[0][1])
 

@@ -21,7 +21,7 @@ from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,
-    ConfigResourceType,
+    ConfigResource,
     NewPartitions,
     NewTopic,
     OffsetSpec,
@@ -104,14 +104,14 @@ class Client(GroupOperations):
         return int(future.result(TIMEOUT_S).low_watermark)
 
     def describe_configs(self, kind: str, name: str) -> JsonObject:
-        (future,) = self.admin.describe_configs([ConfigResourceType(kind, name)]).values()
+        (future,) = self.admin.describe_configs([ConfigResource(kind, name)]).values()
         return {
             entry.name: {"value": entry.value, "default": entry.is_default}
             for entry in future.result(TIMEOUT_S).values()
         }
 
     def alter_configs(self, topic: str, configs: dict[str, str]) -> None:
-        resource = ConfigResourceType("topic", topic, set_config=configs)
+        resource = ConfigResource("topic", topic, set_config=configs)
         (future,) = self.admin.alter_configs([resource]).values()
         future.result(TIMEOUT_S)
 
@@ -126,7 +126,7 @@ class Client(GroupOperations):
             ConfigEntry(name, None, incremental_operation=AlterConfigOpType.DELETE)
             for name in delete_configs
         ]
-        resource = ConfigResourceType("topic", topic, incremental_configs=entries)
+        resource = ConfigResource("topic", topic, incremental_configs=entries)
         (future,) = self.admin.incremental_alter_configs([resource]).values()
         future.result(TIMEOUT_S)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import kafka
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition, errors
-from kafka.admin import ConfigResourceType
+from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.protocol.consumer import OffsetSpec
 
 from tests.compat.drivers.python import loop
@@ -95,7 +95,7 @@ class Client(GroupOperations):
         return int(result["low_watermark"])
 
     def describe_configs(self, kind: str, name: str) -> JsonObject:
-        resource = ConfigResourceType(ConfigResourceType[kind.upper()], name)
+        resource = ConfigResource(ConfigResourceType[kind.upper()], name)
         described = self.admin.describe_configs([resource], config_filter="all")
         return {
             setting: {
@@ -116,7 +116,7 @@ class Client(GroupOperations):
         self._alter(topic, operations, incremental=True)
 
     def _alter(self, topic: str, configs: dict[str, Any], *, incremental: bool) -> None:
-        resource = ConfigResourceType(ConfigResourceType.TOPIC, topic, configs)
+        resource = ConfigResource(ConfigResourceType.TOPIC, topic, configs)
         results = self.admin.alter_configs(
             [resource], raise_on_unknown=False, incremental=incremental
         )
