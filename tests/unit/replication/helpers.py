@@ -70,7 +70,8 @@ def state(epoch: int = 0, isr: tuple[int, ...] = (0,)) -> PartitionState:
 
 
 def read(partition: Partition, offset: int = 0) -> list[bytes | None]:
-    """The values that a consumer sees from there on."""
+    """The values that a consumer sees from there on, or from the log's start."""
+    offset = max(offset, partition.log.log_start_offset)
     found = partition.read(offset, 1 << 20, Isolation.READ_UNCOMMITTED, at_least_one=True)
     if found.slices is None:
         return []
