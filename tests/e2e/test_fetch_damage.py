@@ -44,6 +44,22 @@ def test_a_fetch_serves_the_other_partitions_and_names_the_damaged_one(
     run(tmp_path, scenario)
 
 
+def test_a_damaged_partition_is_in_the_log_once_however_often_it_is_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(broker: InProcessBroker, client: Any) -> None:
+        await damage(tmp_path, client)
+        reader = Reader(broker.connect())
+        reader.epoch = -1
+        for _ in range(20):
+            told = await reader.fetch({0: 0}, max_bytes=2000)
+            assert told[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+
+    run(tmp_path, scenario)
+    lines = [each.getMessage() for each in caplog.records if "cannot read" in each.getMessage()]
+    assert len(lines) == 1 and "partition=t-0 fetches=1 " in lines[0]
+
+
 def test_an_append_wakes_everybody_where_one_of_them_also_reads_a_damaged_partition(
     tmp_path: Path,
 ) -> None:

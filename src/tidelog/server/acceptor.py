@@ -16,13 +16,13 @@ from collections import Counter
 from typing import Protocol
 
 from tidelog.host.clock import Clock
+from tidelog.server.logs import LineRate
 
 _log = logging.getLogger(__name__)
 
 # How many are accepted before others get their turn on the loop.
 _ACCEPTED_AT_ONCE = 32
 _REST_SECONDS = 0.1
-_SECONDS_BETWEEN_LINES = 10.0
 
 
 class Gate(Protocol):
@@ -72,26 +72,20 @@ class ConnectionCounts:
 
 
 class RefusalLog:
-    """One line for the first refusal, then at most one every ten seconds for all that follow."""
+    """Lines about refusals, at a rate."""
 
     def __init__(self, what: str, name: str, clock: Clock) -> None:
         self._what = what
         self._name = name
-        self._clock = clock
-        self._quiet_until = 0.0
-        self._count = 0
+        self._rate = LineRate(clock)
 
     def refused(self, peer: str, reason: str) -> None:
-        self._count += 1
-        now = self._clock.monotonic()
-        if now < self._quiet_until:
-            return
-        _log.warning(
-            "%s listener=%s count=%d last_peer=%s reason=%s",
-            self._what, self._name, self._count, peer, reason,
-        )  # fmt: skip
-        self._count = 0
-        self._quiet_until = now + _SECONDS_BETWEEN_LINES
+        count = self._rate.count()
+        if count:
+            _log.warning(
+                "%s listener=%s count=%d last_peer=%s reason=%s",
+                self._what, self._name, count, peer, reason,
+            )  # fmt: skip
 
 
 class Acceptor:

@@ -36,6 +36,7 @@ from tidelog.server.frontend import Frontend, Limits
 from tidelog.server.housekeeping import Household, Housekeeping
 from tidelog.server.http import HttpServer
 from tidelog.server.listener import Listener, ListenerAddress
+from tidelog.server.logs import LineRate
 from tidelog.server.metrics import BrokerMetrics
 from tidelog.server.outbox import ScratchBuffer
 from tidelog.server.pages import StatusPages
@@ -183,7 +184,9 @@ class Broker:
             host.clock, OpenAuthorizer(), metadata, Turns(), AnswerMemory(), metrics
         )
         families = (
-            DataTools(replicas, fetch_sessions, host.clock, host.offload, metrics),
+            DataTools(
+                replicas, fetch_sessions, host.clock, host.offload, metrics, LineRate(host.clock)
+            ),
             ProducerTools(ProducerIds(partial(self._allocate_producer_ids, controller))),
             GroupTools(groups, config.node_id),
             ClusterTools(config.node_id, submitter, answers, lambda: replicas.config),

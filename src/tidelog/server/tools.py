@@ -20,6 +20,7 @@ from tidelog.server.answer_cache import AnswerCache
 from tidelog.server.answer_memory import AnswerMemory
 from tidelog.server.context import RequestContext
 from tidelog.server.fetch_sessions import FetchSessions
+from tidelog.server.logs import LineRate
 from tidelog.server.metrics import BrokerMetrics
 from tidelog.server.pieces import Turns
 from tidelog.server.submitter import Submitter
@@ -46,6 +47,8 @@ class DataTools:
     clock: Clock
     offload: Offload
     metrics: BrokerMetrics
+    # Of lines about data that cannot be read.
+    damage_rate: LineRate
 
 
 @dataclass(slots=True, frozen=True)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import logging
 
 import pytest
 
-from tidelog.server.logs import LINE_CHARACTERS_MAX, SafeFormatter
+from tidelog.server.logs import LINE_CHARACTERS_MAX, LineRate, SafeFormatter
+from tidelog.testing.virtual_loop import virtual_host, virtual_time
 
 FORGED = "2026-01-01 00:00:00,000 level=ERROR logger=tidelog.storage log offline"
 
@@ -62,3 +64,25 @@ def test_a_traceback_stays_readable_and_forges_no_line() -> None:
     assert all(line.startswith("    ") and line.isprintable() for line in trace)
     assert "Traceback (most recent call last):" in trace[0]
     assert trace[-1].endswith(r"log offline\x1b[2J")
+
+
+@virtual_time
+async def test_lines_of_a_kind_have_a_rate_and_the_next_one_says_how_many_there_were() -> None:
+    rate = LineRate(virtual_host().clock)
+    assert [rate.count("a") for _ in range(4)] == [1, 0, 0, 0]
+    assert rate.count("b") == 1, "another kind is let through"
+    await asyncio.sleep(9.9)
+    assert rate.count("a") == 0
+    await asyncio.sleep(0.2)
+    assert [rate.count("a"), rate.count("a")] == [5, 0]
+    await asyncio.sleep(60)
+    assert rate.count("a") == 2
+
+
+@virtual_time
+async def test_the_kinds_of_lines_have_a_bound() -> None:
+    rate = LineRate(virtual_host().clock)
+    for number in range(5_000):
+        assert rate.count(number) == 1
+        assert rate.count(number) == 0
+    assert len(rate._quiet) == 1_000

@@ -31,7 +31,7 @@ from tidelog.protocol.messages.consumer_group_heartbeat import (
 )
 from tidelog.security.authorizer import Operation
 from tidelog.server.handlers.asked import distinct
-from tidelog.server.handlers.group_admin import add_operations
+from tidelog.server.handlers.group_admin import describe_each
 from tidelog.server.handlers.groups import ask, ask_for_member, caller_of
 from tidelog.server.tools import GroupContext
 
@@ -74,13 +74,10 @@ def _refused(error: KafkaError) -> ConsumerGroupHeartbeatResponse:
 async def consumer_group_describe(
     request: ConsumerGroupDescribeRequest, context: GroupContext
 ) -> ConsumerGroupDescribeResponse:
-    found, pace = [], context.pace()
-    for group_id in await context.complete(distinct(request.group_ids)):
-        found.append(await _describe(group_id, context))
-        await pace.step()
-    if request.include_authorized_operations:
-        add_operations(found, context)
-    return ConsumerGroupDescribeResponse(groups=found)
+    operations = request.include_authorized_operations
+    return ConsumerGroupDescribeResponse(
+        groups=await describe_each(request.group_ids, operations, _describe, context)
+    )
 
 
 async def _describe(group_id: str, context: GroupContext) -> DescribedGroup:

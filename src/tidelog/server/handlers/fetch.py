@@ -128,7 +128,9 @@ class FetchAttempt:
             read = self._read(partition, target)
         except (TidelogError, OSError) as error:
             # A damaged batch is one partition's fault: the others are served all the same.
-            self.reads[target] = error if isinstance(error, KafkaError) else _damage(target, error)
+            if not isinstance(error, KafkaError):
+                error = self._damage(target, error)
+            self.reads[target] = error
             self._has_errors = True
             if partition is None:
                 session.missed(target)
@@ -154,6 +156,17 @@ class FetchAttempt:
             self.reads.pop(target, None)
         else:
             self.reads[target] = read
+
+    def _damage(self, target: FetchTarget, error: Exception) -> KafkaError:
+        """The answer for data that cannot be used; the log has a line of it now and then."""
+        name, topic_id, index = target.key
+        count = self._context.tools.damage_rate.count(target.key)
+        if count:
+            _log.error(
+                "cannot read partition=%s-%s fetches=%d error=%s",
+                name or topic_id, index, count, error,
+            )  # fmt: skip
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
 
     def is_enough(self) -> bool:
         return self._has_errors or not self.session.targets or self._bytes_read >= self.min_bytes
@@ -403,13 +416,6 @@ class DivergingEpochError(KafkaError):
         super().__init__(ErrorCode.NONE)
         self.leader_epoch = leader_epoch
         self.end_offset = end_offset
-
-
-def _damage(target: FetchTarget, error: Exception) -> KafkaError:
-    """What a reader is told of data that cannot be used; the log has a line of it."""
-    name, topic_id, index = target.key
-    _log.error("cannot read partition=%s-%s error=%s", name or topic_id, index, error)
-    return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
 
 
 def _partition_data(target: FetchTarget, read: PartitionRead | KafkaError) -> PartitionData:

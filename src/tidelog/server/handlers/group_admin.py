@@ -9,8 +9,8 @@ an error, before with the state Dead.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, TypeVar
 
 from tidelog.coordinators.groups.classic.group import GroupState
 from tidelog.coordinators.outcome import Outcome
@@ -35,27 +35,46 @@ from tidelog.server.handlers.asked import distinct
 from tidelog.server.handlers.groups import ask
 from tidelog.server.tools import GroupContext
 
+T = TypeVar("T")
+
 _VERSION_WITH_ERRORS = 6
 
 
 async def describe_groups(
     request: DescribeGroupsRequest, context: GroupContext
 ) -> DescribeGroupsResponse:
-    found, pace = [], context.pace()
-    for group_id in await context.complete(distinct(request.groups)):
-        found.append(await _describe(group_id, context))
-        await pace.step()
-    if request.include_authorized_operations:
-        add_operations(found, context)
-    return DescribeGroupsResponse(groups=found)
+    operations = request.include_authorized_operations
+    return DescribeGroupsResponse(
+        groups=await describe_each(request.groups, operations, _describe, context)
+    )
 
 
-def add_operations(described: Sequence[Any], context: GroupContext) -> None:
-    """Say of each group that was found what the client may do with it."""
-    for group in described:
-        if not group.error_code:
+async def describe_each(
+    group_ids: Iterable[str],
+    with_operations: bool,
+    describe: Callable[[str, GroupContext], Awaitable[Any]],
+    context: GroupContext,
+) -> list[Any]:
+    """The groups; with what the client may do with each that was found, if it wants to know."""
+    found = await _each_group(group_ids, describe, context)
+    for group in found:
+        if with_operations and not group.error_code:
             resource = Resource(ResourceType.GROUP, group.group_id)
             group.authorized_operations = context.allowed_operations(resource)
+    return found
+
+
+async def _each_group(
+    group_ids: Iterable[str],
+    serve: Callable[[str, GroupContext], Awaitable[T]],
+    context: GroupContext,
+) -> list[T]:
+    """What comes of each group, every one once, with a pause now and then."""
+    found, pace = [], context.pace()
+    for group_id in await context.complete(distinct(group_ids)):
+        found.append(await serve(group_id, context))
+        await pace.step()
+    return found
 
 
 async def _describe(group_id: str, context: GroupContext) -> DescribedGroup:
@@ -111,11 +130,8 @@ def _may_see(group: ListedGroup, context: GroupContext) -> bool:
 async def delete_groups(
     request: DeleteGroupsRequest, context: GroupContext
 ) -> DeleteGroupsResponse:
-    response, pace = DeleteGroupsResponse(), context.pace()
-    for group_id in await context.complete(distinct(request.groups_names)):
-        response.results.append(await _delete(group_id, context))
-        await pace.step()
-    return response
+    results = await _each_group(request.groups_names, _delete, context)
+    return DeleteGroupsResponse(results=results)
 
 
 async def _delete(group_id: str, context: GroupContext) -> DeletableGroupResult:

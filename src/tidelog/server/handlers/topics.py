@@ -8,7 +8,8 @@ Versions: CreateTopics 5 returns the effective settings, 7 the topic id; DeleteT
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Container, Iterable
+from typing import TypeVar
 
 from tidelog.cluster.commands import (
     AddPartitions,
@@ -47,39 +48,45 @@ from tidelog.server.handlers.configs import describe_topic_settings
 from tidelog.server.pieces import LazyList
 from tidelog.server.tools import ClusterContext
 
+T = TypeVar("T")
+
 
 async def create_topics(
     request: CreateTopicsRequest, context: ClusterContext
 ) -> CreateTopicsResponse:
     topics, repeated = await context.complete(distinct_by(request.topics, "name"))
-    commands: list[CreateTopic | KafkaError] = []
-    pace = context.pace()
-    for topic in topics:
-        await pace.step()
-        try:
-            if topic.name in repeated:
-                raise _named_twice()
-            commands.append(_creation(topic, request.validate_only, context))
-        except KafkaError as error:
-            commands.append(error)
-    answers = await _submit(commands, context)
+
+    def creation(topic: CreatableTopic) -> CreateTopic:
+        _refuse_repeated(topic.name, repeated)
+        return _creation(topic, request.validate_only, context)
+
+    answers = await _submit_each(topics, creation, context)
     results = (
         _created(topic.name, answer, context) for topic, answer in zip(topics, answers, strict=True)
     )
     return CreateTopicsResponse(topics=LazyList(len(topics), results))
 
 
-async def _submit(
-    commands: Sequence[Command | KafkaError], context: ClusterContext
+async def _submit_each(
+    asked: Iterable[T], command_of: Callable[[T], Command], context: ClusterContext
 ) -> list[Answer | KafkaError]:
-    """Submit what was not refused yet; the answers and refusals, each in its place."""
+    """Submit the command of each, unless it is refused; answers and refusals, each in its place."""
+    commands: list[Command | KafkaError] = []
+    pace = context.pace()
+    for each in asked:
+        await pace.step()
+        try:
+            commands.append(command_of(each))
+        except KafkaError as error:
+            commands.append(error)
     accepted = [each for each in commands if not isinstance(each, KafkaError)]
     answers = iter(await context.tools.submitter.submit_all(accepted))
     return [each if isinstance(each, KafkaError) else next(answers) for each in commands]
 
 
-def _named_twice() -> KafkaError:
-    return KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+def _refuse_repeated(name: object, repeated: Container[object]) -> None:
+    if name in repeated:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
 
 
 def _creation(topic: CreatableTopic, validate_only: bool, context: ClusterContext) -> CreateTopic:
@@ -140,28 +147,24 @@ async def delete_topics(
         asked = [DeleteTopicState(name=name) for name in request.topic_names]
     asked, repeated = await context.complete(distinct_by(asked, "name", "topic_id"))
     results = [DeletableTopicResult(name=each.name, topic_id=each.topic_id) for each in asked]
-    commands: list[DeleteTopic | KafkaError] = []
-    pace = context.pace()
     is_enabled = context.tools.config().get_bool("delete.topic.enable")
-    for topic, result in zip(asked, results, strict=True):
-        await pace.step()
-        try:
-            if (topic.name, topic.topic_id) in repeated:
-                raise _named_twice()
-            if not is_enabled:
-                raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED)
-            found = _topic_to_delete(topic, context)
-            result.name, result.topic_id = found.name, found.topic_id
-            commands.append(DeleteTopic(topic_id=found.topic_id))
-        except KafkaError as error:
-            commands.append(error)
-    for result, answer in zip(results, await _submit(commands, context), strict=True):
+
+    def deletion(result: DeletableTopicResult) -> DeleteTopic:
+        _refuse_repeated((result.name, result.topic_id), repeated)
+        if not is_enabled:
+            raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED)
+        found = _topic_to_delete(result, context)
+        result.name, result.topic_id = found.name, found.topic_id
+        return DeleteTopic(topic_id=found.topic_id)
+
+    answers = await _submit_each(results, deletion, context)
+    for result, answer in zip(results, answers, strict=True):
         if isinstance(answer, KafkaError):
             result.error_code, result.error_message = answer.code, answer.message
     return DeleteTopicsResponse(responses=results)
 
 
-def _topic_to_delete(asked: DeleteTopicState, context: ClusterContext) -> TopicImage:
+def _topic_to_delete(asked: DeletableTopicResult, context: ClusterContext) -> TopicImage:
     if asked.name is not None and asked.topic_id != NO_TOPIC_ID:
         code = ErrorCode.INVALID_REQUEST
         raise KafkaError(code, "You may not specify both topic name and topic id.")
@@ -193,20 +196,15 @@ async def create_partitions(
     request: CreatePartitionsRequest, context: ClusterContext
 ) -> CreatePartitionsResponse:
     topics, repeated = await context.complete(distinct_by(request.topics, "name"))
-    commands: list[AddPartitions | KafkaError] = []
-    pace = context.pace()
-    for topic in topics:
-        await pace.step()
-        if topic.name in repeated:
-            commands.append(_named_twice())
-        elif not context.authorize_topic(Operation.ALTER, topic.name):
-            commands.append(KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
-        elif topic.name in INTERNAL_TOPICS:
-            code = ErrorCode.INVALID_TOPIC_EXCEPTION
-            commands.append(KafkaError(code, f"the partitions of {topic.name} are fixed"))
-        else:
-            commands.append(_add_partitions(topic, request.validate_only))
-    answers = await _submit(commands, context)
+
+    def extension(topic: CreatePartitionsTopic) -> AddPartitions:
+        _refuse_repeated(topic.name, repeated)
+        if not context.authorize_topic(Operation.ALTER, topic.name):
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        _refuse_internal(topic.name)
+        return _add_partitions(topic, request.validate_only)
+
+    answers = await _submit_each(topics, extension, context)
     results = map(_extended, topics, answers)
     return CreatePartitionsResponse(results=LazyList(len(topics), results))
 
