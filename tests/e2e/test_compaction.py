@@ -305,7 +305,7 @@ def test_a_topic_becomes_compacted_and_is_deleted_while_it_is_cleaned(tmp_path: 
 
 
 def compacting() -> object:
-    from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResourceType
+    from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
     entry = ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET)
-    return ConfigResourceType("topic", TOPIC, incremental_configs=[entry])
+    return ConfigResource("topic", TOPIC, incremental_configs=[entry])
