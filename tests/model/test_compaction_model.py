@@ -313,7 +313,7 @@ class Walk:
         log = self.log
         states = {
             each.producer_id: (each.epoch, each.last_sequence, each.transaction_first_offset)
-            for each in log.producers
+            for each in log.producers.states.values()
         }
         unstable = log.producers.first_unstable_offset
         copy = disk.crash(CrashMode.KEEP_ALL)
@@ -326,7 +326,7 @@ class Walk:
         assert self.log.repairs.truncated_bytes == 0
         replayed = {
             each.producer_id: (each.epoch, each.last_sequence, each.transaction_first_offset)
-            for each in self.log.producers
+            for each in self.log.producers.states.values()
         }
         if not self.log.log_start_offset:
             # What told of them may lie before the log's start, and be gone.

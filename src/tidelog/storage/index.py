@@ -112,13 +112,11 @@ class SparseIndex:
         place = self.entries - count
         return self._entry_at(place) if place >= 0 else None
 
-    def load(self, size_bytes: int) -> bool:
-        """Take the file as it is; False, and an empty index, where its size cannot be right."""
+    def load(self, size_bytes: int) -> None:
+        """Take the file as it is, for an empty index where its size cannot be right."""
         self.clear()
-        if size_bytes % self._entry.size:
-            return False
-        self._stored = size_bytes // self._entry.size
-        return True
+        if not size_bytes % self._entry.size:
+            self._stored = size_bytes // self._entry.size
 
     def clear(self) -> None:
         """Forget every entry; the file is rewritten from its start at the next write."""

@@ -117,13 +117,13 @@ def follows(earlier: Segment, later: Segment) -> bool:
     )
 
 
-def fill(context: LogContext, segments: list[Segment], place: int, end_offset: int) -> int:
-    """Fill the offsets before `end_offset`, behind segment `place - 1`; the next segment's place.
+def fill(context: LogContext, segments: list[Segment], place: int, end_offset: int) -> None:
+    """Fill the offsets before `end_offset`, behind segment `place - 1`.
 
     Segments of batches without records, which the caller's index interval need not know of.
     """
-    before = segments[place - 1] if place else None
-    start = before.next_offset if before is not None else end_offset
+    before = segments[place - 1]
+    start = before.next_offset
     epoch = _last_epoch(before)
     while start < end_offset:
         last_delta = min(end_offset - start - 1, LARGEST_RELATIVE_OFFSET)
@@ -132,21 +132,19 @@ def fill(context: LogContext, segments: list[Segment], place: int, end_offset: i
             NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE, 0,
         )  # fmt: skip
         batch = build_batch(header, b"")
-        if before is not None and before.base_offset == start:
+        if before.base_offset == start:
             filler = before
         else:
-            filler = create_segment(context, segments[0].directory, start)
+            filler = create_segment(context, before.directory, start)
             segments.insert(place, filler)
             place += 1
         filler.write(batch)
         filler.note(header, len(batch), 0)
         start += last_delta + 1
-    return place
 
 
-def _last_epoch(segment: Segment | None) -> int:
+def _last_epoch(segment: Segment) -> int:
     epoch = 0
-    if segment is not None:
-        for _, header in segment.batches_from(segment.near_end(1)):
-            epoch = header.leader_epoch
+    for _, header in segment.batches_from(segment.near_end(1)):
+        epoch = header.leader_epoch
     return epoch

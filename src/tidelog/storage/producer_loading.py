@@ -17,7 +17,7 @@ from tidelog.storage.checkpoint import read_bytes
 from tidelog.storage.producers import ProducerStates
 from tidelog.storage.replay import replay_batch
 from tidelog.storage.segment import Segment
-from tidelog.storage.snapshots import SUFFIX, decode_snapshot, snapshot_path
+from tidelog.storage.snapshots import decode_snapshot, snapshot_offsets, snapshot_path
 
 logger = logging.getLogger(__name__)
 
@@ -77,22 +77,6 @@ def reload_producers(
     producers.end_offset = end_offset
 
 
-def stray_snapshots(directory: str, segments: list[Segment], offsets: list[int]) -> list[str]:
-    """All but those that segments begin with, and the newest: each clean stop leaves one."""
-    bases = [segment.base_offset for segment in segments]
-    between = [each for each in offsets[:-1] if each > bases[0] and each not in bases]
-    gone = (*below_first_segment(offsets, bases), *between)
-    return [snapshot_path(directory, offset) for offset in gone]
-
-
-def below_first_segment(offsets: list[int], bases: list[int]) -> list[int]:
-    """The snapshots that nobody needs: all below the newest one at or below the first segment.
-
-    That one alone tells of producers whose batches retention has removed.
-    """
-    return [each for each in offsets if each <= bases[0]][:-1]
-
-
 def _widen(segments: list[Segment], producers: ProducerStates) -> None:
     """Find the batches before a producer's last one, which a snapshot does not hold.
 
@@ -111,17 +95,3 @@ def _widen(segments: list[Segment], producers: ProducerStates) -> None:
             found.setdefault(header.producer_id, []).append(header)
     for producer_id, headers in found.items():
         producers.widen(producer_id, headers)
-
-
-def _is_snapshot(name: str) -> bool:
-    return len(name) == 20 + len(SUFFIX) and name.endswith(SUFFIX) and name[:20].isdigit()
-
-
-def snapshot_offsets(disk: Disk, directory: str) -> list[int]:
-    """The log ends that a directory has producer snapshots for, rising."""
-    return snapshots_in(disk.list_dir(directory))
-
-
-def snapshots_in(names: list[str]) -> list[int]:
-    """As `snapshot_offsets`, from the names in the directory."""
-    return sorted(int(name[:20]) for name in names if _is_snapshot(name))

@@ -15,7 +15,6 @@ batch of it. The times in the batches do not count: a producer may well send old
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tidelog.errors import ErrorCode, KafkaError, ProtocolError, StorageError
@@ -322,12 +321,6 @@ class ProducerStates:
         others = [offset for offset in self._open if offset != completed.first_offset]
         return min(others, default=completed.last_offset + 1)
 
-    def __iter__(self) -> Iterator[ProducerState]:
-        return iter(self.states.values())
-
-    def __len__(self) -> int:
-        return len(self.states)
-
     # Maintenance
 
     def restore(self, states: list[ProducerState], end_offset: int) -> None:
@@ -367,8 +360,8 @@ class ProducerStates:
             if state.last_append_ms == _NOT_DATED:
                 state.last_append_ms = now_ms
 
-    def expire(self, ages: Ages, expiration_ms: int) -> int:
-        """Forget producers without a sign of life; open transactions are kept. How many went."""
+    def expire(self, ages: Ages, expiration_ms: int) -> None:
+        """Forget producers without a sign of life; open transactions are kept."""
         expired = [
             state.producer_id
             for state in self.states.values()
@@ -377,7 +370,6 @@ class ProducerStates:
         ]
         for producer_id in expired:
             del self.states[producer_id]
-        return len(expired)
 
     def drop_transactions_before(self, log_start_offset: int) -> None:
         """Data below the log's start is gone, and with it the transactions that began there."""

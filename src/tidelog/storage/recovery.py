@@ -26,13 +26,7 @@ from tidelog.storage.epochs import LeaderEpochs
 from tidelog.storage.faults import DISK_FULL
 from tidelog.storage.log_context import LogContext, NewLog
 from tidelog.storage.losses import Expectation, fill, follows
-from tidelog.storage.producer_loading import (
-    Snapshots,
-    reload_producers,
-    snapshot_offsets,
-    snapshots_in,
-    stray_snapshots,
-)
+from tidelog.storage.producer_loading import Snapshots, reload_producers
 from tidelog.storage.producers import ProducerStates
 from tidelog.storage.replay import Replay, assign_epochs
 from tidelog.storage.scan import Extent, header_at, stretches
@@ -44,7 +38,13 @@ from tidelog.storage.segment import (
     create_segment,
     newest_timestamp,
 )
-from tidelog.storage.snapshots import SUFFIX, snapshot_path
+from tidelog.storage.snapshots import (
+    SUFFIX,
+    snapshot_offsets,
+    snapshot_path,
+    snapshots_in,
+    stray_snapshots,
+)
 from tidelog.storage.swap import finish_swaps
 
 logger = logging.getLogger(__name__)
@@ -134,7 +134,9 @@ def load(opening: Opening) -> Opened:
     if not segments or segments[-1].next_offset < opening.expected.log_start_offset:
         _start_again(opening, opened)
     offsets = snapshots_in(names) if opening.clean else snapshot_offsets(disk, directory)
-    opened.repairs.left_over += stray_snapshots(directory, segments, offsets)
+    opened.repairs.left_over += stray_snapshots(
+        directory, [segment.base_offset for segment in segments], offsets
+    )
     opened.log_start_offset = max(opening.expected.log_start_offset, segments[0].base_offset)
     opened.recovery_point = segments[-1].next_offset
     opened.epochs.truncate_from_end(opened.recovery_point)

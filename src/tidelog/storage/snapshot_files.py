@@ -14,9 +14,14 @@ from tidelog.errors import StorageError
 from tidelog.storage.checkpoint import read_bytes, replace_file, write_plainly
 from tidelog.storage.flush import FlushState
 from tidelog.storage.log_context import LogContext
-from tidelog.storage.producer_loading import below_first_segment, snapshot_offsets
 from tidelog.storage.producers import ProducerStates
-from tidelog.storage.snapshots import decode_snapshot, encode_snapshot, snapshot_path
+from tidelog.storage.snapshots import (
+    below_first_segment,
+    decode_snapshot,
+    encode_snapshot,
+    snapshot_offsets,
+    snapshot_path,
+)
 from tidelog.storage.unlinking import unlink_quietly
 
 logger = logging.getLogger(__name__)

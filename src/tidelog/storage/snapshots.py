@@ -17,6 +17,7 @@ from __future__ import annotations
 from struct import Struct
 
 from tidelog.errors import StorageError
+from tidelog.host.disk import Disk
 from tidelog.protocol.checksum import crc32c
 from tidelog.storage.producers import ProducerBatch, ProducerState, ProducerStates
 
@@ -30,6 +31,35 @@ _SEQUENCES = 2**31
 
 def snapshot_path(directory: str, end_offset: int) -> str:
     return f"{directory}/{end_offset:020d}{SUFFIX}"
+
+
+def _is_snapshot(name: str) -> bool:
+    return len(name) == 20 + len(SUFFIX) and name.endswith(SUFFIX) and name[:20].isdigit()
+
+
+def snapshot_offsets(disk: Disk, directory: str) -> list[int]:
+    """The log ends that a directory has producer snapshots for, rising."""
+    return snapshots_in(disk.list_dir(directory))
+
+
+def snapshots_in(names: list[str]) -> list[int]:
+    """As `snapshot_offsets`, from the names in the directory."""
+    return sorted(int(name[:20]) for name in names if _is_snapshot(name))
+
+
+def stray_snapshots(directory: str, bases: list[int], offsets: list[int]) -> list[str]:
+    """All but those that segments begin with, and the newest: each clean stop leaves one."""
+    between = [each for each in offsets[:-1] if each > bases[0] and each not in bases]
+    gone = (*below_first_segment(offsets, bases), *between)
+    return [snapshot_path(directory, offset) for offset in gone]
+
+
+def below_first_segment(offsets: list[int], bases: list[int]) -> list[int]:
+    """The snapshots that nobody needs: all below the newest one at or below the first segment.
+
+    That one alone tells of producers whose batches retention has removed.
+    """
+    return [each for each in offsets if each <= bases[0]][:-1]
 
 
 def encode_snapshot(producers: ProducerStates) -> bytes:

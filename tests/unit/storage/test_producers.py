@@ -134,7 +134,7 @@ def test_t7_expired_producers_are_forgotten_and_open_transactions_are_not() -> N
     append(log, transactional(0, producer_id=2))
     world.run_for(999)
     log.apply_retention(world.clock.now_ms, 0)
-    assert len(log.producers) == 2
+    assert len(log.producers.states) == 2
     world.run_for(1)
     log.apply_retention(world.clock.now_ms, 0)
     assert list(log.producers.states) == [2]

@@ -116,7 +116,7 @@ def test_noting_a_stretch_is_noting_each_of_its_batches(interval: int) -> None:
 
 
 def states(producers: ProducerStates) -> object:
-    known = sorted(producers, key=lambda state: state.producer_id)
+    known = sorted(producers.states.values(), key=lambda state: state.producer_id)
     return known, producers._open, producers._undecided
 
 
