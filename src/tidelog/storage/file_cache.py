@@ -52,17 +52,14 @@ class OpenFile:
             self._cache.opened.append(self)
             return self._fd
 
-    def unpin(self) -> None:
+    def unpin(self, *_: object) -> None:
         with self._lock:
             assert self._pins > 0, f"{self.path} is let go of more often than it was held"
             self._pins -= 1
             if self._closed and not self._pins:
                 self._shut()
 
-    __enter__ = pin
-
-    def __exit__(self, *_: object) -> None:
-        self.unpin()
+    __enter__, __exit__ = pin, unpin
 
     def sync(self) -> None:
         """Make the file's content durable. Blocks."""

@@ -275,14 +275,16 @@ class Log:
 
         With `at_least_one` the first batch is given whatever its size. Release what is returned.
         """
-        self._check_offset(offset)
+        if not self.log_start_offset <= offset <= self.segments.active.next_offset:
+            raise self._out_of_range(offset)
         if offset >= limit.offset:
             return Slices([], 0)
         return self.segments.slices(offset, max_bytes, limit, at_least_one)
 
     def locate(self, offset: int) -> LogPosition:
         """Where the batch begins that holds `offset` (or the first one behind it)."""
-        self._check_offset(offset)
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise self._out_of_range(offset)
         return self.segments.position_after(offset)
 
     def aborted_transactions(self, start: int, end: int) -> list[tuple[int, int]]:
@@ -301,13 +303,12 @@ class Log:
             return known
         return self.segments.position_after(max(offset, self.log_start_offset))
 
-    def _check_offset(self, offset: int) -> None:
-        if offset < self.log_start_offset or offset > self.segments.active.next_offset:
-            raise KafkaError(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"offset {offset} of {self.topic_partition} is not within"
-                f" {self.log_start_offset} and {self.log_end_offset}",
-            )
+    def _out_of_range(self, offset: int) -> KafkaError:
+        return KafkaError(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"offset {offset} of {self.topic_partition} is not within"
+            f" {self.log_start_offset} and {self.log_end_offset}",
+        )
 
     # Flushing
 
@@ -359,7 +360,8 @@ class Log:
     def advance_log_start(self, offset: int) -> None:
         """Records below `offset` are gone for readers; their segments follow with retention."""
         if offset > self.log_start_offset:
-            self._check_offset(offset)
+            if offset > self.log_end_offset:
+                raise self._out_of_range(offset)
             self.log_start_offset = offset
             self.epochs.truncate_from_start(offset)
             self.producers.drop_transactions_before(offset)

@@ -103,35 +103,30 @@ class Segments:
 
     def slices(self, offset: int, max_bytes: int, limit: LogPosition, at_least_one: bool) -> Slices:
         """Whole batches from the one that holds `offset` up to `limit`; see `Log.read`."""
-        try:
-            return self._slices(offset, max_bytes, limit, at_least_one)
-        except OSError as error:
-            raise self.unreadable(error) from error
-
-    def _slices(
-        self, offset: int, max_bytes: int, limit: LogPosition, at_least_one: bool
-    ) -> Slices:
         slices: list[FileSlice] = []
         place = bisect_right(self.bases, offset) - 1
         segment = self._segments[place]
-        position = segment.find(offset)
         total = 0
-        while True:
-            last = segment.base_offset >= limit.segment_base_offset
-            end = limit.position if last else segment.size_bytes
-            room = max_bytes - total
-            if end - position > room:
-                end = _cut(segment, position, position + room, at_least_one and not total)
-                last = True
-            elif last:
-                segment.remember(limit.offset, end)
-            if end > position:
-                slices.append(FileSlice(segment, position, end - position))
-                total += end - position
-            if last or total >= max_bytes:
-                return Slices(slices, total)
-            place += 1
-            segment, position = self._segments[place], 0
+        try:
+            position = segment.find(offset)
+            while True:
+                last = segment.base_offset >= limit.segment_base_offset
+                end = limit.position if last else segment.size_bytes
+                room = max_bytes - total
+                if end - position > room:
+                    end = _cut(segment, position, position + room, at_least_one and not total)
+                    last = True
+                elif last:
+                    segment.remember(limit.offset, end)
+                if end > position:
+                    slices.append(FileSlice(segment, position, end - position))
+                    total += end - position
+                if last or total >= max_bytes:
+                    return Slices(slices, total)
+                place += 1
+                segment, position = self._segments[place], 0
+        except OSError as error:
+            raise self.unreadable(error) from error
 
     def reach(self, start: LogPosition, max_bytes: int, limit: LogPosition) -> tuple[int, int]:
         """Where the last whole batch ends within `max_bytes`, at least the first one; its bytes."""

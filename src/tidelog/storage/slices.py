@@ -46,8 +46,12 @@ class FileSlice:
         if len(buffer) > left:
             buffer = buffer[:left]
         segment = self.segment
-        with segment.log_file as fd:
+        # Cheaper than `with`, for each piece that is sent.
+        fd = segment.log_file.pin()
+        try:
             return segment.disk.pread_cached_into(fd, buffer, self.position + offset_in_slice)
+        finally:
+            segment.log_file.unpin()
 
     def _check(self, offset_in_slice: int) -> None:
         segment = self.segment
