@@ -183,7 +183,7 @@ def test_apache_kafka_serves_what_our_cleaner_left(tmp_path: Path) -> None:
         if file.name != "partition.metadata":
             file.unlink()
     log, _ = cleaned_log(directory, identity)
-    aborted = [first for _, first in log.aborted_transactions(0, log.log_end_offset)]
+    aborted = [first for _, first in log.segments.aborted_transactions(0, log.log_end_offset)]
     expected = [
         (each.offset, each.key, each.value, each.timestamp)
         for each in data_records(log)

@@ -151,7 +151,7 @@ def test_our_log_knows_the_transactions_of_kafkas(
 ) -> None:
     log = open_copy(kafka_made, "transactions", tmp_path, context, clean=clean)
     values = [record.value for record in read_all(log) if record.value and b"-" in record.value]
-    aborted = log.aborted_transactions(0, log.log_end_offset)
+    aborted = log.segments.aborted_transactions(0, log.log_end_offset)
     log.producers.high_watermark_moved(log.log_end_offset)
     unstable = log.first_unstable_offset
     close(log)

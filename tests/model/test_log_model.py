@@ -373,7 +373,7 @@ class Walk:
             elif header.is_transactional:
                 first.setdefault(header.producer_id, header.base_offset)
         start, end = self.log.log_start_offset, self.log.log_end_offset
-        found = self.log.aborted_transactions(start, end)
+        found = self.log.segments.aborted_transactions(start, end)
         for producer_id, first_offset, marker_offset in wanted:
             if first_offset >= start:
                 assert (producer_id, first_offset) in found, (marker_offset, found)

@@ -301,7 +301,7 @@ class Partition:
         if isolation == Isolation.READ_COMMITTED:
             read.aborted = []
             if slices is not None:
-                read.aborted = self.log.aborted_transactions(offset, end.offset)
+                read.aborted = self.log.segments.aborted_transactions(offset, end.offset)
         return read
 
     def reach(self, offset: int, max_bytes: int, isolation: int) -> tuple[int, int]:

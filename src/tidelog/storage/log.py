@@ -287,11 +287,6 @@ class Log:
             raise self._out_of_range(offset)
         return self.segments.position_after(offset)
 
-    def aborted_transactions(self, start: int, end: int) -> list[tuple[int, int]]:
-        """Producer id and first offset of the aborted transactions that touch [start, end)."""
-        entries = self.segments.aborted_between(start, end)
-        return [(entry.producer_id, entry.first_offset) for entry in entries]
-
     @property
     def first_unstable_offset(self) -> LogPosition | None:
         """Where the first transaction begins that readers of committed data must not pass."""
@@ -313,6 +308,7 @@ class Log:
     # Flushing
 
     def give_up(self, reason: str) -> None:
+        """Write nothing more, as after a fault of the disk; the next start recovers the log."""
         self._faults.note(OSError(reason))
 
     @property

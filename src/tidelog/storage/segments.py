@@ -163,6 +163,11 @@ class Segments:
                     return found
         return found
 
+    def aborted_transactions(self, start: int, end: int) -> list[tuple[int, int]]:
+        """Producer id and first offset of the aborted transactions that touch [start, end)."""
+        entries = self.aborted_between(start, end)
+        return [(entry.producer_id, entry.first_offset) for entry in entries]
+
     def unreadable(self, error: OSError) -> KafkaError:
         """What a reader is told of a disk that fails; the log has a line of it."""
         logger.error("cannot read directory=%s error=%s", self.directory, error)

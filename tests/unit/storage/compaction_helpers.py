@@ -102,7 +102,8 @@ def stored(log: Log) -> list[Record]:
 def visible(log: Log) -> list[Record]:
     """What a consumer of committed data sees, by the rules that clients go by."""
     waiting = sorted(
-        log.aborted_transactions(log.log_start_offset, log.log_end_offset), key=lambda each: each[1]
+        log.segments.aborted_transactions(log.log_start_offset, log.log_end_offset),
+        key=lambda each: each[1],
     )
     aborted: set[int] = set()
     seen: list[Record] = []

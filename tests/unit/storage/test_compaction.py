@@ -356,9 +356,9 @@ def test_s17_a_marker_goes_only_after_its_data_and_its_horizon() -> None:
         ]
 
     assert markers() == [(1, False), (3, False)], "the aborted batch went in this clean only"
-    assert log.aborted_transactions(0, 10) == [(7, 2)]
+    assert log.segments.aborted_transactions(0, 10) == [(7, 2)]
     assert markers() == [(1, False), (3, True)]
-    assert log.aborted_transactions(0, 10) == [], "nothing is left to be hidden"
+    assert log.segments.aborted_transactions(0, 10) == [], "nothing is left to be hidden"
     here.clock.advance(2000)
     assert markers() == [(1, False)], "the committed record is there, and so is its marker"
     put(log, ("a", "2"))

@@ -237,7 +237,7 @@ def test_s14_an_abort_marker_without_descriptors_is_refused_or_kept_whole() -> N
     log.segments[-1].log_file.unpin()
     append_marker(log, marker(0))
     assert not log.offline
-    assert log.aborted_transactions(0, 4) == [(7, 0), (7, 2)]
+    assert log.segments.aborted_transactions(0, 4) == [(7, 0), (7, 2)]
 
 
 def test_s14_a_flush_without_descriptors_moves_nothing_and_is_tried_again() -> None:

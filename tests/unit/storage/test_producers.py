@@ -365,8 +365,8 @@ def test_an_open_transaction_holds_the_last_stable_offset() -> None:
     append_marker(log, marker(CONTROL_ABORT, producer_id=2))
     log.producers.high_watermark_moved(log.log_end_offset)
     assert log.first_unstable_offset is None
-    assert log.aborted_transactions(0, log.log_end_offset) == [(2, 6)]
-    assert log.aborted_transactions(0, 6) == []
+    assert log.segments.aborted_transactions(0, log.log_end_offset) == [(2, 6)]
+    assert log.segments.aborted_transactions(0, 6) == []
 
 
 def test_t18_the_aborted_index_has_kafkas_bytes_and_is_rebuilt() -> None:
@@ -381,7 +381,7 @@ def test_t18_the_aborted_index_has_kafkas_bytes_and_is_rebuilt() -> None:
     for damage in (b"", b"\0" * 34, b"\xff" * 34, world.disk.content(path) * 2):
         world.disk.replace(path, damage)
         log = world.reopen_after(world.disk.crash(CrashMode.KEEP_ALL))
-        assert log.aborted_transactions(0, 5) == [(9, 0)]
+        assert log.segments.aborted_transactions(0, 5) == [(9, 0)]
 
 
 def test_t13_a_late_marker_is_refused_by_its_epoch() -> None:
