@@ -310,6 +310,21 @@ def test_n14_a_follower_refuses_a_batch_with_a_wrong_checksum() -> None:
     assert log.log_end_offset == 0
 
 
+def test_a_follower_refuses_a_leader_epoch_that_falls() -> None:
+    """Recovery would take it for the end of the log."""
+    log = World().open()
+    log.append_as_follower(batch(2, leader_epoch=4).buffer)
+    fallen = [batch(base_offset=2, leader_epoch=5), batch(base_offset=3, leader_epoch=4)]
+    for records in (
+        batch(base_offset=2, leader_epoch=3).buffer,
+        b"".join(x.buffer for x in fallen),
+    ):
+        with pytest.raises(KafkaError) as caught:
+            log.append_as_follower(memoryview(records))
+        assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
+    assert (log.log_end_offset, log.epochs.entries) == (2, [(4, 0)])
+
+
 def test_end_offsets_of_epochs() -> None:
     log = World().open()
     for epoch in (2, 2, 5, 7):
