@@ -98,14 +98,12 @@ class Flushing:
     def _ended(self, plan: FlushPlan, end: LogPosition, run: asyncio.Future[None]) -> None:
         self._running = None
         again, self._again = self._again, False
-        try:
-            if run.cancelled():
-                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "a write-out was broken off")
-            # A write-out reports its faults in the plan: one that raises did not even end.
-            run.result()
-        except Exception as error:
+        raised = None if run.cancelled() else run.exception()
+        if run.cancelled() or raised is not None:
+            # A write-out reports its faults in the plan: this one did not even end.
             plan.release()
-            self._on_failed(error)
+            broken_off = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "a write-out was broken off")
+            self._on_failed(raised if isinstance(raised, Exception) else broken_off)
             return
         try:
             self._log.flushed(plan)
