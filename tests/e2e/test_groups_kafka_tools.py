@@ -109,7 +109,7 @@ def console(servers: str, count: int) -> list[int]:
     return list(map(int, done.stdout.split()))
 
 
-def test_java_and_librdkafka_share_a_group_of_the_newer_protocol(tmp_path: Path) -> None:
+def test_java_and_librdkafka_share_a_consumer_group(tmp_path: Path) -> None:
     with Broker(data_dir=str(tmp_path / "data")) as broker, ThreadPoolExecutor(1) as thread:
         servers = broker.bootstrap_servers
         create_topic(servers, "t", 2)

@@ -1,4 +1,4 @@
-"""ConsumerGroupDescribe: epochs, members and assignments of groups of the newer protocol (KIP-848).
+"""ConsumerGroupDescribe: epochs, members and assignments of consumer groups (KIP-848).
 
 Version notes: 1 tells by which protocol a member speaks (KIP-1099).
 """

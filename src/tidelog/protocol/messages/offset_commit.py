@@ -1,7 +1,7 @@
 """OffsetCommit: a group remembers how far it has consumed.
 
 Version notes: 5 drops the retention time, 6 brings leader epochs, 7 static members, 8 is flexible,
-9 means a member epoch where the group uses the newer protocol, 10 names topics by id.
+9 means a member epoch in a consumer group, 10 names topics by id.
 """
 
 from __future__ import annotations

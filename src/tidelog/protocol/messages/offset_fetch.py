@@ -2,7 +2,7 @@
 
 Version notes: 2 asks for all partitions with a null list, 6 is flexible, 7 can insist on offsets
 that no transaction is about to change, 8 asks for several groups at once, 9 carries the member
-epoch of the newer protocol, 10 names topics by id.
+epoch of a consumer group, 10 names topics by id.
 """
 
 from __future__ import annotations
