@@ -229,24 +229,15 @@ class Draft:
     def put_tombstone(self, topic_id: UUID, brokers: tuple[int, ...]) -> None:
         """Brokers that may have files of a deleted topic; where there is none left, forget it."""
         self.deleted = self._writable("deleted", self.deleted)
-        if brokers:
-            self.deleted[topic_id] = brokers
-        else:
-            self.deleted.pop(topic_id, None)
+        _put(self.deleted, topic_id, brokers)
 
     def put_broker_configs(self, broker: str, configs: Mapping[str, str]) -> None:
         self.broker_configs = self._writable("broker_configs", self.broker_configs)
-        if configs:
-            self.broker_configs[broker] = configs
-        else:
-            self.broker_configs.pop(broker, None)
+        _put(self.broker_configs, broker, configs)
 
     def put_group_configs(self, group: str, configs: Mapping[str, str]) -> None:
         self.group_configs = self._writable("group_configs", self.group_configs)
-        if configs:
-            self.group_configs[group] = configs
-        else:
-            self.group_configs.pop(group, None)
+        _put(self.group_configs, group, configs)
 
     def image(self, version: int) -> MetadataImage:
         """The finished image. The draft must not be used afterwards."""
@@ -269,6 +260,14 @@ class Draft:
             return mapping  # type: ignore[return-value]
         self._own.add(name)
         return dict(mapping)
+
+
+def _put(mapping: dict[K, V], key: K, value: V) -> None:
+    """Keep a value under its key; an empty one is not kept."""
+    if value:
+        mapping[key] = value
+    else:
+        mapping.pop(key, None)
 
 
 def unify_name(name: str) -> str | None:

@@ -12,7 +12,7 @@ from typing import Final
 
 from tidelog.config.setting import Kind, Setting, Update
 
-# Settings of a broker in Kafka 4.3.0.
+# Settings of a broker in Kafka 4.3.0 that it reads at its start alone.
 _CURRENT: Final = """
 add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms
 alter.config.policy.class.name alter.log.dirs.replication.quota.window.num
@@ -196,8 +196,9 @@ UNUSED_DYNAMIC_SETTINGS: Final = {
     **_settings(_CLUSTER_WIDE, Update.CLUSTER_WIDE),
     **_settings(_PER_BROKER, Update.PER_BROKER),
 }
+FIXED_NAMES: Final = frozenset(_CURRENT.split())
 PER_LISTENER_NAMES: Final = frozenset(_PER_LISTENER.split())
 UNUSED_GROUP_SETTINGS: Final = _settings(_GROUP, Update.CLUSTER_WIDE)
-BROKER_NAMES: Final = frozenset(
-    (*_CURRENT.split(), *_REMOVED.split(), *UNUSED_DYNAMIC_SETTINGS, *PER_LISTENER_NAMES)
+BROKER_NAMES: Final = FIXED_NAMES.union(
+    _REMOVED.split(), UNUSED_DYNAMIC_SETTINGS, PER_LISTENER_NAMES
 )

@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterable, Mapping
 
 from tidelog.config.broker_config import BrokerConfig, parse_settings
 from tidelog.config.group_settings import check_group
-from tidelog.config.setting import Kind, Setting, Update, Value
+from tidelog.config.setting import Setting, Update, Value
 from tidelog.config.table import (
+    BROKER_SETTINGS,
     LISTENER_PREFIX,
     TOPIC_SETTINGS,
     altered_broker_setting,
     group_setting,
     hint,
-    kafka_names,
 )
 from tidelog.errors import ConfigError
 
@@ -93,12 +93,10 @@ def _refuse(reason: str, test: Callable[[str], bool], names: Iterable[str]) -> N
 
 def _is_fixed(name: str) -> bool:
     """Whether a setting is known and only read at a start."""
-    from tidelog.config.kafka_names import PER_LISTENER_NAMES
+    from tidelog.config.kafka_names import FIXED_NAMES
 
-    setting = altered_broker_setting(name)
-    if setting.kind is Kind.UNKNOWN:
-        return name in kafka_names() and name not in PER_LISTENER_NAMES
-    return setting.update is Update.READ_ONLY
+    setting = BROKER_SETTINGS.get(name)
+    return name in FIXED_NAMES if setting is None else setting.update is Update.READ_ONLY
 
 
 def _is_of_one_broker(name: str) -> bool:

@@ -140,6 +140,8 @@ def test_what_kafka_takes_while_it_runs_may_be_altered_although_nothing_uses_it(
         "leader.replication.throttled.rate": "1000",
         # Kafka takes a name that nobody knows, too: it may be one of somebody's plugin.
         "my.plugin.setting": "x",
+        # One that it has forgotten is such a name.
+        "zookeeper.connect": "x",
     }
     validate_broker_overrides(broker, taken, per_broker=False)
     of_one = {"sasl.kerberos.service.name": "k", "listener.name.a.ssl.key.password": "secret"}
