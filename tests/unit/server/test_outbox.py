@@ -29,11 +29,13 @@ class File:
         self.path = "0.log"
         self.log_file = self.disk = self
 
-    def __enter__(self) -> File:
+    def pin(self) -> File:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def unpin(self, *_: object) -> None:
         pass
+
+    __enter__, __exit__ = pin, unpin
 
     def reader_left(self) -> None:
         self.readers -= 1
