@@ -7,7 +7,7 @@ Objects of the JVM are `Any`: nothing here knows their classes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from subprocess import TimeoutExpired
 from typing import TYPE_CHECKING, Any, Final
@@ -20,8 +20,7 @@ EXIT_TIMEOUT_S: Final = 30
 
 def activate(session: SparkSession) -> None:
     """Make a session that of this thread: by it Spark finds the sinks that Python has."""
-    classic = _spark_sql(session).classic
-    classic.SparkSession.setActiveSession(session._jsparkSession)
+    _spark_sql(session).classic.SparkSession.setActiveSession(session._jsparkSession)
 
 
 def analysed_plan(frame: DataFrame) -> Any:
@@ -45,10 +44,9 @@ def elements(sequence: Any) -> Iterator[Any]:
         yield sequence.apply(index)
 
 
-def pretty_sql(session: SparkSession) -> Callable[[Any, bool], str]:
+def pretty_sql(session: SparkSession) -> Any:
     """Spark's own function from an expression to its text."""
-    text: Callable[[Any, bool], str] = _spark_sql(session).catalyst.util.package.toPrettySQL
-    return text
+    return _spark_sql(session).catalyst.util.package.toPrettySQL
 
 
 def logical_class(session: SparkSession, name: str) -> Any:

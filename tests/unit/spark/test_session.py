@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tidelog.spark.launch.session import prepare_environment
+from tidelog.spark.session import prepare_environment
 
 
 @pytest.mark.parametrize(

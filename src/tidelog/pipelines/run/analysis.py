@@ -55,16 +55,16 @@ def analyse(session: SparkSession, pipeline: Pipeline, checked: Checked) -> list
             try:
                 found.append(_analyse(plan, target))
             except PipelineError as error:
-                problems += [line for line in error.problems if line not in problems]
+                problems += error.problems
             except PySparkException as error:
                 problems.append(explain_at(error, target.mark, f"target {target.name}"))
         for source in pipeline.with_dead_letters():
             try:
                 plan.dead_letters(source)
             except PipelineError as error:
-                problems += [line for line in error.problems if line not in problems]
+                problems += error.problems
     if problems:
-        raise PipelineError(*problems)
+        raise PipelineError(*dict.fromkeys(problems))
     return found
 
 

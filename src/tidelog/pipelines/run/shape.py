@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, Final
 
 from pyspark.sql import DataFrame
@@ -69,7 +69,7 @@ def _source_of(node: Any) -> str:
 class _Texts:
     """Plans and expressions in words."""
 
-    def __init__(self, pretty_sql: Callable[[Any, bool], str]) -> None:
+    def __init__(self, pretty_sql: Any) -> None:
         self._sql = pretty_sql
         # The functions of the plan as it was written, by the id of their result.
         self._written: dict[int, str] = {}
