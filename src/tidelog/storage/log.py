@@ -181,6 +181,7 @@ class Log:
         """Write stamped batches; the segment that they are in now."""
         assert not self.closed, f"{self.directory} is closed"
         assert headers[0].base_offset >= self.segments.active.next_offset, "an offset used twice"
+        assert headers[0].leader_epoch >= self.epochs.latest, "leader epochs do not fall"
         try:
             self._roll_for(headers, len(buffer), now_ms)
             segment = self.segments.active
@@ -204,9 +205,6 @@ class Log:
     def _note(self, segment: Segment, header: BatchHeader, marker: EndMarker | None) -> None:
         """Take a batch that was written at the end of the log into account."""
         position = segment.size_bytes
-        assert header.leader_epoch >= self.epochs.latest, (
-            f"leader epoch {header.leader_epoch} follows {self.epochs.latest} in {self.directory}"
-        )
         if header.leader_epoch > self.epochs.latest:
             self.epochs.assign(header.leader_epoch, header.base_offset)
         try:

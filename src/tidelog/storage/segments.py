@@ -230,11 +230,6 @@ class Segments:
 
     def replace(self, old: list[Segment], new: Segment, delay_ms: int) -> None:
         """Have one segment in the place of those that it was made from, which go."""
-        assert self.active not in old, "the active segment is not cleaned"
-        assert (new.base_offset, new.next_offset) == (old[0].base_offset, old[-1].next_offset), (
-            f"{new.log_file.path} holds {new.base_offset} to {new.next_offset}, made from"
-            f" {old[0].base_offset} to {old[-1].next_offset}"
-        )
         self._put(old, [new], delay_ms)
 
     def _put(self, old: list[Segment], new: list[Segment], delay_ms: int) -> None:

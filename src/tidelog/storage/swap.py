@@ -37,6 +37,12 @@ def replace_segments(
     """
     if not segments.has(old):
         return False
+    # Before anything is renamed: the next start would go on with a replacement that is wrong.
+    assert segments.active not in old, "the active segment is not cleaned"
+    assert (new.base_offset, new.next_offset) == (old[0].base_offset, old[-1].next_offset), (
+        f"{new.log_file.path} holds {new.base_offset} to {new.next_offset}, made from"
+        f" {old[0].base_offset} to {old[-1].next_offset}"
+    )
     with faults.refusing():
         # The log's own file is the last to be renamed: until then nothing is decided.
         new.change_suffix(CLEANED_SUFFIX, SWAP_SUFFIX)

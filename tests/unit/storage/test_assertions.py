@@ -37,7 +37,7 @@ from tidelog.storage.compaction import Clean, CleanAbandonedError, measure
 from tidelog.storage.data_dir import DataDir
 from tidelog.storage.log import Log
 from tidelog.storage.log_context import NewLog
-from tidelog.storage.segment import create_segment
+from tidelog.storage.segment import CLEANED_SUFFIX, create_segment
 
 DAMAGED = 400
 
@@ -69,8 +69,8 @@ WRONG: dict[str, Callable[[World, Log], object]] = {
     "a clean of what is not synced": lambda world, log: Clean(
         log, measure(log, log.log_end_offset, NOW_MS), 1 << 20, threading.Event()
     ),
-    "a segment that holds less than those it stands for": lambda world, log: log.segments.replace(
-        [log.segments[0]], create_segment(world.context, "/data", 0), 0
+    "a segment that holds less than those it stands for": lambda world, log: log.replace_segments(
+        [log.segments[0]], create_segment(world.context, "/data", 0, CLEANED_SUFFIX)
     ),
     "an append to a closed log": lambda world, log: (log.abandon(), append(log)),
 }
@@ -80,9 +80,11 @@ WRONG: dict[str, Callable[[World, Log], object]] = {
 def test_a_wrong_call_is_stopped_before_it_changes_the_log(wrong: str) -> None:
     world, log = three_segments()
     before = stored_batches(log)
+    names = sorted(world.disk.list_dir(DIRECTORY))
     with pytest.raises(AssertionError):
         WRONG[wrong](world, log)
     assert stored_batches(log) == before
+    assert sorted(world.disk.list_dir(DIRECTORY)) == names
 
 
 def test_a_partition_has_one_owner() -> None:
