@@ -11,11 +11,13 @@ from tests.unit.replication.helpers import Place, in_seconds, read, state
 from tidelog.errors import KafkaError, PartitionBrokenError
 from tidelog.replication.cleaner import LogCleaner
 from tidelog.replication.partition import Partition
+from tidelog.server.handlers import list_offsets
 from tidelog.storage.compaction import Clean
 from tidelog.storage.epochs import LeaderEpochs
 from tidelog.storage.flush import FlushPlan
 from tidelog.storage.log import Log
 from tidelog.storage.segments import Segments
+from tidelog.storage.timestamp_search import TimestampSearch
 from tidelog.testing.virtual_loop import virtual_time
 
 SETTINGS = {
@@ -64,6 +66,9 @@ class Bench:
     async def lead(self) -> None:
         self.bad.lead(state(epoch=1))
 
+    async def search(self) -> None:
+        await list_offsets._look_up_all({("bad", 0, 5): self.bad}, self.place.offload)
+
     async def flush(self) -> None:
         self.put(self.bad)
         await self.bad.flush_and_wait()
@@ -80,6 +85,7 @@ PLACES: dict[str, tuple[type, str, Use, bool]] = {
     "retention": (Log, "apply_retention", Bench.retain, True),
     "delete records": (Log, "advance_log_start", Bench.delete, True),
     "lead": (LeaderEpochs, "assign", Bench.lead, True),
+    "a search by time": (TimestampSearch, "run", Bench.search, True),
     "a flush begins": (Log, "flush_plan", Bench.flush, False),
     "a flush runs": (FlushPlan, "run", Bench.flush, False),
     "a flush ends": (Log, "flushed", Bench.flush, False),

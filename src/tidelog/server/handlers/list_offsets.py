@@ -67,7 +67,8 @@ async def _look_up_all(searched: Searched, offload: Offload) -> Found:
     found: Found = {}
     for key, partition in searched.items():
         try:
-            found[key] = await _search(partition, key[2], offload)
+            with partition.contained:
+                found[key] = await _search(partition, key[2], offload)
         except KafkaError as error:
             found[key] = error
         except StorageError as error:
