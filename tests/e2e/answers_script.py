@@ -31,6 +31,10 @@ from tidelog.protocol.messages.delete_records import (
 from tidelog.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from tidelog.protocol.messages.describe_cluster import DescribeClusterRequest
 from tidelog.protocol.messages.describe_groups import DescribeGroupsRequest
+from tidelog.protocol.messages.describe_log_dirs import (
+    DescribableLogDirTopic,
+    DescribeLogDirsRequest,
+)
 from tidelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from tidelog.protocol.messages.find_coordinator import FindCoordinatorRequest
 from tidelog.protocol.messages.init_producer_id import InitProducerIdRequest
@@ -68,6 +72,9 @@ MASKED = {
     "log_append_time_ms": -1,
     "session_id": 0,
     "configs": (),
+    "log_dir": "",
+    "total_bytes": -1,
+    "usable_bytes": -1,
 }
 
 
@@ -279,6 +286,16 @@ def records(script: Script) -> None:
         part = DeleteRecordsPartition(index, offset)
         request = DeleteRecordsRequest([DeleteRecordsTopic(topic, [part])], 10_000)
         script.ask(label, "DeleteRecords", 2, request)
+
+    def measure(version: int, *topics: tuple[str, list[int]]) -> None:
+        request = DescribeLogDirsRequest([DescribableLogDirTopic(*each) for each in topics])
+        script.ask(f"{topics}", "DescribeLogDirs", version, request)
+
+    for version in (1, 2, 3, 4, 5):
+        measure(version, ("made", [0, 1]), ("unknown", [0]))
+    measure(5)
+    measure(5, ("made", [9]))
+    measure(5, ("made", [1]), ("other", [0]))
 
     remove("some", "made", 0, 2)
     remove("fewer", "made", 0, 1)

@@ -6,6 +6,7 @@ ports, times) and for the words of an error. Where ours differs on purpose, `DIF
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -99,8 +100,7 @@ def test_kafkas_tool_describes_the_features(ours: str) -> None:
     assert set(told) == {"metadata.version", "group.version"}
 
 
-def test_kafka_python_takes_the_broker_for_a_kafka_of_today(ours: str) -> None:
-    """It knows 4.3 by DescribeLogDirs alone, which is not served."""
+def test_kafka_python_takes_the_broker_for_kafka_4_3(ours: str) -> None:
     program = (
         "import sys, kafka; client = kafka.KafkaAdminClient(bootstrap_servers=sys.argv[1]);"
         "print(client._manager.broker_version); client.close()"
@@ -108,4 +108,15 @@ def test_kafka_python_takes_the_broker_for_a_kafka_of_today(ours: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", program, ours], capture_output=True, text=True, timeout=60
     )
-    assert done.stdout.strip() == "(4, 2)", done.stderr
+    assert done.stdout.strip() == "(4, 3)", done.stderr
+
+
+def test_kafkas_tool_tells_how_large_the_logs_are(ours: str) -> None:
+    done = run_tool(
+        "org.apache.kafka.tools.LogDirsCommand", "--bootstrap-server", ours, "--describe"
+    )
+    assert done.returncode == 0, done.stderr
+    (told,) = json.loads(done.stdout.splitlines()[-1])["brokers"]
+    (directory,) = told["logDirs"]
+    assert told["broker"] == 1 and directory["error"] is None
+    assert "made-1" in {each["partition"] for each in directory["partitions"]}

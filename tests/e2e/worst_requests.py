@@ -70,6 +70,7 @@ WORST: dict[str, Worst] = {
     "AlterConfigs": Worst(
         {"resource_type": 2, "validate_only": True}, answer_bytes_per_element=200
     ),
+    "DescribeLogDirs": Worst(),
     "CreatePartitions": Worst(
         {"count": 2, "assignments": None, "validate_only": True}, answer_bytes_per_element=200
     ),

@@ -82,6 +82,7 @@ APIS: Final[tuple[Api, ...]] = (
     _served(23, "OffsetForLeaderEpoch", "offset_for_leader_epoch", (2, 4), flexible=4),
     _served(32, "DescribeConfigs", "describe_configs", (1, 4), flexible=4),
     _served(33, "AlterConfigs", "alter_configs", (0, 2), flexible=2),
+    _served(35, "DescribeLogDirs", "describe_log_dirs", (1, 5), flexible=2),
     _served(37, "CreatePartitions", "create_partitions", (0, 3), flexible=2),
     _served(42, "DeleteGroups", "delete_groups", (0, 2), flexible=2),
     _served(44, "IncrementalAlterConfigs", "incremental_alter_configs", (0, 1), flexible=1),

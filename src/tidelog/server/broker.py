@@ -43,7 +43,14 @@ from tidelog.server.pages import StatusPages
 from tidelog.server.pieces import Turns
 from tidelog.server.request_memory import RequestMemory
 from tidelog.server.submitter import Submitter
-from tidelog.server.tools import ClusterTools, DataTools, GroupTools, ProducerTools, RequestTools
+from tidelog.server.tools import (
+    ClusterTools,
+    DataTools,
+    DiskTools,
+    GroupTools,
+    ProducerTools,
+    RequestTools,
+)
 from tidelog.storage.data_dir import DataDir
 from tidelog.storage.file_cache import FileCache
 from tidelog.storage.log_context import LogContext
@@ -187,6 +194,7 @@ class Broker:
             DataTools(
                 replicas, fetch_sessions, host.clock, host.offload, metrics, LineRate(host.clock)
             ),
+            DiskTools(replicas, host.disk, os.path.abspath(data_dir.path)),
             ProducerTools(ProducerIds(partial(self._allocate_producer_ids, controller))),
             GroupTools(groups, config.node_id),
             ClusterTools(config.node_id, submitter, answers, lambda: replicas.config),

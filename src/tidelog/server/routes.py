@@ -13,7 +13,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any, Final, TypedDict, Unpack
 
-from tidelog.server.tools import ClusterTools, DataTools, GroupTools, ProducerTools
+from tidelog.server.tools import ClusterTools, DataTools, DiskTools, GroupTools, ProducerTools
 
 # By what its handlers work with and the name of the API: a module of `server/handlers`, imported
 # on first use, and its function.
@@ -25,6 +25,9 @@ _HANDLERS: Final[dict[type, dict[str, str]]] = {
         "DeleteRecords": "delete_records:delete_records",
         "OffsetForLeaderEpoch": "offset_for_leader_epoch:offset_for_leader_epoch",
         "OffsetsWithinBytes": "offsets_within_bytes:offsets_within_bytes",
+    },
+    DiskTools: {
+        "DescribeLogDirs": "describe_log_dirs:describe_log_dirs",
     },
     ProducerTools: {
         "InitProducerId": "init_producer_id:init_producer_id",

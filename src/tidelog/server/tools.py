@@ -13,6 +13,7 @@ from tidelog.config.broker_config import BrokerConfig
 from tidelog.coordinators.groups.coordinator import GroupCoordinator
 from tidelog.coordinators.producer_ids import ProducerIds
 from tidelog.host.clock import Clock
+from tidelog.host.disk import Disk
 from tidelog.host.offload import Offload
 from tidelog.replication.replicas import Replicas
 from tidelog.security.authorizer import Authorizer
@@ -52,6 +53,15 @@ class DataTools:
 
 
 @dataclass(slots=True, frozen=True)
+class DiskTools:
+    """For requests about the disk that the partitions lie on."""
+
+    replicas: Replicas
+    disk: Disk
+    data_directory: str
+
+
+@dataclass(slots=True, frozen=True)
 class ProducerTools:
     """For requests of producers about themselves."""
 
@@ -79,6 +89,7 @@ class ClusterTools:
 
 # A request with the tools of its handler's family.
 DataContext = RequestContext[DataTools]
+DiskContext = RequestContext[DiskTools]
 ProducerContext = RequestContext[ProducerTools]
 GroupContext = RequestContext[GroupTools]
 ClusterContext = RequestContext[ClusterTools]

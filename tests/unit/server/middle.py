@@ -26,7 +26,14 @@ from tidelog.server.outbox import ScratchBuffer
 from tidelog.server.pieces import Turns
 from tidelog.server.request_memory import RequestMemory
 from tidelog.server.routes import Handler, Route
-from tidelog.server.tools import ClusterTools, DataTools, GroupTools, ProducerTools, RequestTools
+from tidelog.server.tools import (
+    ClusterTools,
+    DataTools,
+    DiskTools,
+    GroupTools,
+    ProducerTools,
+    RequestTools,
+)
 from tidelog.testing.virtual_loop import virtual_host
 
 FRAME_BYTES_MAX = 1 << 20
@@ -57,7 +64,7 @@ class Middle:
             self.answer_memory,
             self.metrics,
         )
-        families = (DataTools, ProducerTools, GroupTools, ClusterTools)
+        families = (DataTools, DiskTools, ProducerTools, GroupTools, ClusterTools)
         self.dispatcher = Dispatcher(shared, [object.__new__(each) for each in families])
         limits = Limits(
             frame_bytes_max=FRAME_BYTES_MAX,
