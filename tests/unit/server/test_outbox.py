@@ -32,10 +32,14 @@ class File:
     def pin(self) -> File:
         return self
 
-    def unpin(self, *_: object) -> None:
+    def unpin(self) -> None:
         pass
 
-    __enter__, __exit__ = pin, unpin
+    def __enter__(self) -> File:
+        return self.pin()
+
+    def __exit__(self, *_: object) -> None:
+        self.unpin()
 
     def reader_left(self) -> None:
         self.readers -= 1

@@ -49,6 +49,7 @@ from tidelog.server.pieces import LazyList
 from tidelog.server.tools import ClusterContext
 
 T = TypeVar("T")
+Result = TypeVar("Result", DeletableTopicResult, CreatePartitionsTopicResult)
 
 
 async def create_topics(
@@ -158,10 +159,7 @@ async def delete_topics(
         return DeleteTopic(topic_id=found.topic_id)
 
     answers = await _submit_each(results, deletion, context)
-    for result, answer in zip(results, answers, strict=True):
-        if isinstance(answer, KafkaError):
-            result.error_code, result.error_message = answer.code, answer.message
-    return DeleteTopicsResponse(responses=results)
+    return DeleteTopicsResponse(responses=LazyList(len(results), map(_judged, results, answers)))
 
 
 def _topic_to_delete(asked: DeletableTopicResult, context: ClusterContext) -> TopicImage:
@@ -205,14 +203,12 @@ async def create_partitions(
         return _add_partitions(topic, request.validate_only)
 
     answers = await _submit_each(topics, extension, context)
-    results = map(_extended, topics, answers)
-    return CreatePartitionsResponse(results=LazyList(len(topics), results))
+    results = (CreatePartitionsTopicResult(name=topic.name) for topic in topics)
+    return CreatePartitionsResponse(results=LazyList(len(topics), map(_judged, results, answers)))
 
 
-def _extended(
-    topic: CreatePartitionsTopic, answer: Answer | KafkaError
-) -> CreatePartitionsTopicResult:
-    result = CreatePartitionsTopicResult(name=topic.name)
+def _judged(result: Result, answer: Answer | KafkaError) -> Result:
+    """The result of a topic, with the error if it was refused."""
     if isinstance(answer, KafkaError):
         result.error_code, result.error_message = answer.code, answer.message
     return result
