@@ -21,6 +21,7 @@ from tests.e2e.kafka_files import (
     segment_files,
     topic_id,
 )
+from tests.unit.storage.helpers import close
 from tidelog import model
 from tidelog.config import TopicConfig
 from tidelog.host.clock import SystemClock
@@ -34,7 +35,9 @@ from tidelog.protocol.batches import (
 )
 from tidelog.storage.admission import admit
 from tidelog.storage.log import Log
-from tidelog.storage.log_context import LogContext
+from tidelog.storage.log_context import LogContext, NewLog
+from tidelog.storage.losses import Expectation
+from tidelog.storage.recovery import Opening
 
 pytestmark = pytest.mark.java
 
@@ -51,9 +54,8 @@ class Writer:
         directory.mkdir(parents=True, exist_ok=True)
         config = TopicConfig(segment_bytes=16_384, index_interval_bytes=1_024)
         partition = model.TopicPartition(directory.name.rpartition("-")[0], 0)
-        self.log = Log.open(
-            str(directory), partition, topic_id or uuid4(), config, context, clean=False
-        )
+        new, expected = NewLog(topic_id or uuid4(), config), Expectation(str(directory))
+        self.log = Log.open(Opening(partition, new, context, expected, clean=False))
         self.records: list[Record] = []
 
     def append(
@@ -126,7 +128,7 @@ def test_dump_log_segments_reads_every_record_of_ours(
     writer = Writer(directory, context)
     for _ in range(60):
         writer.append(codec, 20)
-    writer.log.close()
+    close(writer.log)
     logs = segment_files(directory, "log")
     assert len(logs) > 1, "the log must have rolled for this to say much"
 
@@ -148,7 +150,7 @@ def test_dump_log_segments_reads_every_record_of_ours(
 
 def test_dump_log_segments_finds_our_indexes_sound(tmp_path: Path, context: LogContext) -> None:
     directory = tmp_path / "ours-0"
-    write_everything(directory, context).log.close()
+    close(write_everything(directory, context).log)
     indexes = segment_files(directory, "index") + segment_files(directory, "timeindex")
     assert len(indexes) > 4
 
@@ -167,7 +169,7 @@ def test_dump_log_segments_reads_our_producer_snapshots_and_aborted_transactions
 ) -> None:
     directory = tmp_path / "ours-0"
     writer = write_everything(directory, context)
-    writer.log.close()
+    close(writer.log)
 
     snapshot = dump(files=segment_files(directory, "snapshot")[-1:])
     aborted = dump(files=segment_files(directory, "txnindex"))
@@ -224,7 +226,7 @@ def test_a_data_directory_of_ours_is_served_by_apache_kafka(
         directory = kafka.log_dir / f"{name}-0"
         remove_segments(directory)
         writer = write_everything(directory, context, topic_ids[name])
-        writer.log.close()
+        close(writer.log)
         expected[name], ends[name] = writer.records, writer.log.log_end_offset
 
     with kafka:
