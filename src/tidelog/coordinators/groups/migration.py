@@ -13,7 +13,8 @@ groups that are not of consumers, bytes that cannot be read, data of the members
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import NamedTuple
 from uuid import UUID
 
 from tidelog.cluster.image import MetadataImage
@@ -24,7 +25,6 @@ from tidelog.coordinators.groups.classic.group import (
     Member,
 )
 from tidelog.coordinators.groups.classic.rebalances import Rebalances
-from tidelog.coordinators.groups.consumer.assignors import Partitions
 from tidelog.coordinators.groups.consumer.changes import (
     Records,
     current_record,
@@ -40,6 +40,7 @@ from tidelog.coordinators.groups.consumer.group import (
     ClassicMetadata,
     ConsumerGroup,
     ConsumerMember,
+    Owned,
     hash_topics,
 )
 from tidelog.coordinators.groups.consumer.members import Departure
@@ -51,6 +52,7 @@ from tidelog.coordinators.outcome import Outcome
 from tidelog.coordinators.timers import Now
 from tidelog.errors import ErrorCode, KafkaError, ProtocolError
 from tidelog.protocol.consumer_protocol import (
+    Subscription,
     assignment_user_data,
     decode_assignment,
     decode_subscription,
@@ -83,12 +85,21 @@ class Migration:
         group = ConsumerGroup(
             before.group_id, epoch=before.generation, target_epoch=before.generation
         )
-        for each in before.members.values():
-            member, target = self._upgraded(before, each)
+        told = [_told(before, each) for each in before.members.values()]
+        shares = _Shares(self._image(), before.generation)
+        # What the leader assigned counts. Besides, members keep what they have not given back: a
+        # cooperative one consumes until its next join what the assignment took away.
+        for each in told:
+            shares.take(each.member.member_id, each.assignment)
+        claims = [shares.take(each.member.member_id, each.subscription.owned) for each in told]
+        for each in told:
+            member = _upgraded(before, each, shares.of(each.member.member_id))
             group.put(member)
-            group.targets[member.member_id] = target
-        if before.state is GroupState.STABLE:
-            # In the midst of a rebalance nothing is settled; then any target must be a new one.
+            group.targets[member.member_id] = {
+                topic_id: frozenset(partitions) for topic_id, partitions in member.assigned.items()
+            }
+        if before.state is GroupState.STABLE and not any(claims):
+            # Otherwise nothing is settled, and any target must be a new one.
             group.metadata_hash = hash_topics(group.subscribers, self._image())
         group_id, members = group.group_id, group.members.values()
         records = [
@@ -109,43 +120,6 @@ class Migration:
             raise _not_upgraded(group, "the group does not use the consumer embedded protocol.")
         if len(group.members) > self._settings.consumer_group_size_max:
             raise _not_upgraded(group, "the group size exceeds the consumer group maximum size.")
-
-    def _upgraded(self, group: ClassicGroup, member: Member) -> tuple[ConsumerMember, Partitions]:
-        # A member that is about to join may not know the protocol of the generation before.
-        metadata = member.metadata_for(group.protocol) or member.protocols[0][1]
-        try:
-            subscription = decode_subscription(metadata)
-            assignment = decode_assignment(member.assignment)
-            user_data = assignment_user_data(member.assignment)
-        except ProtocolError as error:
-            _log.warning("group not upgraded group=%s reason=%s", group.group_id, error)
-            raise _not_upgraded(group, "the embedded consumer protocol is malformed.") from error
-        if user_data:
-            raise _not_upgraded(
-                group,
-                "an unsupported custom assignor is in use. Please refer to the documentation or"
-                " switch to a default assignor before re-attempting the upgrade.",
-            )
-        topics = self._image().topics
-        owned: dict[UUID, dict[int, int]] = {
-            topics[name].topic_id: dict.fromkeys(sorted(partitions), group.generation)
-            for name, partitions in assignment.items()
-            if name in topics and partitions
-        }
-        upgraded = ConsumerMember(
-            member_id=member.member_id,
-            instance_id=member.instance_id,
-            rack_id=subscription.rack,
-            client_id=member.client_id,
-            client_host=member.client_host,
-            topics=frozenset(subscription.topics),
-            rebalance_timeout_ms=member.rebalance_timeout_ms,
-            epoch=group.generation,
-            previous_epoch=group.generation,
-            assigned=owned,
-            classic=ClassicMetadata(member.session_timeout_ms, tuple(member.protocols)),
-        )
-        return upgraded, {each: frozenset(partitions) for each, partitions in owned.items()}
 
     # From consumer to classic
 
@@ -240,6 +214,79 @@ class Migration:
                 assert not records, "nobody has joined yet"
 
         return Outcome(None, [*ends, CoordinatorRecord(key, value)], appended)
+
+
+class _Told(NamedTuple):
+    """A member of a classic group, with what its bytes say."""
+
+    member: Member
+    subscription: Subscription
+    assignment: dict[str, list[int]]
+
+
+def _told(group: ClassicGroup, member: Member) -> _Told:
+    # A member that is about to join may not know the protocol of the generation before.
+    metadata = member.metadata_for(group.protocol) or member.protocols[0][1]
+    try:
+        told = _Told(member, decode_subscription(metadata), decode_assignment(member.assignment))
+        user_data = assignment_user_data(member.assignment)
+    except ProtocolError as error:
+        _log.warning("group not upgraded group=%s reason=%s", group.group_id, error)
+        raise _not_upgraded(group, "the embedded consumer protocol is malformed.") from error
+    if user_data:
+        raise _not_upgraded(
+            group,
+            "an unsupported custom assignor is in use. Please refer to the documentation or"
+            " switch to a default assignor before re-attempting the upgrade.",
+        )
+    return told
+
+
+class _Shares:
+    """Who owns what of the topics that there are; the first to name a partition has it."""
+
+    def __init__(self, image: MetadataImage, epoch: int) -> None:
+        self._image = image
+        self._epoch = epoch
+        self._taken: set[tuple[str, int]] = set()
+        self._shares: dict[str, dict[UUID, dict[int, int]]] = {}
+
+    def take(self, member_id: str, named: Mapping[str, Iterable[int]]) -> bool:
+        """Whether the member got anything."""
+        got = False
+        for name, partitions in named.items():
+            topic = self._image.topics.get(name)
+            if topic is None:
+                continue
+            for partition in sorted(partitions):
+                if partition in range(len(topic.partitions)) and (
+                    (name, partition) not in self._taken
+                ):
+                    self._taken.add((name, partition))
+                    share = self._shares.setdefault(member_id, {})
+                    share.setdefault(topic.topic_id, {})[partition] = self._epoch
+                    got = True
+        return got
+
+    def of(self, member_id: str) -> Owned:
+        return self._shares.get(member_id, {})
+
+
+def _upgraded(group: ClassicGroup, told: _Told, owned: Owned) -> ConsumerMember:
+    member, subscription = told.member, told.subscription
+    return ConsumerMember(
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        rack_id=subscription.rack,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        topics=frozenset(subscription.topics),
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        epoch=group.generation,
+        previous_epoch=group.generation,
+        assigned=owned,
+        classic=ClassicMetadata(member.session_timeout_ms, tuple(member.protocols)),
+    )
 
 
 def _classic_member(member: ConsumerMember) -> Member:

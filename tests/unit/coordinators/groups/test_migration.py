@@ -20,6 +20,7 @@ from tidelog.coordinators.groups.consumer.records import ConsumerGroupMemberMeta
 from tidelog.coordinators.groups.records import GroupMetadataKey, decode_record, encode_record
 from tidelog.coordinators.groups.settings import GroupSettings
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.protocol.consumer_protocol import encode_assignment
 
 Member = Consumer | ClassicConsumer
 PARTITIONS = 6
@@ -158,6 +159,51 @@ def test_whoever_waits_in_a_rebalance_is_told_to_join_again(world: World) -> Non
     new = newer(world, "new")
     settle([first, second, new])
     assert shares([first, second, new]) == [2, 2, 2]
+
+
+def test_a_cooperative_member_that_has_yet_to_hear_of_its_loss_keeps_it_meanwhile(
+    world: World,
+) -> None:
+    old = ClassicConsumer(world, is_cooperative=True)
+    settle([old])
+    second = ClassicConsumer(world, is_cooperative=True)
+    while classic_group(world).state != "CompletingRebalance":
+        take_step(second)
+        take_step(old)
+    assert len(old.owned) == PARTITIONS
+    new = newer(world, "new")
+    assert not new.target, "nobody has given anything back"
+    settle([old, second, new])
+    assert shares([old, second, new]) == [2, 2, 2]
+
+
+def test_a_partition_that_a_leader_gave_to_two_members_has_one_owner_then(world: World) -> None:
+    old = [ClassicConsumer(world) for _ in range(2)]
+    settle(old)
+    for member in classic_group(world).members.values():
+        member.assignment = encode_assignment({"t": [0, 1, 2, 99], "gone": [0]})
+    newer(world, "new")
+    held = [each.held() for each in consumer_group(world).members.values()]
+    topic_id = world.image.topics["t"].topic_id
+    owned = [partition for each in held for partition in each.get(topic_id, ())]
+    assert len(owned) == len(set(owned)) and {0, 1, 2} <= set(owned) <= set(range(PARTITIONS))
+    assert all(each.keys() <= {topic_id} for each in held)
+
+
+def test_a_fenced_classic_member_that_still_holds_partitions_hears_of_it_when_it_joins(
+    world: World,
+) -> None:
+    new = newer(world, "new")
+    old = ClassicConsumer(world, is_cooperative=True)
+    settle([new, old])
+    for _ in range(3):
+        world.pass_time(SESSION_MS // 2)
+        new.step()
+    assert old.owned and old.member_id not in consumer_group(world).members
+    old.next = "join"
+    assert refusal(old.step)[0] is ErrorCode.UNKNOWN_MEMBER_ID
+    settle([new, old])
+    assert shares([new, old]) == [3, 3]
 
 
 def test_a_refused_append_leaves_the_group_as_it_was(world: World) -> None:
