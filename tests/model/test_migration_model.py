@@ -19,7 +19,7 @@ from tidelog.coordinators.groups.consumer.group import ConsumerGroup
 from tidelog.coordinators.groups.settings import GroupSettings
 from tidelog.errors import ErrorCode, KafkaError
 
-SCHEDULES = 2_000 if os.environ.get("TIDELOG_LONG") else 150
+SCHEDULES = 1_000 if os.environ.get("TIDELOG_LONG") else 150
 STEPS = 150
 PARTITIONS = 6
 EXPECTED = {

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from tidelog.cluster.image import MetadataImage
@@ -60,6 +60,10 @@ from tidelog.protocol.consumer_protocol import (
 )
 
 _log = logging.getLogger(__name__)
+
+# Their data are notes on the assignment itself, which librdkafka sends along with it. Kafka refuses
+# such groups.
+_STICKY: Final = frozenset({"sticky", "cooperative-sticky"})
 
 
 class Migration:
@@ -233,7 +237,7 @@ def _told(group: ClassicGroup, member: Member) -> _Told:
     except ProtocolError as error:
         _log.warning("group not upgraded group=%s reason=%s", group.group_id, error)
         raise _not_upgraded(group, "the embedded consumer protocol is malformed.") from error
-    if user_data:
+    if user_data and group.protocol not in _STICKY:
         raise _not_upgraded(
             group,
             "an unsupported custom assignor is in use. Please refer to the documentation or"

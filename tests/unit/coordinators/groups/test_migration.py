@@ -402,6 +402,23 @@ def test_a_classic_group_that_may_not_be_moved_is_left_alone(
     assert shares(old) == [3, 3] and classic_group(world).state == "Stable"
 
 
+@pytest.mark.parametrize(("protocol", "is_moved"), [("range", False), ("cooperative-sticky", True)])
+def test_data_of_the_members_own_assignor_keep_a_group_as_it_is(
+    world: World, protocol: str, is_moved: bool
+) -> None:
+    old = ClassicConsumer(world, is_cooperative=protocol != "range")
+    settle([old])
+    assert classic_group(world).protocol == protocol
+    (member,) = classic_group(world).members.values()
+    member.assignment = member.assignment[:-4] + b"\0\0\0\4data"
+    if is_moved:
+        settle([old, newer(world, "new")])
+        assert consumer_group(world).classic_count == 1
+    else:
+        code, message = refusal(lambda: newer(world, "new"))
+        assert code is ErrorCode.GROUP_ID_NOT_FOUND and "custom assignor" in message
+
+
 @pytest.mark.parametrize("settings", [{"allows_downgrade": False}, {"group_size_max": 1}])
 def test_a_consumer_group_that_may_not_be_moved_goes_on_with_classic_members(
     settings: dict[str, object],
