@@ -63,5 +63,9 @@ STATEMENTS: list[tuple[str, list[str]]] = [
 # What sqlglot does not parse, with what is guessed.
 GUESSED: list[tuple[str, list[str]]] = [
     ("FROM a |> SET x = 2 |> JOIN b ON TRUE", ["a", "b"]),
-    ("FROM a |> UNION ALL SELECT * FROM b, c", ["a", "b", "c"]),
+    ("FROM a |> UNION ALL SELECT d, e FROM b AS x, c WHERE f(g, h)", ["a", "b", "c"]),
+    (
+        "FROM a |> SET x = 2 |> WHERE y IN (SELECT d FROM b) |> JOIN `c` USING (k, l)",
+        ["a", "b", "c"],
+    ),
 ]

@@ -29,9 +29,12 @@ _BEFORE_TABLE: Final = frozenset(
     {"(", ")", ",", ";", "UNION", "ALL", "DISTINCT", "EXCEPT", "INTERSECT", "MINUS"}
 )
 _BEFORE_STREAM: Final = frozenset({"(", ",", "FROM", "JOIN"})
-_GUESS: Final = re.compile(
-    r"(?:\b(?:FROM|JOIN|TABLE|STREAM)\b|[,(])\s*(?=`?(?P<name>\w+)`?(?!\w|\s*[.(]))", re.IGNORECASE
+# A list of relations, up to the word that ends it, and the names in it.
+_LIST: Final = re.compile(
+    rf"\b(?:FROM|JOIN|TABLE|STREAM)\b(.*?)(?=\b(?:{'|'.join(RESERVED - {'AS'})})\b|\|>|$)",
+    re.IGNORECASE | re.DOTALL,
 )
+_NAME: Final = re.compile(r"(?:^|[,(])\s*`?(\w+)`?(?!\w|\s*[.(])")
 # It would say on the terminal what it does not know.
 logging.getLogger("sqlglot").setLevel(logging.ERROR)
 
@@ -62,8 +65,7 @@ def references(sql: str) -> References:
         places, certain = sorted(_read(sql)), True
     except Exception:
         # Nothing that goes wrong in sqlglot may refuse what Spark would take.
-        places = [(each.start("name"), each["name"]) for each in _GUESS.finditer(sql)]
-        certain = False
+        places, certain = list(_guess(sql)), False
     found: dict[str, Reference] = {}
     for start, name in places:
         line = sql.count("\n", 0, start) + 1
@@ -132,3 +134,10 @@ def _is_common(table: exp.Table) -> bool:
             return True
         child = parent
     return False
+
+
+def _guess(sql: str) -> Iterator[tuple[int, str]]:
+    """The words that stand where a relation may stand."""
+    for each in _LIST.finditer(sql):
+        for name in _NAME.finditer(each[1]):
+            yield each.start(1) + name.start(1), name[1]
