@@ -54,7 +54,7 @@ class Connection(asyncio.BufferedProtocol):
         # True while the request that came last is still decoded or prepared from its frame.
         self.frame_in_use = False
         self.principal = Principal("User:ANONYMOUS", listener.is_inter_broker)
-        self.opened_at = self.last_active_at = self._loop.time()
+        self.last_active_at = self._loop.time()
         self.peer = self.local_host = "?"
         self.local_port = 0
         self.bytes_received = 0
