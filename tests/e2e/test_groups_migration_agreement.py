@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 
 from bench.peers.kafka import ApacheKafka
+from tests.e2e import test_groups_agreement as agreement
 from tests.e2e.produce_requests import create_topic
 from tests.e2e.raw_client import RawClient
-from tests.e2e.test_groups_agreement import Script as ConsumerScript
-from tests.e2e.test_groups_agreement import count
 from tests.waiting import eventually
 from tidelog.errors import ErrorCode, ProtocolError
 from tidelog.protocol.consumer_protocol import decode_assignment
@@ -45,19 +44,9 @@ from tidelog.testing import Broker
 
 pytestmark = pytest.mark.java
 
-SETTINGS = {
-    "offsets.topic.num.partitions": "1",
-    "group.initial.rebalance.delay.ms": "0",
-    "group.consumer.heartbeat.interval.ms": "5000",
-    "group.consumer.min.heartbeat.interval.ms": "5000",
-}
-KAFKA_SETTINGS = {
-    **SETTINGS,
-    "offsets.topic.replication.factor": "1",
-    # Here a target is computed at once.
-    "group.consumer.assignment.interval.ms": "0",
-    "group.consumer.assignor.offload.enable": "false",
-}
+POLICY = {"group.consumer.migration.policy": "bidirectional"}
+SETTINGS = {**agreement.SETTINGS, **POLICY}
+KAFKA_SETTINGS = {**agreement.KAFKA_SETTINGS, **POLICY}
 ANSWERS_MIN = 150
 
 
@@ -90,7 +79,7 @@ def partitions_in(data: bytes) -> list[int]:
         return []
 
 
-class Script(ConsumerScript):
+class Script(agreement.Script):
     """One broker, asked step by step, in whatever group is the current one."""
 
     group = "g"
@@ -252,7 +241,7 @@ class Script(ConsumerScript):
                     str(self.named(each.member_id)), str(each.instance_id), str(each.rack_id),
                     each.member_epoch, each.client_id, each.client_host,
                     each.subscribed_topic_names, each.subscribed_topic_regex, each.member_type,
-                    count(each.assignment), count(each.target_assignment),
+                    agreement.count(each.assignment), agreement.count(each.target_assignment),
                 )
                 for each in found.members
             ),

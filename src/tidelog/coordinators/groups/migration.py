@@ -41,6 +41,7 @@ from tidelog.coordinators.groups.consumer.group import (
     ConsumerGroup,
     ConsumerMember,
     Owned,
+    by_name,
     hash_topics,
 )
 from tidelog.coordinators.groups.consumer.members import Departure
@@ -185,13 +186,8 @@ class Migration:
         for each in members:
             made.add(_classic_member(each))
         made.protocol = made.select_protocol()
-        names = self._image().topic_names
         for each in members:
-            held = {
-                names[topic_id]: sorted(partitions)
-                for topic_id, partitions in each.held().items()
-                if topic_id in names
-            }
+            held = by_name(each.held(), self._image())
             member = made.members[each.member_id]
             version = int.from_bytes(member.metadata_for(made.protocol)[:2])
             member.assignment = encode_assignment(held, version)

@@ -22,6 +22,7 @@ from tidelog.coordinators.groups.consumer.group import (
     ConsumerGroup,
     ConsumerMember,
     MemberState,
+    by_name,
 )
 from tidelog.coordinators.groups.consumer.heartbeats import TOPIC_NAMES_MAX
 from tidelog.coordinators.groups.consumer.rebalancing import Rebalancing, Step
@@ -179,22 +180,14 @@ class ClassicMembers:
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, "The member must join again.")
         members.synced(group.group_id, member.member_id)
         members.renew_session(group.group_id, member, now)
-        assignment = encode_assignment(self._by_name(member), int.from_bytes(metadata[:2]))
+        assigned = by_name(member.assigned, self._image())
         return Outcome(
             SyncGroupResponse(
                 protocol_type=request.protocol_type,
                 protocol_name=request.protocol_name,
-                assignment=assignment,
+                assignment=encode_assignment(assigned, int.from_bytes(metadata[:2])),
             )
         )
-
-    def _by_name(self, member: ConsumerMember) -> dict[str, list[int]]:
-        names = self._image().topic_names
-        return {
-            names[topic_id]: sorted(partitions)
-            for topic_id, partitions in member.assigned.items()
-            if topic_id in names
-        }
 
     # Heartbeat
 

@@ -328,6 +328,16 @@ def subscribed_ids(topics: Iterable[str], image: MetadataImage) -> frozenset[UUI
     return frozenset(image.topics[name].topic_id for name in topics if name in image.topics)
 
 
+def by_name(partitions: Mapping[UUID, Iterable[int]], image: MetadataImage) -> dict[str, list[int]]:
+    """Partitions under the names of their topics; those of deleted topics are left out."""
+    names = image.topic_names
+    return {
+        names[topic_id]: sorted(indexes)
+        for topic_id, indexes in partitions.items()
+        if topic_id in names
+    }
+
+
 def hash_topics(topics: Iterable[str], image: MetadataImage) -> int:
     """What an assignment of these topics depends on, as a number of 64 bits; 0 for none."""
     digest = None

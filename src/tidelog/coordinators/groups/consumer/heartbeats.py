@@ -224,6 +224,19 @@ def _described(
     """The member with what the request says of it; what it leaves out stays."""
     names, pattern = request.subscribed_topic_names, request.subscribed_topic_regex
     timeout = request.rebalance_timeout_ms
+    if (
+        names is None
+        and pattern is None
+        and timeout == -1
+        and request.instance_id in (None, member.instance_id)
+        and request.rack_id is None
+        and request.server_assignor is None
+        and member.classic is None
+        and member.client_id == caller.client_id
+        and member.client_host == caller.client_host
+    ):
+        # As nearly all heartbeats are.
+        return member
     described = replace(
         member,
         instance_id=request.instance_id or member.instance_id,

@@ -110,7 +110,7 @@ class Rebalancing:
 
     def describe(self, step: Step, before: ConsumerMember, described: ConsumerMember) -> int:
         """The member is this from now on; the epoch that the group then has."""
-        if described != before:
+        if described is not before and described != before:
             step.records.append(member_record(step.group.group_id, described))
         return self._group_epoch(step, before, described)
 
@@ -142,7 +142,7 @@ class Rebalancing:
         if group.pattern_subscribers:
             self._patterns.refresh(group, step.caller, step.now)
         self.members.renew_session(group_id, after, step.now)
-        if after != described:
+        if after is not described and after != described:
             self.members.watch_revocation(group_id, after, step.now)
 
     # The group's epoch and target
