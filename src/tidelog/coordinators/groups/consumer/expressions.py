@@ -1,7 +1,8 @@
 """Regular expressions over topic names, in RE2's syntax and in pieces.
 
-A pattern matches a whole name. Its length and the memory that matching takes are bounded; the time
-is in proportion to the name, whatever the pattern.
+A pattern matches a whole name. Its length, its program and the memory that matching takes are
+bounded, so a name takes microseconds with the patterns that people write and two milliseconds with
+the worst there are. Whoever has the names matched says how many make a piece.
 """
 
 from __future__ import annotations
@@ -18,8 +19,7 @@ _log = logging.getLogger(__name__)
 
 _PATTERN_BYTES_MAX: Final = 4_096
 _MEMORY_BYTES: Final = 1 << 20
-# Matched without a break: about a millisecond.
-_NAMES_AT_ONCE: Final = 500
+_INSTRUCTIONS_MAX: Final = 1_000
 
 Found = dict[str, frozenset[str]]
 
@@ -44,7 +44,7 @@ def compile_pattern(pattern: str) -> Any:
     options.log_errors = False
     options.never_capture = True
     try:
-        return re2.compile(encoded, options)
+        compiled = re2.compile(encoded, options)
     except re2.error as error:
         reason = error.args[0].decode(errors="replace") if error.args else "it is too large"
         raise refused(
@@ -53,6 +53,12 @@ def compile_pattern(pattern: str) -> Any:
     finally:
         # Its own cache would keep the memory of many.
         re2.purge()
+    if compiled.programsize > _INSTRUCTIONS_MAX:
+        raise refused(
+            f"SubscribedTopicRegex `{pattern}` is too large: it has {compiled.programsize}"
+            f" instructions, and at most {_INSTRUCTIONS_MAX} are taken."
+        )
+    return compiled
 
 
 def refused(message: str) -> KafkaError:
@@ -64,6 +70,7 @@ class Search:
     """What patterns match among these topics.
 
     Patterns in `known` are up to date with the topics `seen`: only what came since is matched.
+    `piece_names` may change between pieces.
     """
 
     patterns: Collection[str]
@@ -71,6 +78,7 @@ class Search:
     seen: Collection[str]
     known: Mapping[str, ResolvedPattern]
     is_allowed: Callable[[str], bool]
+    piece_names: int
     _since_break: int = 0
 
     def pieces(self) -> Generator[None, None, Found]:
@@ -98,9 +106,9 @@ class Search:
             _log.warning("pattern left out reason=%s", error)
             return matches
         remaining = iter(names)
-        while some := list(islice(remaining, _NAMES_AT_ONCE)):
+        while some := list(islice(remaining, self.piece_names)):
             self._since_break += len(some)
-            if self._since_break > _NAMES_AT_ONCE:
+            if self._since_break > self.piece_names:
                 self._since_break = len(some)
                 yield
             matches.update(

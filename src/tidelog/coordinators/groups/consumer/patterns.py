@@ -36,6 +36,9 @@ _log = logging.getLogger(__name__)
 _PATTERNS_MAX: Final = 100
 _PAUSE_MS: Final = 1_000
 _IN_FULL_INTERVAL_MS: Final = 10 * 60 * 1_000
+# How long one piece and all else that the loop did since may take before pieces become smaller.
+_PIECE_MS: Final = 5
+_PIECE_NAMES_MAX: Final = 500
 
 
 def check_pattern(pattern: str, group: ConsumerGroup) -> None:
@@ -76,13 +79,16 @@ class Patterns:
         assert group is not None, "a group that goes takes its timers with it"
         if group.matching.pieces is None:
             group.matching = self._begin(group, now)
-        pieces = group.matching.pieces
-        assert pieces is not None
+        else:
+            _fit(group.matching, now)
+        matching = group.matching
+        assert matching.pieces is not None
         try:
-            next(pieces)
+            next(matching.pieces)
         except StopIteration as end:
-            group.matching.pieces = None
+            matching.pieces = matching.search = None
             return self._found(group, end.value, now)
+        matching.piece_ms = now.ms
         self._timers.schedule(timer, now.ms + 1)
         return Outcome()
 
@@ -94,8 +100,11 @@ class Patterns:
             before.topics,
             dict(group.resolved),
             before.may_describe,
+            before.piece_names,
         )
-        begun = PatternMatching(image.topics, image.version, now.ms, before.in_full_ms)
+        begun = PatternMatching(
+            image.topics, image.version, now.ms, before.in_full_ms, before.piece_names, search
+        )
         if now.ms >= before.in_full_ms + _IN_FULL_INTERVAL_MS:
             search.known, begun.in_full_ms = {}, now.ms
         begun.pieces = search.pieces()
@@ -129,6 +138,15 @@ class Patterns:
             matching.topics = topics_matched
 
         return Outcome(None, records, appended)
+
+
+def _fit(matching: PatternMatching, now: Now) -> None:
+    """Take more names at once where the last piece was quick, and fewer where it was not."""
+    assert matching.search is not None
+    size = matching.piece_names
+    is_quick = now.ms - matching.piece_ms <= _PIECE_MS
+    matching.piece_names = min(2 * size, _PIECE_NAMES_MAX) if is_quick else max(1, size // 2)
+    matching.search.piece_names = matching.piece_names
 
 
 def _has_target(group: ConsumerGroup, pattern: str) -> bool:

@@ -7,6 +7,7 @@ import pytest
 from tests.unit.coordinators.groups.consumer.helpers import Consumer, group_of, settle
 from tests.unit.coordinators.groups.helpers import World
 from tidelog.coordinators.groups.records import decode_record, encode_record
+from tidelog.coordinators.outcome import Outcome
 from tidelog.errors import ErrorCode, KafkaError
 
 
@@ -61,7 +62,7 @@ def test_names_and_what_the_pattern_matches_are_consumed_together(world: World) 
     assert found[0] | found[1] == {"orders-a", "other"} and "orders-a" not in found[1]
 
 
-@pytest.mark.parametrize("pattern", ["[", "(?=a)", "a{1001}", "x" * 5_000])
+@pytest.mark.parametrize("pattern", ["[", "(?=a)", "a{1001}", "x" * 5_000, "([ab]{1,200}){1,5}"])
 def test_a_pattern_that_cannot_be_used_is_refused_and_changes_nothing(
     world: World, pattern: str
 ) -> None:
@@ -191,10 +192,26 @@ def test_many_topics_are_matched_in_pieces(world: World) -> None:
     one.beat()
     group = group_of(world)
     assert not group.resolved["t-.*9"].topics, "only the first piece is done"
-    world.pass_time(1)
+    world.pass_time(5)
     assert not group.resolved["t-.*9"].topics
     world.pass_time(10)
     assert len(group.resolved["t-.*9"].topics) == 200
+
+
+def test_pieces_become_smaller_where_matching_is_slow(world: World) -> None:
+    one = consumer(world, "one", "t-.*9")
+    names(one)
+    world.pass_time(1_000)
+    world.set_topics(**{f"t-{each}": 1 for each in range(2_000)})
+    one.beat()
+    matching = group_of(world).matching
+    sizes = [matching.piece_names]
+    for took_ms in (1, 1, 40, 40, 40, 40, 40, 40, 1):
+        # A loop that is held up comes to the timer late.
+        world.now = world.now._replace(ms=world.now.ms + took_ms)
+        world.run(lambda shard, _: Outcome())
+        sizes.append(matching.piece_names)
+    assert sizes == [8, 16, 32, 16, 8, 4, 2, 1, 1, 2]
 
 
 def test_a_pattern_that_another_broker_took_and_this_one_cannot_use_matches_nothing(
