@@ -15,10 +15,11 @@ from tests.unit.coordinators.groups.helpers import (
     classic_group,
     records_of,
 )
+from tidelog.config import load
 from tidelog.coordinators.groups.consumer.group import ConsumerGroup
 from tidelog.coordinators.groups.consumer.records import ConsumerGroupMemberMetadataValue
 from tidelog.coordinators.groups.records import GroupMetadataKey, decode_record, encode_record
-from tidelog.coordinators.groups.settings import GroupSettings
+from tidelog.coordinators.groups.settings import GroupSettings, group_settings
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.consumer_protocol import encode_assignment
 
@@ -433,6 +434,21 @@ def test_a_consumer_group_that_may_not_be_moved_goes_on_with_classic_members(
     again = ClassicConsumer(world)
     settle([*old, again])
     assert shares([*old, again]) == [2, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("policy", "allowed"),
+    [
+        ("bidirectional", (True, True)),
+        ("upgrade", (True, False)),
+        ("downgrade", (False, True)),
+        ("disabled", (False, False)),
+    ],
+)
+def test_the_policy_says_which_way_a_group_may_go(policy: str, allowed: tuple[bool, bool]) -> None:
+    config = load(overrides={"group.consumer.migration.policy": policy})
+    settings = group_settings(config)
+    assert (settings.allows_upgrade, settings.allows_downgrade) == allowed
 
 
 def test_a_classic_member_without_a_common_assignor_is_refused(world: World) -> None:
