@@ -107,6 +107,14 @@ def print_json(value: object) -> None:
     sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
+def print_deleted(names: Sequence[str], output: str) -> None:
+    if output == "json":
+        print_json([{"name": name} for name in names])
+        return
+    for name in names:
+        say(f"{name} deleted")
+
+
 def print_table(rows: Sequence[Mapping[str, object]], columns: Sequence[str]) -> None:
     """Rows under upper-case headings, in columns as wide as they need to be."""
     lines = [[column.upper().replace("_", "-") for column in columns]]

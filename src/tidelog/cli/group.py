@@ -6,7 +6,14 @@ from typing import Any
 
 import click
 
-from tidelog.cli.common import connection_options, open_client, print_json, print_table, say
+from tidelog.cli.common import (
+    connection_options,
+    open_client,
+    print_deleted,
+    print_json,
+    print_table,
+    say,
+)
 from tidelog.cli.faults import EXIT_UNKNOWN_TOPIC, CliError
 from tidelog.client.blocking import Client
 from tidelog.client.group_admin import (
@@ -218,11 +225,7 @@ def delete(names: tuple[str, ...], if_exists: bool, **connection: Any) -> None:
                 say(f"{name} does not exist")
                 continue
             gone.append(name)
-    if connection["output"] == "json":
-        print_json([{"name": name} for name in gone])
-        return
-    for name in gone:
-        say(f"{name} deleted")
+    print_deleted(gone, connection["output"])
 
 
 def _require(client: Client, name: str) -> Group:

@@ -11,6 +11,7 @@ from tidelog.cli.common import (
     connection_options,
     open_client,
     parse_assignments,
+    print_deleted,
     print_json,
     print_table,
     say,
@@ -203,11 +204,7 @@ def delete(
                 say(f"{name} does not exist")
                 continue
             gone.append(name)
-    if connection["output"] == "json":
-        print_json([{"name": name} for name in gone])
-        return
-    for name in gone:
-        say(f"{name} deleted")
+    print_deleted(gone, connection["output"])
 
 
 @topic.command("add-partitions")

@@ -46,9 +46,6 @@ class Api:
         """The class of its responses, imported on first use."""
         return _load(self.module, self.name + "Response")
 
-    def serves(self, version: int) -> bool:
-        return self.served[0] <= version <= self.served[1]
-
 
 @cache
 def _load(module: str, name: str) -> type[Any]:
