@@ -115,7 +115,7 @@ def offset_at(client: RawClient, topic: str, timestamp: int, partition: int = 0)
             )
         ],
     )
-    answer = client.call("ListOffsets", 5, request).topics[0].partitions[0]
+    answer = client.call("ListOffsets", 7, request).topics[0].partitions[0]
     assert answer.error_code == 0
     offset: int = answer.offset
     return offset

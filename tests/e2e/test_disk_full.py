@@ -170,6 +170,8 @@ def test_commits_go_on_while_producers_wait_until_the_last_of_the_disk(small_dis
         find = FindCoordinatorRequest(coordinator_keys=["g"])
         eventually(lambda: not client.call("FindCoordinator", 4, find).coordinators[0].error_code)
         eventually(lambda: committed(client) == 0)
+        reserve = small_disk / "data" / "disk-reserve"
+        eventually(lambda: reserve.exists() and reserve.stat().st_size == RESERVE_BYTES)
         leave_free(filler, 18 << 20)
         eventually(lambda: produced(client, batch([b"1x"])).error_code == KAFKA_STORAGE_ERROR)
         assert committed(client) == 0
@@ -183,11 +185,15 @@ def test_commits_go_on_while_producers_wait_until_the_last_of_the_disk(small_dis
 
 
 def leave_free(filler: Path, free_bytes: int) -> None:
-    """Fill the disk up to that."""
-    filler.unlink(missing_ok=True)
-    stat = os.statvfs(filler.parent)
-    with filler.open("wb") as file:
-        os.posix_fallocate(file.fileno(), 0, stat.f_bavail * stat.f_frsize - free_bytes)
+    """Fill the disk up to that, without freeing more than that for a moment."""
+    with filler.open("ab") as file:
+        stat = os.statvfs(filler.parent)
+        size = os.fstat(file.fileno()).st_size
+        wanted = size + stat.f_bavail * stat.f_frsize - free_bytes
+        if wanted < size:
+            file.truncate(wanted)
+        else:
+            os.posix_fallocate(file.fileno(), 0, wanted)
 
 
 def committed(client: RawClient) -> int:
