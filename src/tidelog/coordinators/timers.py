@@ -42,6 +42,9 @@ class TimerQueue(Generic[T]):
         self._entries: dict[T, _Entry] = {}
         self._heap: list[tuple[int, int, T]] = []
         self._sequences = count()
+        # The earliest deadline that can be given. While timers are taken out, it lies after them:
+        # one that is scheduled again whenever it comes up must not make that endless.
+        self._earliest_ms = 0
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -51,6 +54,7 @@ class TimerQueue(Generic[T]):
 
     def schedule(self, timer: T, deadline_ms: int) -> None:
         """Have the timer come up at the deadline, and not when it was to come up before."""
+        deadline_ms = max(deadline_ms, self._earliest_ms)
         entry = self._entries.get(timer)
         if entry is not None and entry.queued_ms <= deadline_ms:
             entry.deadline_ms = deadline_ms
@@ -69,20 +73,27 @@ class TimerQueue(Generic[T]):
         return self._heap[0][0] if self._heap else None
 
     def due(self, now_ms: int) -> Iterator[T]:
-        """Take out what is due, the earliest first; what is scheduled for now meanwhile too."""
+        """Take out what is due, the earliest first; what is scheduled meanwhile comes up later."""
+        self._earliest_ms = now_ms + 1
+        try:
+            while (timer := self._take(now_ms)) is not None:
+                yield timer
+        finally:
+            self._earliest_ms = 0
+
+    def _take(self, now_ms: int) -> T | None:
         while True:
             self._drop_stale()
             if not self._heap or self._heap[0][0] > now_ms:
-                return
+                return None
             _, _, timer = heapq.heappop(self._heap)
             entry = self._entries[timer]
-            if entry.deadline_ms > now_ms:
-                entry.queued_ms = entry.deadline_ms
-                entry.sequence = next(self._sequences)
-                heapq.heappush(self._heap, (entry.deadline_ms, entry.sequence, timer))
-                continue
-            del self._entries[timer]
-            yield timer
+            if entry.deadline_ms <= now_ms:
+                del self._entries[timer]
+                return timer
+            entry.queued_ms = entry.deadline_ms
+            entry.sequence = next(self._sequences)
+            heapq.heappush(self._heap, (entry.deadline_ms, entry.sequence, timer))
 
     def _drop_stale(self) -> None:
         heap = self._heap

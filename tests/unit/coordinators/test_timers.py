@@ -33,6 +33,22 @@ def test_a_moved_deadline_counts_whichever_way_it_was_moved() -> None:
     assert len(queue) == 0
 
 
+def test_a_timer_that_is_scheduled_again_when_it_comes_up_comes_up_the_next_time() -> None:
+    queue: TimerQueue[str] = TimerQueue()
+    queue.schedule("a", 10)
+    queue.schedule("b", 10)
+    seen = []
+    for timer in queue.due(10):
+        assert len(seen) < 2, "the queue is never through"
+        seen.append(timer)
+        queue.schedule(timer, 10)
+    assert seen == ["a", "b"] and queue.next_deadline_ms() == 11
+    assert names(queue, 11) == ["a", "b"]
+    # What a request schedules for now is due now.
+    queue.schedule("a", 11)
+    assert names(queue, 11) == ["a"]
+
+
 def test_the_queue_equals_a_dictionary_of_deadlines() -> None:
     chance = Random(5)
     queue: TimerQueue[str] = TimerQueue()

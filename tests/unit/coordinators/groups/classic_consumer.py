@@ -44,6 +44,7 @@ class ClassicConsumer:
     instance_id: str | None = None
     is_cooperative: bool = False
     group: str = "g"
+    rebalance_timeout_ms: int = REBALANCE_MS
     member_id: str = ""
     generation: int = -1
     owned: frozenset[int] = frozenset()
@@ -108,7 +109,8 @@ class ClassicConsumer:
         caller = Caller("client", "/127.0.0.1")
         name = "cooperative-sticky" if self.is_cooperative else "range"
         request = JoinGroupRequest(
-            self.group, SESSION_MS, REBALANCE_MS, self.member_id, self.instance_id, "consumer",
+            self.group, SESSION_MS, self.rebalance_timeout_ms, self.member_id, self.instance_id,
+            "consumer",
             [
                 JoinGroupRequestProtocol(each, subscription(self.owned))
                 for each in dict.fromkeys((name, "range"))

@@ -316,6 +316,25 @@ def test_static_members_go_from_one_protocol_to_the_other_and_back(world: World)
     assert shares([back, last]) == [3, 3] and classic_group(world).state == "Stable"
 
 
+@pytest.mark.parametrize("rebalance_timeout_ms", [0, 1])
+def test_a_static_member_without_time_to_rebalance_does_not_keep_the_broker_busy(
+    world: World, rebalance_timeout_ms: int
+) -> None:
+    world.set_topics(t=PARTITIONS, u=1)
+    Consumer(world, "one", topics=["u"], instance_id="i").join()
+    # It takes the place of the last one of the newer protocol, and wants another topic.
+    back = ClassicConsumer(world, instance_id="i", rebalance_timeout_ms=rebalance_timeout_ms)
+    back.step()
+    world.pass_time(2_000)
+    assert back.member_id in classic_group(world).members, "its session decides"
+    world.restart()
+    # A record that says so is from an older version.
+    next(iter(classic_group(world).members.values())).rebalance_timeout_ms = 0
+    world.pass_time(2_000)
+    world.pass_time(SESSION_MS)
+    assert classic_group(world).state == "Empty"
+
+
 def test_offsets_stay_through_both_changes(world: World) -> None:
     old = ClassicConsumer(world)
     settle([old])

@@ -21,6 +21,8 @@ VERSION_WITH_PROMISED_IDS: Final = 4
 _VERSION_WITH_SKIPPED_ASSIGNMENT: Final = 9
 # A client offers two or three. Each is kept for as long as the member is there.
 _PROTOCOLS_MAX: Final = 1_000
+# In less no member can hear of a rebalance and join again: each would end with everybody gone.
+_REBALANCE_TIMEOUT_MIN_MS: Final = 1_000
 
 
 @dataclass(slots=True)
@@ -40,7 +42,9 @@ class Join:
     @property
     def rebalance_timeout_ms(self) -> int:
         timeout = self.request.rebalance_timeout_ms
-        return self.request.session_timeout_ms if timeout < 0 else timeout
+        if timeout < 0:
+            return self.request.session_timeout_ms
+        return max(timeout, _REBALANCE_TIMEOUT_MIN_MS)
 
     def member(self, member_id: str) -> Member:
         request = self.request

@@ -125,7 +125,7 @@ class Rebalances:
             return self._become_empty(group, now)
         if not group.elect_joined_leader():
             # Only static members are left, none of them here: their sessions decide.
-            self._await_joins(group, group.rebalance_timeout_ms, now)
+            self._await_joins(group, max(group.rebalance_timeout_ms, RETRY_MS), now)
             return []
         group.begin_generation()
         for member in group.members.values():
