@@ -121,3 +121,14 @@ def test_the_level_of_a_logger_is_shown_set_and_removed() -> None:
         client.call("IncrementalAlterConfigs", 1, IncrementalAlterConfigsRequest([resource]))
         assert described(client, kind, "0", LOGGER) == inherited
         assert described(client, kind, "0", "asyncio") is None
+
+
+@pytest.mark.parametrize("name", ["+-0", "--1", "+", "9" * 5_000, "\N{ARABIC-INDIC DIGIT ZERO}"])
+def test_a_broker_whose_name_is_not_an_integer_is_refused_and_the_client_stays(name: str) -> None:
+    with Broker() as broker, RawClient(broker.bootstrap_servers) as client:
+        for kind in (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER):
+            request = DescribeConfigsRequest([DescribeConfigsResource(kind, name, None)])
+            (result,) = client.call("DescribeConfigs", 4, request).results
+            assert result.error_code == ErrorCode.INVALID_REQUEST
+            assert result.error_message == f"Broker id must be an integer, but it is: {name}"
+            assert alter(client, kind, name, root="INFO") is ErrorCode.INVALID_REQUEST

@@ -170,10 +170,10 @@ def describe_as_it_is(script: Script) -> None:
     script.describe(TOPIC, "bad name!", None)
     script.describe(BROKER, NODE, BROKER_KEYS)
     script.describe(BROKER, f"0{NODE}", ["num.partitions"])
-    for name in ("77", "-1", "abc", f" {NODE}"):
+    for name in ("77", "-1", "abc", f" {NODE}", f"+{NODE}", f"+-{NODE}", "9" * 5_000):
         script.describe(BROKER, name, ["num.partitions"])
     script.describe(LOGGER, NODE, ["root"])
-    for name in ("", "77", "abc"):
+    for name in ("", "77", "abc", f"+-{NODE}"):
         script.describe(LOGGER, name, ["root"])
     script.describe(GROUP, "g", GROUP_KEYS)
     script.describe(GROUP, "g", ["no.such.setting"])
@@ -221,7 +221,7 @@ def alter_topics(script: Script) -> None:
 
 
 def alter_brokers(script: Script) -> None:
-    for name in ("77", "-1", "abc"):
+    for name in ("77", "-1", "abc", "--1"):
         script.both(BROKER, name, ("log.cleaner.threads", "2"))
     for setting in (
         ("node.id", "5"),
@@ -287,7 +287,7 @@ def alter_groups(script: Script) -> None:
 
 
 def alter_loggers(script: Script) -> None:
-    for name in (NODE, "77", "", "abc"):
+    for name in (NODE, "77", "", "abc", f"+-{NODE}"):
         script.alter(LOGGER, name, ("root", "INFO"))
         script.increment(LOGGER, name, ("root", SET, "INFO"), dry=True)
     script.increment(LOGGER, NODE, ("no.such.logger", SET, "INFO"))

@@ -5,7 +5,6 @@ The one place that judges them, for whichever broker was asked. The rules and wo
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -17,7 +16,7 @@ from tidelog.cluster.changes import (
 )
 from tidelog.cluster.commands import AlterConfigs, ConfigChange
 from tidelog.cluster.image import ImageView
-from tidelog.cluster.names import check_topic_name
+from tidelog.cluster.names import check_topic_name, named_broker
 from tidelog.config import (
     BrokerConfig,
     validate_broker_overrides,
@@ -33,8 +32,6 @@ from tidelog.model import ConfigOperation, ConfigResourceType
 CHANGES_MAX: Final = 1_000
 # A group need not exist to have settings, so nothing else bounds their number.
 CONFIGURED_GROUPS_MAX: Final = 10_000
-
-_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,10}")
 
 Configs = Mapping[str, str]
 
@@ -100,11 +97,7 @@ def _broker_name(image: ImageView, name: str) -> str:
     """The plain spelling, so that "07" and "7" are not two resources; "" for every broker."""
     if not name:
         return name
-    if _INTEGER.fullmatch(name) is None:
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}"
-        )
-    broker_id = int(name)
+    broker_id = named_broker(name)
     if broker_id not in image.brokers:
         expected = ", ".join(map(str, sorted(image.brokers)))
         raise KafkaError(

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Generator, Mapp
 from typing import Any
 
 from tidelog.cluster.commands import AlterConfigs, ConfigChange
-from tidelog.cluster.names import check_topic_name
+from tidelog.cluster.names import check_topic_name, named_broker
 from tidelog.config import DescribedSetting, describe_broker, describe_group, describe_topic
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.model import ConfigResourceType
@@ -110,11 +110,7 @@ def _settings(
 def _this_broker(name: str, context: ClusterContext, expected: str) -> str:
     """Only this broker knows what it was started with, and what it logs."""
     own = context.tools.broker_id
-    if not name.lstrip("+-").isdecimal():
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}"
-        )
-    if int(name) != own:
+    if named_broker(name, "Broker") != own:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
             f"Unexpected broker id, {expected.format(own)} received {name}",
@@ -226,10 +222,7 @@ async def _alter(
 
 def _alter_loggers(command: AlterConfigs, context: ClusterContext) -> None:
     own = context.tools.broker_id
-    if not command.name.lstrip("+-").isdecimal():
-        message = f"Node id must be an integer, but it is: {command.name}"
-        raise KafkaError(ErrorCode.INVALID_REQUEST, message)
-    if int(command.name) != own:
+    if named_broker(command.name) != own:
         message = f"Unexpected node id. Expected {own}, but received {command.name}"
         raise KafkaError(ErrorCode.INVALID_REQUEST, message)
     alter_loggers(command)
