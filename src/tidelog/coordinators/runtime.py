@@ -11,7 +11,7 @@ Promises, for every kind of shard:
   (`ShardKind.is_core`). Where it takes too long, the client is told to try again.
 - Time during which the broker did not run is not held against anybody: the clock of deadlines
   stands still while the loop does.
-- A shard that finds itself in a state that must not be is loaded again from its log.
+- A shard that finds itself in a state that must not be is loaded again from its log, after a pause.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class CoordinatorRuntime(Generic[S]):
         self._armed_ms = 0
         self._lost_ms = 0
         self._running = False
-        # A partition that is led could not be opened, for a full disk mostly, or its shard failed.
+        # A partition that is led could not be opened, for a full disk mostly.
         self._is_incomplete = False
         self.stats = RuntimeStats()
 
@@ -146,7 +146,7 @@ class CoordinatorRuntime(Generic[S]):
         index = self.topic.partition_of(key)
         slot = self._slots.get(index)
         if slot is None:
-            # Ours and not there yet: being created, or about to be loaded again.
+            # Ours and not there yet: being created, or not opened so far.
             is_ours = index in self.topic.led_by(self._broker_id)
             raise KafkaError(
                 ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if is_ours else ErrorCode.NOT_COORDINATOR
@@ -349,16 +349,25 @@ class CoordinatorRuntime(Generic[S]):
             _log.error("shard not taken up, will be tried again partition=%d %s", index, error)
             self._is_incomplete = True
             return
-        name = partition.topic_partition
-        slot = _Slot(partition, leader_epoch, self._kind.new_shard(partition))
-        self._slots[index] = slot
+        slot = self._new_slot(partition, leader_epoch)
         if partition.log.log_end_offset > partition.log.log_start_offset:
-            slot.error = KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-            slot.loading = asyncio.create_task(self._load(slot), name=f"load-{name}")
+            self._start_load(slot)
         else:
             self._work(slot, slot.shard.loaded(self.now()), "take up a shard")
 
-    async def _load(self, slot: _Slot[S]) -> None:
+    def _new_slot(self, partition: Partition, leader_epoch: int) -> _Slot[S]:
+        slot = _Slot(partition, leader_epoch, self._kind.new_shard(partition))
+        self._slots[partition.topic_partition.partition] = slot
+        return slot
+
+    def _start_load(self, slot: _Slot[S], pause_seconds: float = 0.0) -> None:
+        slot.error = KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        name = f"load-{slot.partition.topic_partition}"
+        slot.loading = asyncio.create_task(self._load(slot, pause_seconds), name=name)
+
+    async def _load(self, slot: _Slot[S], pause_seconds: float) -> None:
+        if pause_seconds:
+            await asyncio.sleep(pause_seconds)
         started = self._host.clock.monotonic()
         accept_loss = slot.partition.topic_partition in self._replicas.accept_loss
         said = ""
@@ -411,10 +420,10 @@ class CoordinatorRuntime(Generic[S]):
         """The shard is not what it must be: nothing more is answered from it."""
         name = slot.partition.topic_partition
         _log.exception("shard given up, will be loaded again partition=%s", name)
-        index = name.partition
-        if self._slots.get(index) is slot:
-            self._discard(index)
-            self._is_incomplete = True
+        if self._slots.get(name.partition) is slot:
+            self._discard(name.partition)
+            again = self._new_slot(slot.partition, slot.leader_epoch)
+            self._start_load(again, _LOAD_RETRY_SECONDS)
 
 
 def _shutting_down() -> KafkaError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any, cast
 
 import pytest
@@ -246,6 +247,33 @@ async def test_a_shard_that_must_not_be_is_loaded_again_and_the_request_fails() 
     await asyncio.sleep(0.05)
     world.partition.commit()
     assert await world.loaded() == 5
+    world.runtime.stop()
+
+
+@virtual_time
+async def test_a_shard_that_fails_whenever_it_is_loaded_is_loaded_again_after_a_pause(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    world.add(4)
+    world.partition.commit()
+    world.runtime.stop()
+    loads: list[int] = []
+
+    def fail(shard: Tally, now: Now) -> Iterator[Outcome]:
+        loads.append(now.ms)
+        raise AssertionError("what was loaded must not be")
+        yield
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Tally, "loaded", fail)
+        world.restart()
+        while len(loads) < 3:
+            await asyncio.sleep(0.1)
+            with pytest.raises(KafkaError, match="COORDINATOR_LOAD_IN_PROGRESS"):
+                world.add(1)
+    assert all(later - earlier >= 5_000 for earlier, later in pairwise(loads))
+    assert await world.loaded() == 4
     world.runtime.stop()
 
 
