@@ -67,8 +67,15 @@ class Expectation:
                 )
 
     def check_gap(self, earlier: Segment, later: Segment) -> None:
-        """Nothing may be missing between two segments that were synced."""
-        if self.listed and not follows(earlier, later):
+        """Two segments that were synced must meet: nothing is missing, and they do not overlap."""
+        if not self.listed or follows(earlier, later):
+            return
+        if earlier.next_offset > later.base_offset:
+            self.miss(
+                f"the last batch of {earlier.log_file.path} claims offsets up to"
+                f" {earlier.next_offset - 1}, but the next segment begins at {later.base_offset}"
+            )
+        else:
             self.miss(
                 f"the segments of offsets {earlier.next_offset} to {later.base_offset - 1}"
                 " are missing"

@@ -21,6 +21,7 @@ from tests.unit.storage.helpers import (
 )
 from tidelog.config import TopicConfig
 from tidelog.model import TopicPartition
+from tidelog.protocol.batches import iterate_batches, seal
 from tidelog.storage.checkpoint import encode_offsets
 from tidelog.storage.data_dir import DataDir
 from tidelog.storage.loading import Loaded
@@ -159,6 +160,22 @@ def test_an_accepted_loss_serves_what_is_left_and_uses_no_offset_twice(
     data_dir, outcome = loaded(world)
     assert outcome.offline == {}
     assert offsets(outcome.logs[PARTITION]) == [*left, 40, 41, 42]
+    data_dir.close()
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["clean stop", "kill"])
+def test_s4_a_segment_that_claims_offsets_of_the_next_is_named(clean: bool) -> None:
+    world = lived(clean=clean)
+    path, following = (f"{HERE}/{name}" for name in logs_in(world)[2:4])
+    data = bytearray(world.disk.content(path))
+    *_, (position, last) = iterate_batches(data)
+    last.last_offset_delta += 4
+    seal(data, position, last)
+    world.disk.replace(path, bytes(data))
+    data_dir, outcome = loaded(world)
+    begins = int(following[-24:-4])
+    said = f"{path} claims offsets up to {begins + 3}, but the next segment begins at {begins}"
+    assert said in outcome.offline[PARTITION]
     data_dir.close()
 
 
