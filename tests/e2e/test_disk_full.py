@@ -138,6 +138,13 @@ def test_a_start_on_a_full_disk_serves_reads_and_trims(small_disk: Path, clean: 
             eventually(lambda: not produced(client, batch([b"41x"])).error_code)
 
 
+def test_a_start_on_a_low_disk_refuses_the_very_first_write(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data", {"disk.min.free.bytes": str(10**15)}) as broker:
+        with RawClient(broker.bootstrap_servers) as client:
+            create_topic(client, "t")
+            assert produced(client, batch([b"x"])).error_code == KAFKA_STORAGE_ERROR
+
+
 @pytest.mark.root
 def test_a_start_without_room_says_so_and_works_once_there_is_some(small_disk: Path) -> None:
     broker = BrokerProcess(small_disk / "data")

@@ -42,7 +42,8 @@ async def load(
     end = log.end_position
     offset = log.log_start_offset
     while offset < end.offset:
-        slices = log.read(offset, _CHUNK_BYTES, end)
+        with partition.contained:
+            slices = log.read(offset, _CHUNK_BYTES, end)
         try:
             following, records, damaged = await offload.run(read_records, slices)
         finally:

@@ -11,7 +11,7 @@ let retention make room. What is kept at the end is for the metadata, the checkp
 Where other programs have taken that as well, `storage/reserve` gives up its file; the room that
 this makes is not for clients.
 
-`look` is the one place that asks the disk, and `Partition.append` the one that refuses.
+`DiskSpace` is the one place that asks the disk, and `Partition.append` the one that refuses.
 """
 
 from __future__ import annotations
@@ -49,9 +49,10 @@ class Room:
                 _log.warning("disk has room again, taking writes topics=%s free_bytes=%d",
                              self._topics, free_bytes)  # fmt: skip
             self.refusal = None
-        elif self.refusal is None:
-            _log.warning("disk low, refusing writes topics=%s free_bytes=%d wanted_bytes=%d",
-                         self._topics, free_bytes, wanted_bytes)  # fmt: skip
+        else:
+            if self.refusal is None:
+                _log.warning("disk low, refusing writes topics=%s free_bytes=%d wanted_bytes=%d",
+                             self._topics, free_bytes, wanted_bytes)  # fmt: skip
             self.refusal = KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR,
                 f"the disk is nearly full: {free_bytes} bytes free, {wanted_bytes} wanted"
@@ -74,19 +75,26 @@ class DiskSpace:
 
     async def look(self, min_free_bytes: int) -> None:
         """Measure, keep or give up the reserve, and judge; -1: the mark follows the disk's size."""
-        disk, offload, reserve = self._host.disk, self._host.offload, self._reserve
-        low_water = min_free_bytes
-        if low_water < 0:
-            share = disk.total_bytes(self._path) // _LOW_WATER_SHARE
-            low_water = min(_LOW_WATER_BYTES_MAX, share)
-        last = min(LAST_BYTES, low_water // 2)
-        free = disk.free_bytes(self._path)
+        offload, reserve = self._host.offload, self._reserve
+        free = self._host.disk.free_bytes(self._path)
         if reserve.held and free < RESERVE_BYTES:
             await offload.run(reserve.release_if_full)
-            free = disk.free_bytes(self._path)
-        elif not reserve.held and free >= max(low_water, 2 * RESERVE_BYTES):
+        self.judge(min_free_bytes)
+        if not reserve.held and free >= max(self._mark(min_free_bytes), 2 * RESERVE_BYTES):
             await offload.run(reserve.make)
-        if reserve.released:
+
+    def judge(self, min_free_bytes: int) -> None:
+        """Measure and decide who may write, as a start does before anybody can."""
+        low_water = self._mark(min_free_bytes)
+        last = min(LAST_BYTES, low_water // 2)
+        if self._reserve.released:
             low_water = max(low_water, 2 * RESERVE_BYTES)
+        free = self._host.disk.free_bytes(self._path)
         self.clients.judge(free, low_water)
         self.internal.judge(free, last)
+
+    def _mark(self, min_free_bytes: int) -> int:
+        if min_free_bytes >= 0:
+            return min_free_bytes
+        share = self._host.disk.total_bytes(self._path) // _LOW_WATER_SHARE
+        return min(_LOW_WATER_BYTES_MAX, share)

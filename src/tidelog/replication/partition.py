@@ -284,11 +284,16 @@ class Partition:
     ) -> PartitionRead:
         """Whole batches from the one that holds `offset` up to what a consumer may see."""
         self.check_offset(offset)
+        with self.contained:
+            return self._read(offset, max_bytes, isolation, at_least_one)
+
+    def _read(
+        self, offset: int, max_bytes: int, isolation: int, at_least_one: bool
+    ) -> PartitionRead:
         end = self.readable_end(isolation)
         slices = None
         if end.offset > offset and (max_bytes > 0 or at_least_one):
-            with self.contained:
-                slices = self.log.read(offset, max_bytes, end, at_least_one)
+            slices = self.log.read(offset, max_bytes, end, at_least_one)
             if slices.size_bytes == 0:
                 slices.release()
                 slices = None
@@ -301,7 +306,11 @@ class Partition:
         if isolation == Isolation.READ_COMMITTED:
             read.aborted = []
             if slices is not None:
-                read.aborted = self.log.segments.aborted_transactions(offset, end.offset)
+                try:
+                    read.aborted = self.log.segments.aborted_transactions(offset, end.offset)
+                except BaseException:
+                    slices.release()
+                    raise
         return read
 
     def reach(self, offset: int, max_bytes: int, isolation: int) -> tuple[int, int]:

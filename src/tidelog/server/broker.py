@@ -259,6 +259,7 @@ class Broker:
         parts.metadata.subscribe(parts.groups.image_changed)
         await parts.metadata.wait_for_version(parts.controller.image.version)
         await replicas.settled()
+        replicas.space.judge(replicas.config.get_int("disk.min.free.bytes"))
         parts.groups.start()
         await self._serve_pages(parts)
         for listener in parts.listeners:

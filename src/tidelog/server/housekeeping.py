@@ -45,8 +45,8 @@ _DISK_CHECK_SECONDS = 1.0
 _CLOCK_SECONDS = 10.0
 # A cleaner that may not rest at all would keep the loop busy with looking.
 _REST_SECONDS_MIN = 0.01
-# How many partitions are looked at before others get their turn on the loop.
-_RETENTION_SLICE = 256
+# How long retention goes from partition to partition before others get their turn on the loop.
+_RETENTION_STRETCH_SECONDS = 0.005
 
 
 @dataclass(slots=True)
@@ -168,8 +168,13 @@ class Housekeeping:
         self._answers.tell_offline(replicas.offline.keys())
 
     async def _retention(self) -> None:
-        now_ms = self._host.clock.wall_ms()
-        for index, partition in enumerate(self._replicas):
+        clock = self._host.clock
+        now_ms = clock.wall_ms()
+        resumed_at = clock.monotonic()
+        for partition in self._replicas:
+            if clock.monotonic() - resumed_at > _RETENTION_STRETCH_SECONDS:
+                await asyncio.sleep(0)
+                resumed_at = clock.monotonic()
             try:
                 removed = partition.apply_retention(now_ms)
             except (KafkaError, PartitionBrokenError) as error:
@@ -183,8 +188,6 @@ class Housekeeping:
                     "segments removed partition=%s count=%d log_start_offset=%d",
                     partition.topic_partition, removed, partition.log.log_start_offset,
                 )  # fmt: skip
-            if index % _RETENTION_SLICE == _RETENTION_SLICE - 1:
-                await asyncio.sleep(0)
 
     async def _clean(self) -> None:
         replicas = self._replicas

@@ -363,7 +363,7 @@ class Log:
 
     def apply_retention(self, now_ms: int, high_watermark: int) -> int:
         """Delete what age, size and the log's start let go of; how many segments went."""
-        if self.offline:
+        if self.closed or self.offline:
             return 0
         config, segments = self.config, self.segments
         moment = Moment(now_ms, self.context.running_clock.ages(), high_watermark)

@@ -165,7 +165,10 @@ class Segments:
 
     def aborted_transactions(self, start: int, end: int) -> list[tuple[int, int]]:
         """Producer id and first offset of the aborted transactions that touch [start, end)."""
-        entries = self.aborted_between(start, end)
+        try:
+            entries = self.aborted_between(start, end)
+        except OSError as error:
+            raise self.unreadable(error) from error
         return [(entry.producer_id, entry.first_offset) for entry in entries]
 
     def unreadable(self, error: OSError) -> KafkaError:

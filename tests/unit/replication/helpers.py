@@ -64,6 +64,16 @@ class Place:
         batch = memoryview(bytearray(encode_batch(records)))
         return partition.append(admit(batch, partition.config, now_ms), -1, now_ms)
 
+    def put_numbered(self, partition: Partition, sequence: int) -> AppendResult:
+        """Append one record of an idempotent producer."""
+        now_ms = self.clock.wall_ms()
+        data = encode_batch(
+            [Record(0, now_ms, None, b"x", [])], producer_id=7, producer_epoch=0,
+            base_sequence=sequence,
+        )  # fmt: skip
+        batch = memoryview(bytearray(data))
+        return partition.append(admit(batch, partition.config, now_ms), -1, now_ms)
+
 
 def state(epoch: int = 0, isr: tuple[int, ...] = (0,)) -> PartitionState:
     return PartitionState(0, 0, epoch, (0,), isr)

@@ -99,3 +99,29 @@ async def test_the_refusal_says_how_much_is_missing() -> None:
         disk.place.put(disk.orders, b"value")
     with pytest.raises(KafkaError, match=r"10485760 bytes free, 67108864 wanted \(kept for the"):
         disk.place.put(disk.offsets, b"value")
+
+
+@virtual_time
+async def test_a_refusal_names_the_space_that_is_free_now() -> None:
+    disk = FillingDisk(low_water_bytes=1024 * MIB)
+    for free_bytes in (900 * MIB, 300 * MIB):
+        await disk.look_at(free_bytes)
+        refusal = disk.place.space.clients.refusal
+        assert refusal is not None and f"{free_bytes} bytes free" in refusal.message
+
+
+@virtual_time
+async def test_batches_behind_one_that_a_low_disk_refused_hear_the_same() -> None:
+    disk = FillingDisk(low_water_bytes=1024 * MIB)
+    assert await disk.look_at(2048 * MIB) == (True, True)
+    await disk.look_at(900 * MIB)
+    for sequence in (0, 1):
+        with pytest.raises(KafkaError, match="KAFKA_STORAGE_ERROR"):
+            disk.place.put_numbered(disk.orders, sequence)
+    # With room again, what was sent behind the refused batch must not look like a gap.
+    disk.place.disk.capacity_bytes = None
+    await disk.place.space.look(0)
+    with pytest.raises(KafkaError, match="KAFKA_STORAGE_ERROR"):
+        disk.place.put_numbered(disk.orders, 1)
+    assert disk.place.put_numbered(disk.orders, 0).base_offset >= 0
+    assert disk.place.put_numbered(disk.orders, 1).base_offset >= 1

@@ -42,6 +42,16 @@ def test_segments_go_when_their_newest_record_is_too_old() -> None:
     assert offsets(log) == list(range(8, 12))
 
 
+def test_a_log_that_was_given_up_is_left_alone() -> None:
+    world = World(config=TopicConfig(retention_ms=1000))
+    log = world.open()
+    append(log, batch(5))
+    log.abandon()
+    before = world.disk.list_dir(DIRECTORY)
+    assert log.apply_retention(NOW_MS + 2000, 5) == 0
+    assert world.disk.list_dir(DIRECTORY) == before
+
+
 def test_the_active_segment_goes_too_and_offsets_go_on() -> None:
     world = World(config=TopicConfig(retention_ms=1000))
     log = world.open()

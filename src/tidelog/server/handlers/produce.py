@@ -126,7 +126,7 @@ class Answers:
         """The answer once every append is committed, has failed, or its time is up."""
         self._future: asyncio.Future[ProduceResponse]
         self._future = asyncio.get_running_loop().create_future()
-        self._future.add_done_callback(self._let_go)
+        self._future.add_done_callback(self._client_left)
         self._left = len(self.waits)
         for _, wait in self.waits:
             wait.add_done_callback(self._one_ended)
@@ -144,17 +144,32 @@ class Answers:
                 _refuse(answer, error)
         self._future.set_result(self.response)
 
-    def _let_go(self, future: asyncio.Future[ProduceResponse]) -> None:
-        """Wait no more for a client that is gone."""
+    def _client_left(self, future: asyncio.Future[ProduceResponse]) -> None:
         if future.cancelled():
-            for _, wait in self.waits:
-                wait.cancel()
+            self.let_go()
+
+    def let_go(self) -> None:
+        """Wait no more."""
+        for _, wait in self.waits:
+            wait.cancel()
 
 
 def _append_all(request: ProduceRequest, judged: list[Judged], context: DataContext) -> Answers:
+    answers = Answers()
+    try:
+        _append_each(request, judged, answers, context)
+    except BaseException:
+        # Nobody will be answered, so nobody waits.
+        answers.let_go()
+        raise
+    return answers
+
+
+def _append_each(
+    request: ProduceRequest, judged: list[Judged], answers: Answers, context: DataContext
+) -> None:
     now_ms = context.tools.clock.wall_ms()
     metrics = context.tools.metrics
-    answers = Answers()
     remaining = iter(judged)
     for topic in request.topic_data:
         topic_answer = TopicProduceResponse(name=topic.name, topic_id=topic.topic_id)
@@ -175,7 +190,6 @@ def _append_all(request: ProduceRequest, judged: list[Judged], context: DataCont
             metrics.produced_records += one.admitted.header.record_count
             if wait is not None:
                 answers.waits.append((answer, wait))
-    return answers
 
 
 def _append(
