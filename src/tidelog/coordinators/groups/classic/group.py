@@ -1,10 +1,9 @@
 """A classic group as data: members, generation, state, and how a protocol is chosen.
 
 States and their successors are Kafka's. What is here only looks at the group or changes one thing
-about it; what a request means is in
-`joins` and `members`. Persisted are generation, protocol, leader
-and, for each member, identity, subscription and assignment; all else is volatile and starts anew
-when the group is loaded: who waits for a join or a sync, who was promised a member id.
+about it; what a request means is in `joins` and `members`. Persisted are generation, protocol,
+leader and, for each member, identity, subscription and assignment; all else is volatile and starts
+anew when the group is loaded: who waits for a join or a sync, who was promised a member id.
 """
 
 from __future__ import annotations
