@@ -41,6 +41,8 @@ _log = logging.getLogger(__name__)
 _SLICE = 128
 # How many are created by one step on a thread: a sync of the disk serves them all.
 _CREATED_TOGETHER = 1024
+# How many settings that nothing uses are named in a line of the log.
+_NAMED_MAX = 10
 
 
 class OfflinePartition(NamedTuple):
@@ -371,12 +373,14 @@ class Replicas:
         return topic_config(self.config, topic.configs)
 
     def _take_broker_configs(self, image: MetadataImage) -> None:
-        configs, known = image.broker_configs, self.config.unused()
+        configs, known = image.broker_configs, set(self.config.unused())
         own, default = configs.get(str(self._broker_id), {}), configs.get("", {})
         self.config = self._static_config.with_dynamic(own, default)
-        for name in self.config.unused():
-            if name not in known:
-                _log.warning("altered setting is not used by this broker setting=%s", name)
+        new = [name for name in self.config.unused() if name not in known]
+        if new:
+            more = f" and {len(new) - _NAMED_MAX} more" if len(new) > _NAMED_MAX else ""
+            names = ",".join(new[:_NAMED_MAX])
+            _log.warning("altered settings are not used by this broker settings=%s%s", names, more)
 
     # -- the disk ---------------------------------------------------------------------------------
 

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from typing import ClassVar
 
 import pytest
 
 from tests.unit.cluster.helpers import image_with
 from tests.unit.replication.helpers import in_seconds, read
 from tests.unit.replication.node import Node
-from tidelog.cluster.commands import AddPartitions, CreateTopic, DeleteTopic
+from tidelog.cluster.commands import (
+    AddPartitions,
+    AlterConfigs,
+    ConfigChange,
+    CreateTopic,
+    DeleteTopic,
+)
 from tidelog.errors import KafkaError
-from tidelog.model import TopicPartition
+from tidelog.model import ConfigResourceType, TopicPartition
 from tidelog.storage.data_dir import DataDir
 from tidelog.testing.disk import CrashMode
 from tidelog.testing.virtual_loop import virtual_time
@@ -177,3 +184,35 @@ async def test_a_clean_stop_and_a_power_cut_leave_what_was_committed() -> None:
     third = await Node(node.image, again.disk).start()
     assert third.data_dir.was_clean
     assert read(third.find("orders")) == [b"a", b"b"]
+
+
+class CountedName(str):
+    """A name that counts how often it is compared."""
+
+    __slots__ = ()
+    __hash__ = str.__hash__
+    compared: ClassVar[int] = 0
+
+    def __eq__(self, other: object) -> bool:
+        CountedName.compared += 1
+        return str.__eq__(self, other)
+
+
+@virtual_time
+async def test_a_thousand_settings_that_nothing_uses_cost_one_line_and_few_comparisons(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    node = await Node().start()
+    many = [ConfigChange(CountedName(f"junk.{n:03}"), "1") for n in range(999)]
+    await node.do(AlterConfigs(ConfigResourceType.BROKER, "", many))
+    first = ",".join(f"junk.{n:03}" for n in range(10))
+    line = f"altered settings are not used by this broker settings={first} and 989 more"
+    assert caplog.messages == [line]
+    caplog.clear()
+    CountedName.compared = 0
+    await node.do(AlterConfigs(ConfigResourceType.BROKER, "", [ConfigChange("one.more", "1")]))
+    assert caplog.messages == ["altered settings are not used by this broker settings=one.more"]
+    assert CountedName.compared < 20 * len(many)
+    caplog.clear()
+    await Node(node.image).start()
+    assert caplog.messages == [line.replace("989", "990")]
