@@ -3,7 +3,9 @@
 What is left out, because it differs on purpose: client metrics, which are not offered; the words
 of DescribeConfigs for a resource type that nobody knows; how far Kafka lets a number of threads
 grow; `min.insync.replicas`, which Kafka sets for the whole cluster at its start; a resource named
-twice in AlterConfigs, which Kafka never answers.
+twice in AlterConfigs, which Kafka never answers; a value of more than 32,767 bytes in a request,
+for which Kafka closes the connection; an empty name, one of more than 255 characters and more than
+1,000 settings of one broker, which Kafka takes.
 """
 
 from __future__ import annotations
@@ -215,6 +217,10 @@ def alter_topics(script: Script) -> None:
     script.increment(TOPIC, "t", ("retention.ms", APPEND, "5"))
     script.increment(TOPIC, "t", ("no.such.setting", APPEND, "5"))
     script.increment(TOPIC, "t", ("no.such.setting", DELETE, None))
+    throttled, replicas = "leader.replication.throttled.replicas", "0:" + "0" * 32_765
+    script.both(TOPIC, "t", (throttled, replicas))
+    script.increment(TOPIC, "t", (throttled, APPEND, "1:0"))
+    script.increment(TOPIC, "t", (throttled, DELETE, None))
     script.increment(TOPIC, "t", ("segment.ms", DELETE, "ignored"))
     script.increment(TOPIC, "t", ("retention.ms", SET, "5"), ("retention.ms", DELETE, None))
     script.describe(TOPIC, "t", TOPIC_KEYS)

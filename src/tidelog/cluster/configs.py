@@ -16,6 +16,7 @@ from tidelog.cluster.changes import (
 )
 from tidelog.cluster.commands import AlterConfigs, ConfigChange
 from tidelog.cluster.image import ImageView
+from tidelog.cluster.layout import encode
 from tidelog.cluster.names import check_topic_name, named_broker
 from tidelog.config import (
     BrokerConfig,
@@ -28,8 +29,15 @@ from tidelog.config.table import TOPIC_SETTINGS, altered_broker_setting, group_s
 from tidelog.errors import ConfigError, ErrorCode, KafkaError
 from tidelog.model import ConfigOperation, ConfigResourceType
 
-# There are fewer settings than that.
+# There are fewer settings than that. A broker takes names that nobody knows, so what one resource
+# has is bounded, too: it is read, checked and written as a whole whenever one of them changes.
 CHANGES_MAX: Final = 1_000
+SETTINGS_MAX: Final = 1_000
+NAME_CHARACTERS_MAX: Final = 255
+# Kafka's bound, and its words.
+VALUE_CHARACTERS_MAX: Final = 32_767
+# As they are stored; a transaction of the store holds twice that.
+STORED_BYTES_MAX: Final = 256 * 1024
 # A group need not exist to have settings, so nothing else bounds their number.
 CONFIGURED_GROUPS_MAX: Final = 10_000
 
@@ -107,6 +115,56 @@ def _broker_name(image: ImageView, name: str) -> str:
     return str(broker_id)
 
 
+def check_given(given: Mapping[str, str | None]) -> None:
+    """KafkaError INVALID_CONFIG where a name or a value is too long."""
+    for name, value in given.items():
+        if not 0 < len(name) <= NAME_CHARACTERS_MAX:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                f"The name of a setting has {len(name)} characters; it must have between 1 and"
+                f" {NAME_CHARACTERS_MAX}.",
+            )
+        if value is not None and _is_too_long(value):
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                "The configuration value cannot be added because it exceeds the maximum value size"
+                f" of {VALUE_CHARACTERS_MAX} bytes.",
+            )
+
+
+def check_together(configs: Configs, old: Configs) -> None:
+    """KafkaError INVALID_CONFIG where one resource has too many settings, or too large ones.
+
+    One that had even more before can be brought down in steps.
+    """
+    if len(configs) > max(SETTINGS_MAX, len(old)):
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"There would be {len(configs)} settings; at most {SETTINGS_MAX} are taken. Delete some"
+            " first.",
+        )
+    size = _stored_bytes(configs)
+    if size > STORED_BYTES_MAX and size > _stored_bytes(old):
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"The settings would take more than {STORED_BYTES_MAX} bytes together. Delete some or"
+            " shorten their values.",
+        )
+
+
+def _is_too_long(value: str) -> bool:
+    """Counted as Java counts characters."""
+    if value.isascii() or len(value) > VALUE_CHARACTERS_MAX:
+        return len(value) > VALUE_CHARACTERS_MAX
+    return len(value.encode("utf-16-le", "surrogatepass")) > 2 * VALUE_CHARACTERS_MAX
+
+
+def _stored_bytes(configs: Configs) -> int:
+    """What the settings take in the store; less where even their characters are too many."""
+    characters = sum(len(name) + len(value) for name, value in configs.items())
+    return characters if characters > STORED_BYTES_MAX else len(encode(configs=dict(configs)))
+
+
 def unknown_topic(name: str) -> KafkaError:
     return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
 
@@ -131,6 +189,10 @@ def _altered(
         )
     if len({change.name for change in changes}) != len(changes):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+    # A name or value that is too long may be there from before, and is deleted like any other.
+    check_given(
+        {each.name: each.value for each in changes if each.operation != ConfigOperation.DELETE}
+    )
     configs = {} if command.replace else dict(old)
     for change in changes:
         if change.operation == ConfigOperation.DELETE:
@@ -145,11 +207,13 @@ def _altered(
             setting = _list_setting(change, command.resource, find)
             current = configs.get(change.name, format_value(setting.default) or "")
             configs[change.name] = _altered_list(current, change)
+            check_given({change.name: configs[change.name]})
         else:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
                 f"Unknown operation {change.operation} for config key: {change.name}",
             )
+    check_together(configs, old)
     return configs
 
 
@@ -174,9 +238,11 @@ def _list_setting(
 def _altered_list(current: str, change: ConfigChange) -> str:
     members, given = _members(current), _members(change.value or "")
     if change.operation == ConfigOperation.APPEND:
-        members += [each for each in dict.fromkeys(given) if each not in members]
+        known = set(members)
+        members += [each for each in dict.fromkeys(given) if each not in known]
     else:
-        members = [each for each in members if each not in given]
+        removed = set(given)
+        members = [each for each in members if each not in removed]
     return ",".join(members)
 
 

@@ -41,7 +41,13 @@ from tidelog.cluster.commands import (
     RegisterBroker,
     UnregisterBroker,
 )
-from tidelog.cluster.configs import plan_configs, unknown_topic, validated
+from tidelog.cluster.configs import (
+    check_given,
+    check_together,
+    plan_configs,
+    unknown_topic,
+    validated,
+)
 from tidelog.cluster.image import ImageView, PartitionState, TopicImage, unify_name
 from tidelog.cluster.names import check_topic_name
 from tidelog.config import BrokerConfig, validate_topic_overrides
@@ -144,7 +150,9 @@ def _create_topic(image: ImageView, command: CreateTopic, rules: PlannerRules) -
 
 
 def _given_configs(given: Mapping[str, str | None]) -> dict[str, str]:
+    check_given(given)
     configs = {name: value for name, value in given.items() if value is not None}
+    check_together(configs, {})
     for name in given.keys() - configs.keys():
         raise KafkaError(
             ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {name}"

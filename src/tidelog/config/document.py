@@ -46,6 +46,10 @@ Settings that Kafka takes while it runs and this broker does not use (`num.io.th
 `log.cleaner.threads`, `leader.replication.throttled.rate` and others) are taken, stored and shown,
 and the broker's log says so. Kafka also takes names that it does not know, for plugins; so does
 this broker, with the same line in its log, and their values are never shown.
+
+A topic, a group, a broker and the default of all brokers may each have up to 1,000 settings of
+their own, with names of 1 to 255 characters and values of up to 32,767 (Kafka's limit), and up to
+256 KiB together. What exceeds this is refused with INVALID_CONFIG.
 """
 
 _CHANGE: Final = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -120,6 +121,37 @@ REFUSED: list[tuple[Command, ErrorCode, str]] = [
         E.INVALID_REQUEST,
         "at most 1000",
     ),
+    *(
+        (make({name: value}), E.INVALID_CONFIG, words)
+        for make in (
+            lambda configs: CreateTopic("new", configs=configs),
+            lambda configs: alter(TOPIC, "orders", *configs.items()),
+            lambda configs: alter(BROKER, "", *configs.items()),
+            lambda configs: alter(BROKER, "0", *configs.items()),
+            lambda configs: alter(GROUP, "g", *configs.items()),
+        )
+        for name, value, words in (
+            ("", "1", "has 0 characters; it must have between 1 and 255"),
+            ("n" * 256, "1", "has 256 characters; it must have between 1 and 255"),
+            ("n", "v" * 32_768, "exceeds the maximum value size of 32767 bytes."),
+            ("n", "\U0001f30a" * 16_384, "exceeds the maximum value size of 32767 bytes."),
+        )
+    ),
+    (
+        CreateTopic("new", configs={f"name{n}": "1" for n in range(1_001)}),
+        E.INVALID_CONFIG,
+        "There would be 1001 settings; at most 1000 are taken",
+    ),
+    (
+        alter(BROKER, "", *((f"name{n}", "v" * 30_000) for n in range(9))),
+        E.INVALID_CONFIG,
+        "more than 262144 bytes together",
+    ),
+    (
+        alter(BROKER, "", *((f"name{n}", "\0" * 30_000) for n in range(2))),
+        E.INVALID_CONFIG,
+        "more than 262144 bytes together",
+    ),
     (
         CreateTopic("new", configs={"retention.ms": None}),
         E.INVALID_CONFIG,
@@ -174,6 +206,42 @@ def test_a_command_that_cannot_be_done_is_refused(
         plan(image, command, make_rules(partitions_total_max=100))
     assert raised.value.code is code
     assert words in raised.value.message
+
+
+@pytest.mark.parametrize("resource", ["", "0"])
+def test_a_broker_has_so_many_settings_and_no_more(resource: str) -> None:
+    first = [(f"name{n}", "1") for n in range(1_000)]
+    image = image_with((0,), [alter(BROKER, resource, *first)])
+    with pytest.raises(KafkaError) as raised:
+        plan(image, alter(BROKER, resource, ("one.more", "1")), make_rules())
+    assert raised.value.code is ErrorCode.INVALID_CONFIG
+    assert "1001 settings; at most 1000" in raised.value.message
+    swapped = alter(BROKER, resource, ("name0", None, DELETE), ("one.more", "1"))
+    assert plan(image, swapped, make_rules()).changes
+    assert plan(image, alter(BROKER, resource, ("name0", "2")), make_rules()).changes
+
+
+def test_what_is_too_large_from_before_can_be_deleted_in_steps() -> None:
+    held = {"": "1", "n" * 60_000: "1", "large": "v" * 3_000_000}
+    held |= {f"name{n}": "1" for n in range(5_000)}
+    image = replace(image_with((0,)), broker_configs={"": held})
+    for name in ("", "n" * 60_000, "large", "name0"):
+        [change] = plan(image, alter(BROKER, "", (name, None, DELETE)), make_rules()).changes
+        image = image.apply_all([change], image.version + 1)
+    assert len(image.broker_configs[""]) == len(held) - 4
+    with pytest.raises(KafkaError, match="at most 1000 are taken"):
+        plan(image, alter(BROKER, "", ("one.more", "1")), make_rules())
+
+
+def test_a_list_does_not_grow_beyond_what_a_value_may_have() -> None:
+    name = "leader.replication.throttled.replicas"
+    members = ",".join(f"{n}:0" for n in range(4_000))
+    image = image_with((0,), [CreateTopic("orders"), alter(TOPIC, "orders", (name, members))])
+    more = ",".join(f"{n}:1" for n in range(4_000))
+    with pytest.raises(KafkaError, match="maximum value size of 32767"):
+        plan(image, alter(TOPIC, "orders", (name, more, APPEND)), make_rules())
+    again = plan(image, alter(TOPIC, "orders", (name, members, APPEND)), make_rules())
+    assert not again.changes
 
 
 def test_producer_ids_end_before_they_would_wrap() -> None:
