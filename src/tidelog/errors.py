@@ -337,11 +337,16 @@ class TidelogError(Exception):
     """The base of every fault that Tidelog raises on purpose."""
 
 
+# A message quotes what a client sent. Older versions of an answer take 32,767 bytes, and a
+# character has at most four.
+_MESSAGE_CHARACTERS_MAX = 8_000
+
+
 class KafkaError(TidelogError):
     """An expected fault with a wire code, caught once per partition or per request."""
 
     def __init__(self, code: ErrorCode, message: str = "") -> None:
-        super().__init__(message or code.message)
+        super().__init__((message or code.message)[:_MESSAGE_CHARACTERS_MAX])
         self.code = code
 
     @property

@@ -100,6 +100,28 @@ def test_a_setting_that_nothing_uses_is_taken_with_one_warning(
     assert "max.connections" not in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (
+            {f"listener.name.{'x' * 200}.{n}": "1" for n in range(900)},
+            "broker id must be specified",
+        ),
+        ({"log.cleaner.threads": "\u2603" * 10_900}, "Invalid value \u2603"),
+    ],
+)
+def test_a_refusal_that_quotes_a_lot_fits_the_oldest_answer(
+    settings: dict[str, str], words: str
+) -> None:
+    changes = [AlterableConfig(name, ConfigOperation.SET, each) for name, each in settings.items()]
+    with Broker() as broker, RawClient(broker.bootstrap_servers) as client:
+        resource = AlterConfigsResource(ConfigResourceType.BROKER, "", changes)
+        request = IncrementalAlterConfigsRequest([resource])
+        [answer] = client.call("IncrementalAlterConfigs", 0, request).responses
+    assert answer.error_code == ErrorCode.INVALID_REQUEST
+    assert words in answer.error_message
+
+
 @pytest.fixture
 def _levels() -> Iterator[None]:
     logger = logging.getLogger(LOGGER)
