@@ -20,7 +20,7 @@ import asyncio
 import base64
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -34,6 +34,7 @@ from tidelog.store.port import (
     Check,
     Conflict,
     ConnectionLoss,
+    Create,
     Operation,
     SessionState,
     Set,
@@ -58,6 +59,8 @@ class ControllerLimits:
     queued_commands: int = 20_000
     commands_per_write: int = 256
     operations_per_write: int = 2_000
+    # Reached, a transaction takes no further command; one has at most 256 KiB of settings.
+    bytes_per_write: int = 128 * 1024
     history_changes: int = 10_000
 
 
@@ -75,6 +78,13 @@ class _Round:
     operations: list[Operation] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
     outcomes: list[tuple[asyncio.Future[Answer], Answer | KafkaError]] = field(default_factory=list)
+    value_bytes: int = 0
+
+    def write(self, operations: Iterable[Operation]) -> None:
+        for each in operations:
+            self.operations.append(each)
+            if isinstance(each, Create | Set):
+                self.value_bytes += len(each.value)
 
     def tell(self) -> None:
         for future, outcome in self.outcomes:
@@ -329,6 +339,7 @@ class Controller:
             self._queue
             and len(round_.outcomes) < limits.commands_per_write
             and len(round_.operations) < limits.operations_per_write
+            and round_.value_bytes < limits.bytes_per_write
         ):
             pending = self._queue.popleft()
             if pending.answer.done():
@@ -350,7 +361,7 @@ class Controller:
             return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{type(error).__name__}: {error}")
         for change in planned.changes:
             epoch = self._image.controller_epoch
-            round_.operations.extend(layout.operations_of(change, draft, epoch))
+            round_.write(layout.operations_of(change, draft, epoch))
             change.apply_to(draft)
         round_.changes.extend(planned.changes)
         return planned.answer

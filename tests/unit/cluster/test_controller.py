@@ -96,6 +96,22 @@ def test_commands_that_wait_share_a_transaction_and_keep_their_order(tmp_path: P
     asyncio.run(run())
 
 
+def test_large_settings_do_not_make_a_large_transaction(tmp_path: Path) -> None:
+    name = "leader.replication.throttled.replicas"
+    settings = {name: "0:" + "0" * 32_000}
+
+    async def run() -> None:
+        async with running(tmp_path) as cluster:
+            before = cluster.controller.image.version
+            commands = [CreateTopic(f"t{n}", configs=settings) for n in range(20)]
+            answers = await cluster.controller.submit_all(commands)
+            assert all(isinstance(each, CreatedTopic) for each in answers)
+            update = await cluster.controller.changes_after(before, 0, 1)
+            assert [len(each.changes) for each in update.batches] == [5] * 4
+
+    asyncio.run(run())
+
+
 def test_the_image_changes_only_after_the_store_said_yes(tmp_path: Path) -> None:
     async def run() -> None:
         store, controller = await faulty(tmp_path)
