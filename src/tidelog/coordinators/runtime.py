@@ -11,7 +11,8 @@ Promises, for every kind of shard:
   (`ShardKind.is_core`). Where it takes too long, the client is told to try again.
 - Time during which the broker did not run is not held against anybody: the clock of deadlines
   stands still while the loop does.
-- A shard that finds itself in a state that must not be is loaded again from its log, after a pause.
+- A shard that finds itself in a state that must not be, or fails in another way, is loaded again
+  from its log, after a pause; the other shards go on.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from tidelog.coordinators.kind import S, ShardKind
 from tidelog.coordinators.loading import load
 from tidelog.coordinators.outcome import Outcome, Reply
 from tidelog.coordinators.timers import Now
-from tidelog.errors import ErrorCode, KafkaError, PartitionBrokenError, TidelogError
+from tidelog.errors import ErrorCode, KafkaError, PartitionBrokenError, ProtocolError, TidelogError
 from tidelog.host.host import Host
 from tidelog.protocol.batches import Record, encode_batch, read_header
 from tidelog.replication.partition import Partition
@@ -178,14 +179,16 @@ class CoordinatorRuntime(Generic[S]):
         try:
             outcome = handler(slot.shard, self.now())
             self._apply(slot, outcome)
-        except AssertionError:
+        except (TidelogError, OSError):
+            raise
+        except Exception:
             self._give_up(slot)
             raise
         finally:
             if slot.answered:
                 self._release(slot)
         deadline = slot.shard.timers.next_deadline_ms()
-        if deadline is not None and deadline < self._armed_ms:
+        if deadline is not None and (deadline < self._armed_ms or self._timer is None):
             self._arm(deadline)
         answer = outcome.answer
         if isinstance(answer, Reply):
@@ -208,11 +211,12 @@ class CoordinatorRuntime(Generic[S]):
                         slot.partition.topic_partition, what, error,
                     )  # fmt: skip
                 self._release(slot)
-        except AssertionError:
+        except Exception:
+            # Whatever it is, the other shards go on.
             self._give_up(slot)
 
     def _apply(self, slot: _Slot[S], outcome: Outcome) -> None:
-        """Append and replay; KafkaError where the log refuses."""
+        """Append and replay; KafkaError where the log refuses, or a record cannot be written."""
         assert slot.error is None, "nothing is written to a shard before it is loaded"
         records = outcome.records
         for start in range(0, len(records), _BATCH_RECORDS_MAX):
@@ -228,7 +232,11 @@ class CoordinatorRuntime(Generic[S]):
     def _append(self, slot: _Slot[S], records: Sequence[Any]) -> None:
         now_ms = self._host.clock.wall_ms()
         encode = self._kind.encode
-        batch = encode_batch([Record(0, now_ms, *encode(record), []) for record in records])
+        try:
+            batch = encode_batch([Record(0, now_ms, *encode(record), []) for record in records])
+        except ProtocolError as error:
+            # Kept where it came from: whoever asked is refused, and no other group is disturbed.
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"cannot be written: {error}") from error
         admitted = Admitted(memoryview(batch), read_header(batch))
         try:
             result = slot.partition.append(admitted, -1, now_ms)
@@ -290,6 +298,7 @@ class CoordinatorRuntime(Generic[S]):
         self._timer = asyncio.get_running_loop().call_later(delay, self._tick)
 
     def _tick(self) -> None:
+        self._timer = None
         if not self._running:
             return
         late_ms = self.now().ms - self._armed_ms
@@ -298,16 +307,19 @@ class CoordinatorRuntime(Generic[S]):
             self._lost_ms += late_ms
             _log.warning("the loop stalled, deadlines are moved by that stall_ms=%d", late_ms)
         now = self.now()
-        if self._is_incomplete:
-            self._is_incomplete = False
-            self._follow()
         nearest = now.ms + _TICK_MS
-        for slot in tuple(self._slots.values()):
-            if slot.error is None:
-                self._work(slot, slot.shard.due(now), "a deadline")
-                deadline = slot.shard.timers.next_deadline_ms()
-                nearest = min(nearest, nearest if deadline is None else deadline)
-        self._arm(nearest)
+        try:
+            if self._is_incomplete:
+                self._is_incomplete = False
+                self._follow()
+            for slot in tuple(self._slots.values()):
+                if slot.error is None:
+                    self._work(slot, slot.shard.due(now), "a deadline")
+                    deadline = slot.shard.timers.next_deadline_ms()
+                    nearest = min(nearest, nearest if deadline is None else deadline)
+        finally:
+            # Without the next tick no deadline of any shard would be seen again.
+            self._arm(nearest)
 
     # -- following the metadata -------------------------------------------------------------------
 
@@ -378,7 +390,7 @@ class CoordinatorRuntime(Generic[S]):
                     accept_loss=accept_loss,
                 )  # fmt: skip
                 break
-            except (TidelogError, OSError, AssertionError) as error:
+            except Exception as error:
                 if said != str(error):
                     said = str(error)
                     _log.error(

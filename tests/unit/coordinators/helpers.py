@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -22,6 +23,7 @@ class ManualPartition:
 
     def __init__(self, topic: str) -> None:
         self.topic_partition = TopicPartition(topic, 0)
+        self.contained = nullcontext()
         self.waiters = CommitWaiters()
         self.batches: list[bytes] = []
         self.end = 0

@@ -16,11 +16,13 @@ from tidelog.coordinators.kind import ShardKind
 from tidelog.coordinators.outcome import Outcome, Reply
 from tidelog.coordinators.runtime import CoordinatorRuntime
 from tidelog.coordinators.timers import Now, TimerQueue
-from tidelog.errors import ErrorCode, KafkaError
+from tidelog.errors import ErrorCode, KafkaError, ProtocolError
 from tidelog.testing.virtual_loop import virtual_host, virtual_time
 
 TOPIC = "__tallies"
 TIMEOUT_MS = 5_000
+# A number that a record has no room for.
+TOO_LARGE = 1_000_000
 
 
 class Tally:
@@ -43,7 +45,9 @@ class Tally:
     def due(self, now: Now) -> Iterator[Outcome]:
         for timer in self.timers.due(now.ms):
             assert timer != "broken", "a timer that must not be"
-            yield Outcome(None, [1])
+            if timer == "failing":
+                raise LookupError("nobody thought of this")
+            yield Outcome(None, [TOO_LARGE if timer == "large" else 1])
 
     def abandon(self, error: KafkaError) -> None:
         self.waiting.fail(error)
@@ -58,12 +62,18 @@ class Tally:
         return Outcome(self.waiting)
 
 
+def encode_number(number: int) -> tuple[bytes, bytes]:
+    if number >= TOO_LARGE:
+        raise ProtocolError("the number is too large")
+    return b"n", str(number).encode()
+
+
 def tallies(replicas: Replicas) -> ShardKind[Tally]:
     nobody: Any = None
     return ShardKind(
         InternalTopic(TOPIC, lambda: replicas.image, nobody, nobody),
         lambda partition: Tally(),
-        lambda record: (b"n", str(record).encode()),
+        encode_number,
         lambda key, value: int(value or b""),
         lambda: TIMEOUT_MS,
         is_core=lambda record: bool(record >= 0),
@@ -273,6 +283,51 @@ async def test_a_shard_that_fails_whenever_it_is_loaded_is_loaded_again_after_a_
             with pytest.raises(KafkaError, match="COORDINATOR_LOAD_IN_PROGRESS"):
                 world.add(1)
     assert all(later - earlier >= 5_000 for earlier, later in pairwise(loads))
+    assert await world.loaded() == 4
+    world.runtime.stop()
+
+
+@pytest.mark.parametrize("timer", ["failing", "large"])
+@virtual_time
+async def test_no_failure_ends_the_watch_over_deadlines(timer: str) -> None:
+    world = World()
+    world.add(4)
+    world.partition.commit()
+    world.runtime.call("k", lambda shard, now: _schedule(shard, timer, now.ms + 10))
+    await asyncio.sleep(1)
+    assert await world.loaded() == 4
+    world.runtime.call("k", lambda shard, now: _schedule(shard, "sound", now.ms + 10))
+    await asyncio.sleep(0.05)
+    world.partition.commit()
+    assert await world.loaded() == 5
+    world.runtime.stop()
+
+
+@virtual_time
+async def test_a_record_that_cannot_be_written_is_refused_and_the_shard_stays() -> None:
+    world = World()
+    waiting = world.wait()
+    with pytest.raises(KafkaError) as raised:
+        world.runtime.call("k", lambda *_: Outcome(None, [TOO_LARGE]))
+    assert raised.value.code is ErrorCode.INVALID_REQUEST
+    world.add(1)
+    world.partition.commit()
+    assert await waiting == 1
+    world.runtime.stop()
+
+
+@virtual_time
+async def test_a_request_that_fails_has_its_shard_loaded_again() -> None:
+    world = World()
+    world.add(4)
+    world.partition.commit()
+
+    def fail(shard: Tally, _: Now) -> Outcome:
+        shard.total = 99
+        raise LookupError("nobody thought of this")
+
+    with pytest.raises(LookupError):
+        world.runtime.call("k", fail)
     assert await world.loaded() == 4
     world.runtime.stop()
 
