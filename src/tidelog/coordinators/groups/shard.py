@@ -263,7 +263,7 @@ class GroupShard:
             self._stats.commits += self._is_loaded and value is not None
         elif isinstance(key, GroupMetadataKey):
             assert value is None or isinstance(value, GroupMetadataValue)
-            self._members.replay(key, value)
+            self._members.replay(key, value, is_loading=not self._is_loaded)
         else:
             self._consumer_replay.replay(key, value)
             is_epoch = self._is_loaded and isinstance(value, ConsumerGroupMetadataValue)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TypeVar
 
-from tidelog.coordinators.groups.classic.group import ClassicGroup, GroupState
+from tidelog.coordinators.groups.classic.group import ClassicGroup
 from tidelog.coordinators.groups.consumer.group import ConsumerGroup
 from tidelog.coordinators.groups.timers import Timers
 from tidelog.errors import ErrorCode, KafkaError
@@ -53,7 +53,6 @@ class GroupTable:
         if self._groups.get(group.group_id) is not group:
             self.remove(group.group_id)
             self._groups[group.group_id] = group
-        assert group.state is not GroupState.DEAD, "a group that has gone does not come back"
         return group
 
     def remove(self, group_id: str) -> None:

@@ -38,15 +38,17 @@ class GroupState(StrEnum):
 
 
 _S = GroupState
-# Which states may follow a state. A group that is loaded goes from one generation that was written
-# down to the next, so the log leads from Empty and Stable to either.
+# Which states may follow a state. A consumer group that becomes a classic one goes from Empty to
+# Stable; a static member that comes back under a new id goes from Stable to Stable.
 SUCCESSORS: Final[dict[GroupState, set[GroupState]]] = {
-    _S.EMPTY: {_S.PREPARING_REBALANCE, _S.STABLE, _S.EMPTY, _S.DEAD},
+    _S.EMPTY: {_S.PREPARING_REBALANCE, _S.STABLE, _S.DEAD},
     _S.PREPARING_REBALANCE: {_S.COMPLETING_REBALANCE, _S.EMPTY, _S.DEAD},
     _S.COMPLETING_REBALANCE: {_S.STABLE, _S.PREPARING_REBALANCE, _S.DEAD},
-    _S.STABLE: {_S.PREPARING_REBALANCE, _S.STABLE, _S.EMPTY, _S.DEAD},
+    _S.STABLE: {_S.PREPARING_REBALANCE, _S.STABLE, _S.DEAD},
     _S.DEAD: set(),
 }
+# Besides, while a group is loaded: rebalances are not written down, only what came of them.
+LOADED_SUCCESSORS: Final = {_S.EMPTY: {_S.EMPTY}, _S.STABLE: {_S.EMPTY}}
 
 
 @dataclass(slots=True)
@@ -128,9 +130,12 @@ class ClassicGroup:
 
     # State
 
-    def enter(self, state: GroupState, reason: str) -> None:
+    def enter(self, state: GroupState, reason: str, *, is_loading: bool = False) -> None:
         """Change state; one that may not follow is a fault of ours, not of a client."""
-        assert state in SUCCESSORS[self.state], (
+        may_follow = state in SUCCESSORS[self.state] or (
+            is_loading and state in LOADED_SUCCESSORS.get(self.state, ())
+        )
+        assert may_follow, (
             f"group {self.group_id!r} cannot go from {self.state} to {state} ({reason});"
             f" before: {'; '.join(self._history)}"
         )

@@ -144,7 +144,9 @@ class Members:
 
     # Replay
 
-    def replay(self, key: GroupMetadataKey, value: GroupMetadataValue | None) -> None:
+    def replay(
+        self, key: GroupMetadataKey, value: GroupMetadataValue | None, *, is_loading: bool
+    ) -> None:
         """Make the group what the record says: one generation, its members and assignments."""
         group = self._groups.classic(key.group)
         if value is None:
@@ -172,7 +174,7 @@ class Members:
         group.leader_id = value.leader
         group.note_subscriptions()
         state = GroupState.STABLE if value.members else GroupState.EMPTY
-        group.enter(state, f"generation {value.generation} in the log")
+        group.enter(state, f"generation {value.generation} in the log", is_loading=is_loading)
 
     def loaded(self, now: Now) -> list[CoordinatorRecord]:
         """The shard is whole: from here on members must show that they live."""
