@@ -8,15 +8,12 @@ from dataclasses import dataclass, field
 
 from tidelog.arrow.scan import ScanPolicy
 from tidelog.client.settings import ConsumerSettings
-from tidelog.model import Isolation, TopicPartition
+from tidelog.model import Isolation, ListedOffset, TopicPartition
 from tidelog.spark.option_values import OptionError, Options
 from tidelog.spark.source.limits import BatchLimits
 from tidelog.spark.source.offsets import OffsetFormatError, Offsets, parse_assignment, parse_offsets
 from tidelog.spark.source.planning import TaskLimits
 from tidelog.spark.source.read_option_table import READ_OPTIONS
-
-EARLIEST = -2
-LATEST = -1
 
 
 @dataclass(slots=True, frozen=True)
@@ -138,7 +135,7 @@ def _starting(options: Options, *, streaming: bool) -> Place:
             raise OptionError("option 'startingOffsets' is group: without the name of a group")
         return Place("group", group=group)
     place = _ends_or_offsets("startingOffsets", text)
-    backwards = LATEST in place.per_partition.values()
+    backwards = ListedOffset.LATEST in place.per_partition.values()
     if not streaming and (place.kind == "latest" or backwards):
         raise OptionError("option 'startingOffsets' cannot be latest (-1) in a batch query")
     return place
@@ -149,7 +146,7 @@ def _ending(options: Options) -> Place:
     if place is not None:
         return place
     place = _ends_or_offsets("endingOffsets", options.text("endingOffsets", "latest"))
-    if place.kind == "earliest" or EARLIEST in place.per_partition.values():
+    if place.kind == "earliest" or ListedOffset.EARLIEST in place.per_partition.values():
         raise OptionError("option 'endingOffsets' cannot be earliest (-2)")
     return place
 
@@ -174,7 +171,7 @@ def _ends_or_offsets(name: str, text: str) -> Place:
             '{"topic": {"0": 23, "1": -2}}'
         )
     offsets = parse_offsets(text)
-    if any(offset < EARLIEST for offset in offsets.values()):
+    if any(offset < ListedOffset.EARLIEST for offset in offsets.values()):
         raise OptionError(f"option '{name}' has an offset below -2")
     return Place("offsets", per_partition=offsets)
 
