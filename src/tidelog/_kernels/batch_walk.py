@@ -46,12 +46,8 @@ FAULT_MESSAGES: Final[dict[int, str]] = {
     11: "the batch does not match its checksum",
 }
 
-# What `due_entries` reads and brings up to date, by place.
-UNINDEXED_BYTES: Final = 0
-FIRST_TIMESTAMP: Final = 1
-LARGEST_TIMESTAMP: Final = 2
-LARGEST_TIMESTAMP_OFFSET: Final = 3
-INDEXED_TIMESTAMP: Final = 4
+# How many notes `due_entries` reads and brings up to date: the bytes behind the last entry, the
+# first timestamp, the largest, its offset, and the largest that has an entry.
 NOTES: Final = 5
 
 # As many as `storage.producers` remembers of each producer.

@@ -57,7 +57,6 @@ class ConfigEntry:
     value: str | None
     source: str
     read_only: bool
-    sensitive: bool
 
 
 @dataclass(slots=True)
@@ -196,9 +195,7 @@ def describe_configs(
 
 def _config_entry(config: Any) -> ConfigEntry:
     source = _CONFIG_SOURCES.get(config.config_source, "unknown")
-    return ConfigEntry(
-        config.name, config.value, source, bool(config.read_only), bool(config.is_sensitive)
-    )
+    return ConfigEntry(config.name, config.value, source, bool(config.read_only))
 
 
 def _entry_name(entry: ConfigEntry) -> str:
