@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tidelog.cluster.image import MetadataImage
 from tidelog.config.broker_config import BrokerConfig
+from tidelog.errors import ErrorCode, KafkaError
 
 INT_MAX = 2**31 - 1
+# What the records of a group have room for; newer versions of requests carry more.
+NAME_BYTES_MAX: Final = 32_767
+# Of what is written with every change of a member, and begins the ids that it is given.
+LABEL_BYTES_MAX: Final = 4_096
+_UTF8_BYTES_MAX: Final = 4
+# In less no member can hear of a rebalance and do its part: it would end with everybody gone.
+REBALANCE_TIMEOUT_MIN_MS: Final = 1_000
 
 
 # How long the broker has run since it wrote down this wall time.
@@ -72,3 +80,11 @@ def own_setting_ms(image: MetadataImage, group_id: str, name: str, default_ms: i
     """What a group has set for itself, else what its broker says."""
     own = image.group_configs.get(group_id)
     return default_ms if own is None else int(own.get(name, default_ms))
+
+
+def check_length(what: str, text: str | None, limit: int = NAME_BYTES_MAX) -> None:
+    """KafkaError where a name is too long to be kept."""
+    if text is None or len(text) * _UTF8_BYTES_MAX <= limit:
+        return
+    if len(text) > limit or len(text.encode()) > limit:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{what} is longer than {limit} bytes.")

@@ -8,7 +8,14 @@ from typing import Final
 from tidelog.coordinators.groups.classic.group import ClassicGroup, GroupState, Member
 from tidelog.coordinators.groups.classic.rebalances import Rebalances
 from tidelog.coordinators.groups.records import CoordinatorRecord, GroupMetadataKey
-from tidelog.coordinators.groups.settings import Caller, GroupSettings
+from tidelog.coordinators.groups.settings import (
+    LABEL_BYTES_MAX,
+    NAME_BYTES_MAX,
+    REBALANCE_TIMEOUT_MIN_MS,
+    Caller,
+    GroupSettings,
+    check_length,
+)
 from tidelog.coordinators.groups.table import GroupTable
 from tidelog.coordinators.groups.tombstones import group_end
 from tidelog.coordinators.outcome import Outcome, Reply
@@ -21,8 +28,7 @@ VERSION_WITH_PROMISED_IDS: Final = 4
 _VERSION_WITH_SKIPPED_ASSIGNMENT: Final = 9
 # A client offers two or three. Each is kept for as long as the member is there.
 _PROTOCOLS_MAX: Final = 1_000
-# In less no member can hear of a rebalance and join again: each would end with everybody gone.
-_REBALANCE_TIMEOUT_MIN_MS: Final = 1_000
+_ID_SUFFIX_BYTES: Final = len("-00000000-0000-0000-0000-000000000000")
 
 
 @dataclass(slots=True)
@@ -44,7 +50,7 @@ class Join:
         timeout = self.request.rebalance_timeout_ms
         if timeout < 0:
             return self.request.session_timeout_ms
-        return max(timeout, _REBALANCE_TIMEOUT_MIN_MS)
+        return max(timeout, REBALANCE_TIMEOUT_MIN_MS)
 
     def member(self, member_id: str) -> Member:
         request = self.request
@@ -113,6 +119,7 @@ class Joins:
         request, settings = join.request, self._settings
         if not request.group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+        _check_lengths(join)
         shortest, longest = settings.session_timeout_min_ms, settings.session_timeout_max_ms
         if not shortest <= request.session_timeout_ms <= longest:
             raise KafkaError(
@@ -275,3 +282,15 @@ class Joins:
         return Outcome(
             join.reply, [CoordinatorRecord(GroupMetadataKey(group.group_id), value)], appended
         )
+
+
+def _check_lengths(join: Join) -> None:
+    request = join.request
+    check_length("GroupId", request.group_id)
+    check_length("MemberId", request.member_id)
+    check_length("GroupInstanceId", request.group_instance_id, LABEL_BYTES_MAX)
+    # A member's id may begin with it.
+    check_length("ClientId", join.caller.client_id, NAME_BYTES_MAX - _ID_SUFFIX_BYTES)
+    check_length("ProtocolType", request.protocol_type)
+    for name, _ in join.protocols:
+        check_length("the name of a protocol", name)

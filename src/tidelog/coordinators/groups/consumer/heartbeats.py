@@ -14,7 +14,14 @@ from tidelog.coordinators.groups.consumer.group import (
     ConsumerMember,
 )
 from tidelog.coordinators.groups.consumer.rebalancing import Rebalancing, Step
-from tidelog.coordinators.groups.settings import Caller, GroupSettings, own_setting_ms
+from tidelog.coordinators.groups.settings import (
+    LABEL_BYTES_MAX,
+    REBALANCE_TIMEOUT_MIN_MS,
+    Caller,
+    GroupSettings,
+    check_length,
+    own_setting_ms,
+)
 from tidelog.coordinators.outcome import Outcome
 from tidelog.coordinators.timers import Now
 from tidelog.errors import ErrorCode, KafkaError
@@ -50,6 +57,7 @@ class ConsumerHeartbeats:
         _require(bool(request.group_id), "GroupId can't be empty.")
         _require(request.instance_id != "", "InstanceId can't be empty.")
         _require(request.rack_id != "", "RackId can't be empty.")
+        check_length("RackId", request.rack_id, LABEL_BYTES_MAX)
         _require(epoch >= STATIC_LEAVE_EPOCH, "MemberEpoch is invalid.")
         if epoch == JOIN_EPOCH:
             self._check_join(request)
@@ -73,6 +81,9 @@ class ConsumerHeartbeats:
         )
 
     def _check_join(self, request: ConsumerGroupHeartbeatRequest) -> None:
+        check_length("GroupId", request.group_id)
+        check_length("MemberId", request.member_id)
+        check_length("InstanceId", request.instance_id, LABEL_BYTES_MAX)
         _require(
             request.rebalance_timeout_ms != -1,
             "RebalanceTimeoutMs must be provided in first request.",
@@ -245,7 +256,9 @@ def _described(
         client_host=caller.client_host,
         topics=member.topics if names is None else frozenset(names),
         pattern=member.pattern if pattern is None else pattern,
-        rebalance_timeout_ms=member.rebalance_timeout_ms if timeout == -1 else timeout,
+        rebalance_timeout_ms=(
+            member.rebalance_timeout_ms if timeout == -1 else max(timeout, REBALANCE_TIMEOUT_MIN_MS)
+        ),
         server_assignor=request.server_assignor or member.server_assignor,
         classic=None,
     )
