@@ -258,10 +258,9 @@ class _Shares:
             topic = self._image.topics.get(name)
             if topic is None:
                 continue
-            for partition in sorted(partitions):
-                if partition in range(len(topic.partitions)) and (
-                    (name, partition) not in self._taken
-                ):
+            # A client may name any number: what there is comes first, then the work.
+            for partition in sorted(set(range(len(topic.partitions))).intersection(partitions)):
+                if (name, partition) not in self._taken:
                     self._taken.add((name, partition))
                     share = self._shares.setdefault(member_id, {})
                     share.setdefault(topic.topic_id, {})[partition] = self._epoch

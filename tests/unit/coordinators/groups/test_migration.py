@@ -18,6 +18,7 @@ from tests.unit.coordinators.groups.helpers import (
 from tidelog.config import load
 from tidelog.coordinators.groups.consumer.group import ConsumerGroup
 from tidelog.coordinators.groups.consumer.records import ConsumerGroupMemberMetadataValue
+from tidelog.coordinators.groups.migration import _Shares
 from tidelog.coordinators.groups.records import GroupMetadataKey, decode_record, encode_record
 from tidelog.coordinators.groups.settings import GroupSettings, group_settings
 from tidelog.errors import ErrorCode, KafkaError
@@ -189,6 +190,21 @@ def test_a_partition_that_a_leader_gave_to_two_members_has_one_owner_then(world:
     owned = [partition for each in held for partition in each.get(topic_id, ())]
     assert len(owned) == len(set(owned)) and {0, 1, 2} <= set(owned) <= set(range(PARTITIONS))
     assert all(each.keys() <= {topic_id} for each in held)
+
+
+def test_partitions_that_there_are_not_cost_an_upgrade_no_work(world: World) -> None:
+    compared: list[int] = []
+
+    class Named(int):
+        def __lt__(self, other: int) -> bool:
+            compared.append(self)
+            return int(self) < int(other)
+
+    shares = _Shares(world.image, 1)
+    assert shares.take("m", {"t": [Named(each) for each in range(10_000)], "gone": [0]})
+    topic_id = world.image.topics["t"].topic_id
+    assert shares.of("m") == {topic_id: dict.fromkeys(range(PARTITIONS), 1)}
+    assert len(compared) < 10 * PARTITIONS
 
 
 def test_a_fenced_classic_member_that_still_holds_partitions_hears_of_it_when_it_joins(
