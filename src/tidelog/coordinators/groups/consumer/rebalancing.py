@@ -8,6 +8,7 @@ one step towards its target (`reconciliation`). Nothing is changed here: the out
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from uuid import UUID
@@ -49,7 +50,7 @@ class Step:
     """One request of a member in work.
 
     `owned` is what the member says it owns, None where it did not say; `replaced` is who had the
-    instance id before, if anybody.
+    instance id before, if anybody, and `displaced` whom the member's own id stood for until then.
     """
 
     group: ConsumerGroup
@@ -58,6 +59,7 @@ class Step:
     now: Now
     owned: Mapping[UUID, frozenset[int]] | None = None
     replaced: ConsumerMember | None = None
+    displaced: ConsumerMember | None = None
     records: Records = field(default_factory=list)
 
 
@@ -93,6 +95,8 @@ class Rebalancing:
         group_id = step.group.group_id
         member = replace(held, member_id=member_id, epoch=JOIN_EPOCH, previous_epoch=JOIN_EPOCH)
         step.replaced = held
+        if member_id != held.member_id:
+            step.displaced = step.group.members.get(member_id)
         target = step.group.targets.get(held.member_id, {})
         step.records += member_tombstones(group_id, held.member_id)
         step.records.append(member_record(group_id, member))
@@ -151,17 +155,21 @@ class Rebalancing:
         """The epoch that the group has after this heartstep."""
         group = step.group
         has_changed = before.topics != described.topics
-        released: str | None = None
+        released: list[str] = []
         if before.pattern != described.pattern:
             has_changed |= self._moves_members(group, before.pattern, described.pattern)
-            released = self._release(step, before)
+        if before.pattern != described.pattern or step.displaced is not None:
+            has_changed |= step.displaced is not None
+            released = self._release(step, before, described)
         if not has_changed and group.seen_image is step.image:
             return group.epoch
         topics = group.subscribers.copy()
         if before.member_id in group.members or step.replaced is not None:
             topics.subtract(before.topics)
-        if released in group.resolved:
-            topics.subtract(group.resolved[released].topics)
+        if step.displaced is not None:
+            topics.subtract(step.displaced.topics)
+        for pattern in released:
+            topics.subtract(group.resolved[pattern].topics)
         topics.update(described.topics)
         metadata_hash = hash_topics((name for name in topics if topics[name] > 0), step.image)
         if not has_changed and metadata_hash == group.metadata_hash:
@@ -185,14 +193,19 @@ class Rebalancing:
             return False
         return new in group.resolved
 
-    def _release(self, step: Step, before: ConsumerMember) -> str | None:
-        """The pattern that nobody names any more, now that this member does not."""
-        group, pattern = step.group, before.pattern
-        if not pattern or group.pattern_subscribers[pattern] > 1:
-            return None
-        if pattern in group.resolved:
-            step.records.append(pattern_tombstone(group.group_id, pattern))
-        return pattern
+    def _release(self, step: Step, before: ConsumerMember, described: ConsumerMember) -> list[str]:
+        """The resolved patterns that nobody names any more, now that this member does not."""
+        group = step.group
+        given_up = Counter((before.pattern, step.displaced.pattern if step.displaced else ""))
+        released = [
+            pattern
+            for pattern, count in given_up.items()
+            if pattern in group.resolved
+            and pattern != described.pattern
+            and group.pattern_subscribers[pattern] <= count
+        ]
+        step.records += [pattern_tombstone(group.group_id, each) for each in released]
+        return released
 
     def _target(self, step: Step, described: ConsumerMember, epoch: int) -> tuple[int, Partitions]:
         """The epoch of the target, and this member's part of it."""

@@ -478,3 +478,20 @@ def test_a_member_one_epoch_behind_may_not_claim_more_than_it_was_given(world: W
     one.has_news = True
     assert group_of(world).members["one"].previous_epoch in (one.epoch, one.epoch + 1)
     assert refused(one.beat) is ErrorCode.FENCED_MEMBER_EPOCH
+
+
+def test_a_member_that_takes_another_instance_gives_up_what_it_was(world: World) -> None:
+    world.set_topics(t=6, u=2)
+    keeps, away = consumer(world, "keeps"), consumer(world, "away", instance_id="i-2")
+    moves = consumer(world, "moves", topics=[], instance_id="i-1", pattern="u")
+    world.pass_time(1_000)
+    settle(keeps, away, moves)
+    assert moves.topic_names == {"u"} and "u" in group_of(world).resolved
+    away.leave(-2)
+    moves.instance_id, moves.topics, moves.pattern = "i-2", ["t"], ""
+    moves.join()
+    settle(keeps, moves)
+    group = group_of(world)
+    assert set(group.members) == {"keeps", "moves"} and set(group.instances) == {"i-2"}
+    assert not group.resolved and not group.pattern_subscribers and "u" not in group.subscribers
+    assert sorted((len(keeps.owned), len(moves.owned))) == [3, 3]
