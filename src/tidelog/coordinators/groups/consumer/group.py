@@ -18,7 +18,7 @@ from uuid import UUID
 
 from tidelog.cluster.image import MetadataImage, TopicImage
 from tidelog.coordinators.groups.consumer.assignors import AssignableMember, Assignor, Partitions
-from tidelog.coordinators.groups.consumer.expressions import Found, ResolvedPattern, Search
+from tidelog.coordinators.groups.consumer.expressions import Found, ResolvedPattern
 from tidelog.coordinators.groups.timers import Timer, TimerKind
 from tidelog.errors import ErrorCode, KafkaError
 
@@ -53,18 +53,17 @@ class ConsumerGroupState(StrEnum):
 class PatternMatching:
     """Which topics a group's patterns were last matched against, and when; then all of them.
 
-    `pieces` is what is still to be done of it, `search` what does it, and `piece_names` how many
-    names the next search begins with at once.
+    `pieces` is what is still to be matched, `found` what is still to be written; until all of it
+    is, `matched` has the topics.
     """
 
     topics: Mapping[str, TopicImage] = field(default_factory=dict)
     version: int = 0
     at_ms: int = _NEVER_MS
     in_full_ms: int = _NEVER_MS
-    piece_names: int = 8
-    search: Search | None = None
     pieces: Generator[None, None, Found] | None = None
-    piece_ms: int = 0
+    found: Found | None = None
+    matched: Mapping[str, TopicImage] = field(default_factory=dict)
     may_describe: Callable[[str], bool] = lambda _: True
 
 

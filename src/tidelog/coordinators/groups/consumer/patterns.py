@@ -6,7 +6,8 @@ behind it, in pieces between which the loop turns, and what it was found to matc
 hear of it with their next heartbeats. Patterns are matched again when topics come or go, though
 not more often than once in a second, and in full every ten minutes, since what a member may
 describe can change too. As in Kafka, topics that the member who asks may not describe are left
-out, and internal topics are not.
+out, and internal topics are not. In one turn of the loop a shard does one piece, of one group, or
+writes one batch of what was found.
 """
 
 from __future__ import annotations
@@ -33,12 +34,11 @@ from tidelog.coordinators.timers import Now
 
 _log = logging.getLogger(__name__)
 
-_PATTERNS_MAX: Final = 100
+_PATTERNS_MAX: Final = 20
 _PAUSE_MS: Final = 1_000
 _IN_FULL_INTERVAL_MS: Final = 10 * 60 * 1_000
-# How long one piece and all else that the loop did since may take before pieces become smaller.
-_PIECE_MS: Final = 5
-_PIECE_NAMES_MAX: Final = 500
+# Each append has one pattern at least, and others as long as their topics fit in this.
+_APPEND_BYTES: Final = 64 << 10
 
 
 def check_pattern(pattern: str, group: ConsumerGroup) -> None:
@@ -57,6 +57,7 @@ class Patterns:
         self._groups = groups
         self._timers = timers
         self.image = image
+        self._turn_ms = -1
 
     def refresh(self, group: ConsumerGroup, caller: Caller, now: Now) -> None:
         """A member was heard of: have the group's patterns matched soon, if there is need."""
@@ -77,18 +78,21 @@ class Patterns:
         """Begin to match a group's patterns, or go on with it."""
         group = self._groups.consumer(timer.group_id)
         assert group is not None, "a group that goes takes its timers with it"
+        if self._turn_ms == now.ms:
+            self._timers.schedule(timer, now.ms + 1)
+            return Outcome()
+        self._turn_ms = now.ms
+        if group.matching.found is not None:
+            return self._write(group, group.matching.found, now)
         if group.matching.pieces is None:
             group.matching = self._begin(group, now)
-        else:
-            _fit(group.matching, now)
         matching = group.matching
         assert matching.pieces is not None
         try:
             next(matching.pieces)
         except StopIteration as end:
-            matching.pieces = matching.search = None
-            return self._found(group, end.value, now)
-        matching.piece_ms = now.ms
+            matching.pieces = None
+            return self._write(group, end.value, now)
         self._timers.schedule(timer, now.ms + 1)
         return Outcome()
 
@@ -100,53 +104,56 @@ class Patterns:
             before.topics,
             dict(group.resolved),
             before.may_describe,
-            before.piece_names,
         )
-        begun = PatternMatching(
-            image.topics, image.version, now.ms, before.in_full_ms, before.piece_names, search
-        )
+        begun = PatternMatching(image.topics, image.version, now.ms, before.in_full_ms)
         if now.ms >= before.in_full_ms + _IN_FULL_INTERVAL_MS:
             search.known, begun.in_full_ms = {}, now.ms
         begun.pieces = search.pieces()
         return begun
 
-    def _found(self, group: ConsumerGroup, found: Found, now: Now) -> Outcome:
-        """Write down what is new; the epoch rises where patterns match other topics than before."""
+    def _write(self, group: ConsumerGroup, found: Found, now: Now) -> Outcome:
+        """Write down what is new, as much as one append takes; the rest follows behind it.
+
+        The epoch rises where patterns match other topics than before.
+        """
         records: Records = []
         topics = group.subscribers.copy()
         has_changed = False
+        rest, room = dict(found), _APPEND_BYTES
         for pattern, matched in found.items():
             known = group.resolved.get(pattern)
-            if pattern not in group.pattern_subscribers or (known and known.topics == matched):
-                continue
-            resolved = ResolvedPattern(matched, group.matching.version, now.wall_ms)
-            records.append(pattern_record(group.group_id, pattern, resolved))
-            before = frozenset() if known is None else known.topics
-            has_changed = has_changed or before != matched or _has_target(group, pattern)
-            topics.subtract(before)
-            topics.update(matched)
+            if pattern in group.pattern_subscribers and not (known and known.topics == matched):
+                size = sum(map(len, matched))
+                if records and size > room:
+                    break
+                room -= size
+                resolved = ResolvedPattern(matched, group.matching.version, now.wall_ms)
+                records.append(pattern_record(group.group_id, pattern, resolved))
+                before = frozenset() if known is None else known.topics
+                has_changed = has_changed or before != matched or _has_target(group, pattern)
+                topics.subtract(before)
+                topics.update(matched)
+            del rest[pattern]
         if has_changed:
             left = (name for name, count in topics.items() if count > 0)
             epoch = group.epoch + 1
             records.append(group_record(group.group_id, epoch, hash_topics(left, self.image())))
             _log.info("rebalance begins group=%s epoch=%d reason=patterns", group.group_id, epoch)
         matching = group.matching
-        topics_matched, matching.topics = matching.topics, {}
+        if matching.found is None:
+            matching.matched, matching.topics = matching.topics, {}
+        matching.found = None
 
         def appended() -> None:
             # Only now: where the append is refused, they are matched again.
-            matching.topics = topics_matched
+            if rest:
+                matching.found = rest
+                timer = Timer(TimerKind.CONSUMER_PATTERNS, group.group_id)
+                self._timers.schedule(timer, now.ms + 1)
+            else:
+                matching.topics = matching.matched
 
         return Outcome(None, records, appended)
-
-
-def _fit(matching: PatternMatching, now: Now) -> None:
-    """Take more names at once where the last piece was quick, and fewer where it was not."""
-    assert matching.search is not None
-    size = matching.piece_names
-    is_quick = now.ms - matching.piece_ms <= _PIECE_MS
-    matching.piece_names = min(2 * size, _PIECE_NAMES_MAX) if is_quick else max(1, size // 2)
-    matching.search.piece_names = matching.piece_names
 
 
 def _has_target(group: ConsumerGroup, pattern: str) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from tests.unit.coordinators.groups.consumer.helpers import Consumer, group_of, settle
@@ -72,13 +74,8 @@ def test_a_pattern_that_cannot_be_used_is_refused_and_changes_nothing(
     assert not world.log and not len(world.shard.table)
 
 
-def test_a_pattern_that_would_take_much_memory_is_refused(world: World) -> None:
-    with pytest.raises(KafkaError, match="not a valid regular expression"):
-        consumer(world, "one", r"(\pL{900}|\pN{900}){1,1}")
-
-
-def test_a_group_takes_a_hundred_patterns(world: World) -> None:
-    for each in range(100):
+def test_a_group_takes_twenty_patterns(world: World) -> None:
+    for each in range(20):
         consumer(world, f"m-{each}", f"pattern-{each}")
     with pytest.raises(KafkaError) as raised:
         consumer(world, "more", "one-more")
@@ -198,20 +195,73 @@ def test_many_topics_are_matched_in_pieces(world: World) -> None:
     assert len(group.resolved["t-.*9"].topics) == 200
 
 
-def test_pieces_become_smaller_where_matching_is_slow(world: World) -> None:
-    one = consumer(world, "one", "t-.*9")
-    names(one)
+def test_groups_of_a_shard_take_turns_to_match(world: World) -> None:
+    turns: list[tuple[str, int]] = []
+
+    def may_describe(group: str) -> Callable[[str], bool]:
+        return lambda _: not turns.append((group, world.now.ms))
+
+    groups = [f"g-{each}" for each in range(5)]
+    for group in groups:
+        consumer(world, "one", "orders-a", group=group, may_describe=may_describe(group))
+    world.pass_time(10)
+    assert sorted(group for group, _ in turns) == groups
+    assert len({at_ms for _, at_ms in turns}) == len(groups), "two groups matched in one turn"
+
+
+def many_matched(world: World) -> list[Consumer]:
+    """Five patterns that match all of many topics, each more than fits with another."""
+    patterns = [f"t-.{{{each},}}" for each in range(5)]
+    consumers = [consumer(world, each, each) for each in patterns]
+    names(*consumers)
+    world.pass_time(2_000)
+    world.set_topics(**{f"t-{'a' * 200}-{each}": 1 for each in range(250)})
+    consumers[0].beat()
+    return consumers
+
+
+def test_what_many_patterns_match_is_written_one_by_one(world: World) -> None:
+    many_matched(world)
+    appended: list[list[int]] = []
+    apply = world._apply
+
+    def recorded(outcome: Outcome) -> None:
+        appended.append([len(encode_record(each)[1] or b"") for each in outcome.records])
+        apply(outcome)
+
+    world._apply = recorded  # type: ignore[method-assign]
     world.pass_time(1_000)
-    world.set_topics(**{f"t-{each}": 1 for each in range(2_000)})
+    written = [each for each in appended if each]
+    assert sum(map(sum, written)) > 250_000, "all five patterns are written"
+    assert max(map(sum, written)) < 64_000, "one pattern at a time"
+    assert all(len(each.topics) == 250 for each in group_of(world).resolved.values())
+
+
+def test_few_topics_of_several_patterns_are_written_together(world: World) -> None:
+    consumers = [consumer(world, each, each) for each in ("orders-.*", "orders-..*")]
+    names(*consumers)
+    world.pass_time(2_000)
+    world.set_topics(**{"orders-a": 2, "orders-b": 2, "orders-c": 1})
+    epoch = group_of(world).epoch
+    consumers[0].beat()
+    world.pass_time(1_000)
+    assert group_of(world).epoch == epoch + 1
+
+
+def test_patterns_that_were_not_reached_when_a_write_was_refused_are_matched_again(
+    world: World,
+) -> None:
+    one, *_ = many_matched(world)
+    group = group_of(world)
+    while not any(each.topics for each in group.resolved.values()):
+        world.pass_time(1)
+    world.is_refusing = True
+    world.pass_time(1_000)
+    assert not all(each.topics for each in group.resolved.values())
+    world.is_refusing = False
     one.beat()
-    matching = group_of(world).matching
-    sizes = [matching.piece_names]
-    for took_ms in (1, 1, 40, 40, 40, 40, 40, 40, 1):
-        # A loop that is held up comes to the timer late.
-        world.now = world.now._replace(ms=world.now.ms + took_ms)
-        world.run(lambda shard, _: Outcome())
-        sizes.append(matching.piece_names)
-    assert sizes == [8, 16, 32, 16, 8, 4, 2, 1, 1, 2]
+    world.pass_time(1_000)
+    assert all(len(each.topics) == 250 for each in group.resolved.values())
 
 
 def test_a_pattern_that_another_broker_took_and_this_one_cannot_use_matches_nothing(
