@@ -25,6 +25,8 @@ _PATTERN_BYTES_MAX: Final = 2_048
 _MEMORY_BYTES: Final = 128 << 10
 _INSTRUCTIONS_MAX: Final = 500
 _REPETITIONS_MAX: Final = 500
+# RE2's own bound for a single one.
+_REPETITION_MAX: Final = 1_000
 _REPETITION: Final = re.compile(r"\{(\d+)(?:,(\d*))?\}", re.ASCII)
 # With (?i) the parser takes ten milliseconds for each of them.
 _UNICODE_CLASS: Final = re.compile(r"\\[pP]")
@@ -90,9 +92,10 @@ def _check_text(pattern: str) -> None:
             f"SubscribedTopicRegex `{pattern}` has a Unicode class (\\p or \\P). Topic names are"
             " ASCII: use a class such as [a-z] or \\w."
         )
-    counts = (most or least for least, most in _REPETITION.findall(pattern))
-    # Long numbers are not read: RE2 refuses them.
-    if sum(int(each[:9]) for each in counts) > _REPETITIONS_MAX:
+    counts = (int((most or least)[:9]) for least, most in _REPETITION.findall(pattern))
+    # One that is too large by itself is RE2's to refuse, at once and in its words; what has nine
+    # digits or more it may take for text.
+    if sum(each for each in counts if not _REPETITION_MAX < each < 10**8) > _REPETITIONS_MAX:
         raise refused(
             f"SubscribedTopicRegex `{pattern}` repeats too often: the counts in its repetitions"
             f" may come to {_REPETITIONS_MAX} together."
