@@ -29,7 +29,10 @@ from tidelog.client.operation import Operation, Pause, topic_metadata, try_refre
 from tidelog.client.producer import ProduceCall, ProducerCore, init_producer_id
 from tidelog.client.settings import ClientSettings, ConsumerSettings, ProducerSettings
 from tidelog.errors import ProtocolError, TidelogError
-from tidelog.host.random import SystemRandom
+from tidelog.host.host import Host
+from tidelog.host.network import Network as Sockets
+from tidelog.host.network import SystemNetwork
+from tidelog.host.random import Random, SystemRandom
 from tidelog.model import TopicPartition
 from tidelog.protocol.batches import Record
 
@@ -104,8 +107,9 @@ class _Channel(asyncio.Protocol):
 class Network:
     """Connections to the brokers of a cluster, opened when a call needs them."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, sockets: Sockets) -> None:
         self._cluster = cluster
+        self._sockets = sockets
         self._settings = cluster.settings
         self._channels: dict[int, _Channel] = {}
         self._opening: dict[int, asyncio.Lock] = {}
@@ -159,10 +163,9 @@ class Network:
                     del self._channels[node]
                     self._cluster.note_failure(node)
 
-            loop = asyncio.get_running_loop()
             try:
                 async with asyncio.timeout(settings.connect_timeout_ms / 1000):
-                    _, channel = await loop.create_connection(
+                    channel = await self._sockets.connect(
                         lambda: _Channel(connection, forget), host, port
                     )
             except TimeoutError as error:
@@ -178,10 +181,14 @@ class Client:
     """Runs operations; the base of `Producer` and `Consumer`."""
 
     def __init__(
-        self, servers: str | Iterable[str], settings: ClientSettings | None = None
+        self,
+        servers: str | Iterable[str],
+        settings: ClientSettings | None = None,
+        host: Host | None = None,
     ) -> None:
-        self.cluster = Cluster(servers, settings)
-        self.network = Network(self.cluster)
+        self.cluster = Cluster(servers, settings, None if host is None else host.clock)
+        self.network = Network(self.cluster, SystemNetwork() if host is None else host.network)
+        self._random: Random = SystemRandom() if host is None else host.random
 
     async def run(self, operation: Operation[T]) -> T:
         """Drive an operation to its end; its result, or its error raised."""
@@ -216,11 +223,14 @@ class Producer(Client):
     """Sends records; `await producer.wait(delivery)` or `flush()` tells what became of them."""
 
     def __init__(
-        self, servers: str | Iterable[str], settings: ProducerSettings | None = None
+        self,
+        servers: str | Iterable[str],
+        settings: ProducerSettings | None = None,
+        host: Host | None = None,
     ) -> None:
         self.settings = settings or ProducerSettings()
-        super().__init__(servers, self.settings.client)
-        self.core = ProducerCore(self.settings, self.cluster, SystemRandom())
+        super().__init__(servers, self.settings.client, host)
+        self.core = ProducerCore(self.settings, self.cluster, self._random)
         self._wake = asyncio.Event()
         self._changed = asyncio.Condition()
         self._sender: asyncio.Task[None] | None = None
@@ -319,10 +329,13 @@ class Consumer(Client):
     """Reads partitions from chosen offsets, without a group; one task polls it."""
 
     def __init__(
-        self, servers: str | Iterable[str], settings: ConsumerSettings | None = None
+        self,
+        servers: str | Iterable[str],
+        settings: ConsumerSettings | None = None,
+        host: Host | None = None,
     ) -> None:
         self.settings = settings or ConsumerSettings()
-        super().__init__(servers, self.settings.client)
+        super().__init__(servers, self.settings.client, host)
         self.core = FetcherCore(self.settings, self.cluster)
         self._fetches: dict[asyncio.Task[None], None] = {}
 

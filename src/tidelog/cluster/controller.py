@@ -17,17 +17,17 @@ that died while no controller ran.
 from __future__ import annotations
 
 import asyncio
-import base64
 import logging
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 from tidelog.cluster import layout
 from tidelog.cluster.changes import Change, ChangeBatch, Update
-from tidelog.cluster.commands import Answer, Command
+from tidelog.cluster.commands import Answer, Command, RegisterBroker, UnregisterBroker
 from tidelog.cluster.image import Draft, MetadataImage
+from tidelog.cluster.office import resign, take_office
 from tidelog.cluster.planner import PlannerRules, plan, refused_together
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.store.port import (
@@ -42,12 +42,12 @@ from tidelog.store.port import (
     Stored,
     StoreError,
     StoreFull,
+    WatchEvent,
 )
 
 logger = logging.getLogger(__name__)
 
 UNKNOWN_EPOCH: Final = -1
-_CLAIM_ATTEMPTS: Final = 10
 _COMMANDS_PER_TURN: Final = 32
 _READ_BACK_DELAY_S: Final = 0.1
 
@@ -127,6 +127,7 @@ class Controller:
         self._history: deque[ChangeBatch] = deque()
         self._history_start = 0
         self._history_changes = 0
+        self._brokers_unseen = False
         self._closing = False
         self._task: asyncio.Task[None] | None = None
 
@@ -140,19 +141,16 @@ class Controller:
         return self._task is not None and not self._task.done() and not self._closing
 
     async def start(self) -> None:
-        """Take over the store: raise the controller epoch, read the image, begin to serve.
+        """Take the office, read what the store holds, begin to serve.
 
-        StorageError where what the store holds cannot be understood.
+        `OfficeTaken` where another broker has it; StorageError where what the store holds cannot
+        be understood.
         """
         assert self._task is None, "a controller starts once"
-        for attempt in range(_CLAIM_ATTEMPTS):
-            try:
-                await self._claim()
-                break
-            except Conflict:
-                # Someone else wrote between our reading and our claim: read again.
-                if attempt == _CLAIM_ATTEMPTS - 1:
-                    raise
+        term = await take_office(self._store, self._node_id, self._rules.random)
+        self._image = term.image
+        self._epoch_version = term.epoch_version
+        self._sequence_version = term.sequence_version
         self._history_start = self._image.version
         self._task = asyncio.create_task(self._run(), name=f"controller-{self._node_id}")
         logger.info(
@@ -169,8 +167,10 @@ class Controller:
         self._closing = True
         self._wake.set()
         self._changed.set()
-        if self._task is not None:
-            await asyncio.wait([self._task])
+        if self._task is None:
+            return
+        await asyncio.wait([self._task])
+        await resign(self._store, self._epoch_version)
 
     async def wait_closed(self) -> None:
         """Return once the controller has stopped; raise what made it stop, if it was not asked."""
@@ -231,43 +231,6 @@ class Controller:
             return Update(image=self._image)
         return Update(batches=tuple(each for each in self._history if each.version > version))
 
-    async def _claim(self) -> None:
-        tree = await self._store.tree("/")
-        if not tree:
-            await self._found_cluster()
-            return
-        held = layout.load(tree)
-        epoch = held.image.controller_epoch + 1
-        revision = await self._store.multi(
-            (
-                Set(
-                    layout.CONTROLLER_EPOCH,
-                    layout.encode(epoch=epoch, broker=self._node_id),
-                    held.epoch_version,
-                ),
-                # Fails if anything was written since the tree was read.
-                Set(
-                    layout.CONTROLLER_SEQUENCE,
-                    layout.encode(epoch=epoch, number=0),
-                    held.sequence_version,
-                ),
-                *layout.missing_folders(tree),
-            )
-        )
-        self._epoch_version = held.epoch_version + 1
-        self._sequence_version = held.sequence_version + 1
-        self._image = replace(
-            held.image, version=revision, controller_id=self._node_id, controller_epoch=epoch
-        )
-
-    async def _found_cluster(self) -> None:
-        """Write what a new cluster begins with, in one transaction."""
-        identifier = base64.urlsafe_b64encode(self._rules.random.uuid().bytes)
-        cluster_id = identifier.rstrip(b"=").decode()
-        operations = layout.first_operations(cluster_id, 1, self._node_id)
-        revision = await self._store.multi(operations)
-        self._image = MetadataImage(revision, cluster_id, self._node_id, controller_epoch=1)
-
     def _enqueue(self, command: Command) -> asyncio.Future[Answer]:
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         if not self.running:
@@ -285,11 +248,18 @@ class Controller:
             raise _not_controller()
 
     async def _run(self) -> None:
-        cancel_watch = self._store.watch_session(self._session_changed)
+        cancels = (
+            self._store.watch_session(self._session_changed),
+            self._store.watch(layout.BROKER_IDS, self._brokers_changed),
+        )
+        self._brokers_changed(WatchEvent(layout.BROKER_IDS, 0))
         try:
             while True:
                 await self._wake.wait()
                 self._wake.clear()
+                if self._brokers_unseen and not self._closing:
+                    self._brokers_unseen = False
+                    await self._see_brokers()
                 while self._queue and not self._closing:
                     await self._do_round()
                 if self._closing:
@@ -300,12 +270,30 @@ class Controller:
             logger.error("controller stopped node=%d reason=%s", self._node_id, error)
             raise
         finally:
-            cancel_watch()
+            for cancel in cancels:
+                cancel()
             self._closing = True
             self._changed.set()
             for pending in self._queue:
                 _refuse(pending.answer, _not_controller())
             self._queue.clear()
+
+    def _brokers_changed(self, event: WatchEvent) -> None:
+        self._brokers_unseen = True
+        self._wake.set()
+
+    async def _see_brokers(self) -> None:
+        """Compare the brokers' own nodes with the image: who came, who is gone, who came back."""
+        await self._store.sync()
+        tree = await self._store.tree(layout.BROKER_IDS)
+        there = layout.load_brokers(tree)
+        for known in self._image.brokers.values():
+            if known.id not in there:
+                self._enqueue(UnregisterBroker(known.id, known.epoch))
+        for registration in there.values():
+            before = self._image.brokers.get(registration.id)
+            if before is None or before.epoch < registration.epoch:
+                self._enqueue(RegisterBroker(registration))
 
     def _session_changed(self, state: SessionState) -> None:
         if state is SessionState.LOST:

@@ -98,6 +98,8 @@ class ImageView(Protocol):
     @property
     def brokers(self) -> Mapping[int, BrokerRegistration]: ...
     @property
+    def absent(self) -> Mapping[int, BrokerRegistration]: ...
+    @property
     def topics(self) -> Mapping[str, TopicImage]: ...
     @property
     def topic_names(self) -> Mapping[UUID, str]: ...
@@ -125,6 +127,8 @@ class MetadataImage:
     controller_id: int = -1
     controller_epoch: int = 0
     brokers: Mapping[int, BrokerRegistration] = field(default_factory=dict)
+    # Brokers that are not there now, as they were last known.
+    absent: Mapping[int, BrokerRegistration] = field(default_factory=dict)
     topics: Mapping[str, TopicImage] = field(default_factory=dict)
     topic_names: Mapping[UUID, str] = field(default_factory=dict)
     # Names that hold "." or "_", under the name in which every "." is a "_".
@@ -163,6 +167,7 @@ class Draft:
     __slots__ = (
         "_base",
         "_own",
+        "absent",
         "broker_configs",
         "brokers",
         "deleted",
@@ -178,6 +183,7 @@ class Draft:
         self._base = base
         self._own: set[str] = set()
         self.brokers = base.brokers
+        self.absent = base.absent
         self.topics = base.topics
         self.topic_names = base.topic_names
         self.unified_names = base.unified_names
@@ -194,10 +200,14 @@ class Draft:
     def put_broker(self, registration: BrokerRegistration) -> None:
         self.brokers = self._writable("brokers", self.brokers)
         self.brokers[registration.id] = registration
+        if registration.id in self.absent:
+            self.absent = self._writable("absent", self.absent)
+            del self.absent[registration.id]
 
     def remove_broker(self, broker_id: int) -> None:
         self.brokers = self._writable("brokers", self.brokers)
-        self.brokers.pop(broker_id, None)
+        self.absent = self._writable("absent", self.absent)
+        self.absent[broker_id] = self.brokers.pop(broker_id)
 
     def put_topic(self, topic: TopicImage) -> None:
         """Add the topic, or replace the one of that name and id."""
@@ -245,6 +255,7 @@ class Draft:
             self._base,
             version=version,
             brokers=self.brokers,
+            absent=self.absent,
             topics=self.topics,
             topic_names=self.topic_names,
             unified_names=self.unified_names,

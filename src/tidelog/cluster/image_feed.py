@@ -45,7 +45,7 @@ class ImageFeed:
         self._image = MetadataImage()
         self._epoch = UNKNOWN_EPOCH
         self._subscribers: list[Subscriber] = []
-        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self._waiters: list[tuple[Callable[[MetadataImage], bool], asyncio.Future[None]]] = []
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -83,12 +83,16 @@ class ImageFeed:
 
     async def wait_for_version(self, version: int) -> None:
         """Return once the image is at `version` or later, at once where it is."""
-        if self._image.version >= version:
+        await self.wait_for(lambda image: image.version >= version)
+
+    async def wait_for(self, condition: Callable[[MetadataImage], bool]) -> None:
+        """Return once the image is as wanted, at once where it is."""
+        if condition(self._image):
             return
         if self._task is None or self._task.done():
             raise _stopped()
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        entry = (version, waiter)
+        entry = (condition, waiter)
         self._waiters.append(entry)
         try:
             await waiter
@@ -137,8 +141,8 @@ class ImageFeed:
                 deletions = (each for each in changes if isinstance(each, TopicDeleted))
                 whole = changes_between(MetadataImage(), image)
                 subscriber(MetadataImage(), image, (*deletions, *whole))
-        for version, waiter in self._waiters:
-            if version <= image.version and not waiter.done():
+        for condition, waiter in self._waiters:
+            if not waiter.done() and condition(image):
                 waiter.set_result(None)
 
 

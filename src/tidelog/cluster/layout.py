@@ -1,11 +1,15 @@
 """How the metadata lies in the store: paths and values, and the way there and back.
 
     /cluster/id                        {"v":1,"id":"22 characters"}          written once
+    /controller/owner                  {"v":1,"broker":0,"epoch":7}          ephemeral
     /controller/epoch                  {"v":1,"epoch":7,"broker":0}          checked by every write
     /controller/sequence               {"v":1,"epoch":7,"number":42}         set by every write
     /brokers/ids/<id>                  {"v":1,"rack":null,"endpoints":[["PLAINTEXT","host",9092]]}
                                        ephemeral; the broker's own, the revision that made it is
                                        the broker epoch
+    /brokers/seen/<id>                 {"v":1,"epoch":9,"alive":true,"rack":null,"endpoints":[]}
+                                       what the controller last knew of a broker; written with the
+                                       partition states that follow from it
     /topics/<name>                     {"v":1,"id":"32 hex digits","configs":{},"replicas":[[0]]}
     /topics/<name>/partitions/<n>      {"v":1,"leader":0,"leader_epoch":3,"isr":[0],"elr":[],
                                        "last_known_elr":[],"controller_epoch":7}
@@ -62,9 +66,11 @@ from tidelog.store.port import Create, Delete, Operation, Set, Stored
 VALUE_VERSION: Final = 1
 
 CLUSTER_ID: Final = "/cluster/id"
+CONTROLLER_OWNER: Final = "/controller/owner"
 CONTROLLER_EPOCH: Final = "/controller/epoch"
 CONTROLLER_SEQUENCE: Final = "/controller/sequence"
 BROKER_IDS: Final = "/brokers/ids"
+BROKERS_SEEN: Final = "/brokers/seen"
 TOPICS: Final = "/topics"
 DELETED: Final = "/deleted"
 BROKER_CONFIGS: Final = "/config/brokers"
@@ -75,6 +81,7 @@ _FOLDERS: Final = (
     "/controller",
     "/brokers",
     BROKER_IDS,
+    BROKERS_SEEN,
     TOPICS,
     DELETED,
     "/config",
@@ -113,9 +120,9 @@ def broker_path(broker_id: int) -> str:
     return f"{BROKER_IDS}/{broker_id}"
 
 
-def encode_broker(registration: BrokerRegistration) -> bytes:
+def encode_broker(registration: BrokerRegistration, **others: object) -> bytes:
     endpoints = [[each.listener, each.host, each.port] for each in registration.endpoints]
-    return encode(rack=registration.rack, endpoints=endpoints)
+    return encode(**others, rack=registration.rack, endpoints=endpoints)
 
 
 def first_operations(cluster_id: str, epoch: int, controller_id: int) -> list[Operation]:
@@ -123,6 +130,7 @@ def first_operations(cluster_id: str, epoch: int, controller_id: int) -> list[Op
     operations: list[Operation] = [Create(path, b"") for path in _FOLDERS]
     operations += (
         Create(CLUSTER_ID, encode(id=cluster_id)),
+        Create(CONTROLLER_OWNER, encode(epoch=epoch, broker=controller_id), ephemeral=True),
         Create(CONTROLLER_EPOCH, encode(epoch=epoch, broker=controller_id)),
         Create(CONTROLLER_SEQUENCE, encode(epoch=epoch, number=0)),
         Create(PRODUCER_IDS, encode(next=0, broker=controller_id)),
@@ -167,9 +175,15 @@ def operations_of(change: Change, before: ImageView, controller_epoch: int) -> I
             yield _write_configs(path, configs, group in before.group_configs, group=group)
         case ProducerIdsAllocated(broker_id, next_producer_id):
             yield Set(PRODUCER_IDS, encode(next=next_producer_id, broker=broker_id))
-        case BrokerRegistered() | BrokerGone():
-            # A broker's node is its own to write; the controller only reacts to it.
-            return
+        case BrokerRegistered(registration):
+            value = encode_broker(registration, epoch=registration.epoch, alive=True)
+            path = f"{BROKERS_SEEN}/{registration.id}"
+            known = registration.id in before.brokers or registration.id in before.absent
+            yield Set(path, value) if known else Create(path, value)
+        case BrokerGone(broker_id):
+            registration = before.brokers[broker_id]
+            value = encode_broker(registration, epoch=registration.epoch, alive=False)
+            yield Set(f"{BROKERS_SEEN}/{broker_id}", value)
 
 
 @dataclass(slots=True)
@@ -220,8 +234,12 @@ def _load_node(path: str, tree: Mapping[str, Stored], draft: Draft, states: _Sta
     folder, _, name = path.rpartition("/")
     if folder == TOPICS:
         draft.put_topic(_load_topic(name, tree, states))
-    elif folder == BROKER_IDS:
-        draft.put_broker(_load_broker(path, int(name), tree[path]))
+    elif folder == BROKERS_SEEN:
+        fields = decode(path, tree[path].value)
+        registration = _registration(int(name), fields["epoch"], fields)
+        draft.put_broker(registration)
+        if not fields["alive"]:
+            draft.remove_broker(registration.id)
     elif folder == DELETED:
         draft.put_tombstone(UUID(name), tuple(_field(tree, path, "brokers")))
     elif folder == BROKER_CONFIGS:
@@ -264,9 +282,22 @@ def _decode_state(fields: dict[str, Any]) -> PartitionState:
 
 
 def _load_broker(path: str, broker_id: int, node: Stored) -> BrokerRegistration:
-    fields = decode(path, node.value)
+    return _registration(broker_id, node.created, decode(path, node.value))
+
+
+def _registration(broker_id: int, epoch: int, fields: dict[str, Any]) -> BrokerRegistration:
     endpoints = tuple(Endpoint(*each) for each in fields["endpoints"])
-    return BrokerRegistration(broker_id, node.created, fields["rack"], endpoints)
+    return BrokerRegistration(broker_id, epoch, fields["rack"], endpoints)
+
+
+def load_brokers(tree: Mapping[str, Stored]) -> dict[int, BrokerRegistration]:
+    """The brokers that have a node, by id, from the part of the store that holds these nodes."""
+    found = {}
+    for path, node in tree.items():
+        folder, _, name = path.rpartition("/")
+        if folder == BROKER_IDS:
+            found[int(name)] = _load_broker(path, int(name), node)
+    return found
 
 
 def _tombstone_path(topic_id: UUID) -> str:

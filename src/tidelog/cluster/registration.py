@@ -2,34 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-
 from tidelog.cluster import layout
-from tidelog.cluster.commands import Answer, Command, RegisterBroker
 from tidelog.cluster.image import BrokerRegistration, Endpoint
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.store.port import Conflict, ConflictReason, ConnectionLoss, Create, Delete, Store
 
-Submit = Callable[[Command], Awaitable[Answer]]
-
 
 async def register_broker(
-    store: Store,
-    submit: Submit,
-    broker_id: int,
-    endpoints: tuple[Endpoint, ...],
-    rack: str | None = None,
+    store: Store, broker_id: int, endpoints: tuple[Endpoint, ...], rack: str | None = None
 ) -> BrokerRegistration:
-    """Make the broker known and alive, in a new epoch, for as long as the store's session lasts.
+    """Say that the broker is there, in a new epoch, for as long as the store's session lasts.
 
-    Calling it again in the same session begins a new epoch. KafkaError
-    DUPLICATE_BROKER_REGISTRATION where another session holds the id.
+    The controller sees it and lets it in; the broker sees that in its image. Calling it again in
+    the same session begins a new epoch. KafkaError DUPLICATE_BROKER_REGISTRATION where another
+    session holds the id.
     """
     registration = BrokerRegistration(broker_id, -1, rack, endpoints)
-    epoch = await _write_node(store, registration)
-    registration = registration._replace(epoch=epoch)
-    await submit(RegisterBroker(registration))
-    return registration
+    return registration._replace(epoch=await _write_node(store, registration))
 
 
 async def _write_node(store: Store, registration: BrokerRegistration) -> int:

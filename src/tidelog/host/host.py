@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tidelog.host.clock import Clock, SystemClock
 from tidelog.host.disk import Disk, SystemDisk
+from tidelog.host.network import Network, SystemNetwork
 from tidelog.host.offload import Offload, ThreadOffload
 from tidelog.host.random import Random, SystemRandom
 
 
 @dataclass(slots=True)
 class Host:
-    """Everything through which chance enters a broker, except the sockets of its event loop."""
+    """Everything through which chance enters a broker."""
 
     clock: Clock
     disk: Disk
     offload: Offload
     random: Random
+    network: Network = field(default_factory=SystemNetwork)
 
 
 def system_host(name: str, threads: int = 4) -> Host:

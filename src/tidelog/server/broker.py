@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from uuid import UUID
@@ -13,7 +13,7 @@ from uuid import UUID
 from tidelog._kernels import COMPILED
 from tidelog.cluster.commands import AllocateProducerIds, ConfirmDeletion, ProducerIdBlock
 from tidelog.cluster.controller import Controller
-from tidelog.cluster.image import Endpoint
+from tidelog.cluster.image import BrokerRegistration, Endpoint, MetadataImage
 from tidelog.cluster.image_feed import ImageFeed
 from tidelog.cluster.planner import PlannerRules
 from tidelog.cluster.registration import register_broker
@@ -22,13 +22,14 @@ from tidelog.coordinators.groups.coordinator import GroupCoordinator
 from tidelog.coordinators.producer_ids import ProducerIds
 from tidelog.errors import ConfigError
 from tidelog.host.host import Host
+from tidelog.host.line_rate import LineRate
 from tidelog.host.offload import ThreadOffload
 from tidelog.model import TopicPartition
 from tidelog.replication.replicas import Replicas
 from tidelog.security.authorizer import OpenAuthorizer
-from tidelog.server.acceptor import ConnectionCounts
 from tidelog.server.answer_cache import AnswerCache
 from tidelog.server.answer_memory import AnswerMemory
+from tidelog.server.connection_counts import ConnectionCounts
 from tidelog.server.descriptors import DescriptorShares, descriptor_limit, share_out
 from tidelog.server.dispatch import Dispatcher
 from tidelog.server.fetch_sessions import FetchSessions, SessionLimits
@@ -36,7 +37,6 @@ from tidelog.server.frontend import Frontend, Limits
 from tidelog.server.housekeeping import Household, Housekeeping
 from tidelog.server.http import HttpServer
 from tidelog.server.listener import Listener, ListenerAddress
-from tidelog.server.logs import LineRate
 from tidelog.server.metrics import BrokerMetrics
 from tidelog.server.outbox import ScratchBuffer
 from tidelog.server.pages import StatusPages
@@ -55,6 +55,7 @@ from tidelog.storage.data_dir import DataDir
 from tidelog.storage.file_cache import FileCache
 from tidelog.storage.log_context import LogContext
 from tidelog.store.embedded import EmbeddedStore
+from tidelog.store.port import Store
 from tidelog.version import VERSION
 
 _log = logging.getLogger(__name__)
@@ -68,7 +69,7 @@ class Parts:
 
     deferred: DeferredWork
     data_dir: DataDir
-    store: EmbeddedStore
+    store: Store
     controller: Controller
     metadata: ImageFeed
     replicas: Replicas
@@ -110,10 +111,16 @@ class Broker:
     """A broker that runs on the current event loop, from `start` to `stop`."""
 
     def __init__(
-        self, config: BrokerConfig, host: Host, accept_loss: Collection[TopicPartition] = ()
+        self,
+        config: BrokerConfig,
+        host: Host,
+        accept_loss: Collection[TopicPartition] = (),
+        connect_store: Callable[[], Awaitable[Store]] | None = None,
     ) -> None:
         self._config = config
         self._host = host
+        # The metadata of a cluster; a broker by itself keeps its own.
+        self._connect_store = connect_store
         # Partitions to serve with what is left of them.
         self._accept_loss = accept_loss
         self._parts: Parts | None = None
@@ -158,13 +165,7 @@ class Broker:
         data_dir = DataDir.open(directory, context)
         context.running_clock.resume(host.disk, directory, is_new=data_dir.identity is None)
         try:
-            store = await EmbeddedStore.open(
-                os.path.join(directory, METADATA_FILE),
-                host.disk,
-                ThreadOffload("store", 1),
-                # A directory that belongs to a cluster has lost its metadata, not never had any.
-                create=data_dir.identity is None,
-            )
+            store = await self._open_store(data_dir)
         except BaseException:
             data_dir.close()
             raise
@@ -175,7 +176,18 @@ class Broker:
             await self.stop(drain=False)
             raise
 
-    def _build(self, deferred: DeferredWork, data_dir: DataDir, store: EmbeddedStore) -> Parts:
+    async def _open_store(self, data_dir: DataDir) -> Store:
+        if self._connect_store is not None:
+            return await self._connect_store()
+        return await EmbeddedStore.open(
+            os.path.join(data_dir.path, METADATA_FILE),
+            self._host.disk,
+            ThreadOffload("store", 1),
+            # A directory that belongs to a cluster has lost its metadata, not never had any.
+            create=data_dir.identity is None,
+        )
+
+    def _build(self, deferred: DeferredWork, data_dir: DataDir, store: Store) -> Parts:
         """Everything that stands on the data directory and the store, not yet started."""
         config, host = self._config, self._host
         controller = Controller(store, config.node_id, PlannerRules(host.random, config))
@@ -207,6 +219,7 @@ class Broker:
             ScratchBuffer(),
             host.clock,
             host.offload,
+            host.network,
             metrics,
         )
         listeners = _listeners(config, frontend)
@@ -244,13 +257,13 @@ class Broker:
         parts.data_dir.identify(parts.controller.image.cluster_id, config.node_id)
         registration = await register_broker(
             parts.store,
-            parts.controller.submit,
             config.node_id,
             tuple(_endpoint(listener) for listener in parts.listeners),
             config.get_str("broker.rack") or None,
         )
         self._epoch = registration.epoch
         await parts.metadata.start()
+        await parts.metadata.wait_for(lambda image: _is_in(image, registration))
         replicas = parts.replicas
         await replicas.start(parts.metadata.image, self._accept_loss)
         parts.metadata.subscribe(replicas.image_changed)
@@ -293,7 +306,7 @@ class Broker:
             pages.routes,
             _names(self._config, address[0]),
             _shares(self._config).pages,
-            self._host.clock,
+            self._host,
         )
         await server.start(*address)
         parts.pages = server
@@ -412,6 +425,11 @@ def _endpoint(listener: Listener) -> Endpoint:
 def _reachable(host: str) -> str:
     """An address that a client on this machine can use for a wildcard one."""
     return {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(host, host)
+
+
+def _is_in(image: MetadataImage, registration: BrokerRegistration) -> bool:
+    known = image.brokers.get(registration.id)
+    return known is not None and known.epoch >= registration.epoch
 
 
 def _data_directory(config: BrokerConfig) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tidelog.host.clock import Clock
+from tidelog.host.network import Network
 from tidelog.host.offload import Offload
 from tidelog.server.dispatch import Dispatcher
 from tidelog.server.metrics import BrokerMetrics
@@ -43,4 +44,5 @@ class Frontend:
     scratch: ScratchBuffer
     clock: Clock
     offload: Offload
+    network: Network
     metrics: BrokerMetrics

@@ -14,8 +14,8 @@ from collections.abc import Callable, Collection, Mapping
 from ipaddress import ip_address
 from typing import cast
 
-from tidelog.host.clock import Clock
-from tidelog.server.acceptor import Acceptor, ConnectionCounts
+from tidelog.host.host import Host
+from tidelog.server.connection_counts import ConnectionCounts
 
 _REQUEST_BYTES_MAX = 8 * 1024
 _DEADLINE_SECONDS = 5.0
@@ -41,13 +41,13 @@ class HttpServer:
         pages: Mapping[str, Page],
         names: Collection[str],
         connections_max: int,
-        clock: Clock,
+        host: Host,
     ) -> None:
         self.pages = pages
         self._names = frozenset(name.lower().rstrip(".") for name in names)
         self._connections_max = connections_max
         self._counts = ConnectionCounts()
-        self._acceptor = Acceptor("metrics", self, clock)
+        self._acceptor = host.network.acceptor("metrics", self, host.clock)
 
     async def start(self, host: str, port: int) -> None:
         await self._acceptor.bind(host, port)

@@ -8,8 +8,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from tidelog.server.acceptor import Acceptor, ConnectionCounts, RefusalLog
+from tidelog.host.acceptor import RefusalLog
 from tidelog.server.connection import Connection
+from tidelog.server.connection_counts import ConnectionCounts
 
 if TYPE_CHECKING:
     from tidelog.server.frontend import Frontend
@@ -40,7 +41,7 @@ class Listener:
         self.frontend = frontend
         self.connections: set[Connection] = set()
         self._counts = counts
-        self._acceptor = Acceptor(address.name, self, frontend.clock)
+        self._acceptor = frontend.network.acceptor(address.name, self, frontend.clock)
         self._drops = RefusalLog("slow requests dropped", address.name, frontend.clock)
         self._unread = RefusalLog("unread answers dropped", address.name, frontend.clock)
         self._stopping = False

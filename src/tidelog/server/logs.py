@@ -3,45 +3,18 @@
 Client ids, group ids and topic names come from outside. A newline in one would forge a line, an
 escape code would act on the terminal, a mark that turns the direction of text would hide some. So
 everything that is not printable is written as an escape, here and nowhere else, and a line has a
-largest length. A traceback keeps its lines, each indented, so that none can pass for a record. What
-peers can bring about again and again is logged at a rate.
+largest length. A traceback keeps its lines, each indented, so that none can pass for a record.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Hashable
-
-from tidelog.host.clock import Clock
 
 LINE_CHARACTERS_MAX = 2000
 _TRACE_CHARACTERS_MAX = 20_000
 _FORMAT = "%(asctime)s level=%(levelname)s logger=%(name)s %(message)s"
 _INDENT = "    "
-_SECONDS_BETWEEN_LINES = 10.0
-_KINDS_MAX = 1_000
-
-
-class LineRate:
-    """Lets the first line of a kind through, then one every ten seconds for all that follow."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        # By kind: until when there is to be no other line, and how many were left out.
-        self._quiet: dict[Hashable, tuple[float, int]] = {}
-
-    def count(self, kind: Hashable = None) -> int:
-        """How many lines the next one stands for; 0 where it is to be left out."""
-        now = self._clock.monotonic()
-        until, left_out = self._quiet.pop(kind, (now, 0))
-        if now < until:
-            self._quiet[kind] = (until, left_out + 1)
-            return 0
-        if len(self._quiet) >= _KINDS_MAX:
-            del self._quiet[next(iter(self._quiet))]
-        self._quiet[kind] = (now + _SECONDS_BETWEEN_LINES, 0)
-        return left_out + 1
 
 
 class SafeFormatter(logging.Formatter):

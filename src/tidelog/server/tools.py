@@ -14,6 +14,7 @@ from tidelog.coordinators.groups.coordinator import GroupCoordinator
 from tidelog.coordinators.producer_ids import ProducerIds
 from tidelog.host.clock import Clock
 from tidelog.host.disk import Disk
+from tidelog.host.line_rate import LineRate
 from tidelog.host.offload import Offload
 from tidelog.replication.replicas import Replicas
 from tidelog.security.authorizer import Authorizer
@@ -21,7 +22,6 @@ from tidelog.server.answer_cache import AnswerCache
 from tidelog.server.answer_memory import AnswerMemory
 from tidelog.server.context import RequestContext
 from tidelog.server.fetch_sessions import FetchSessions
-from tidelog.server.logs import LineRate
 from tidelog.server.metrics import BrokerMetrics
 from tidelog.server.pieces import Turns
 from tidelog.server.submitter import Submitter

@@ -19,8 +19,8 @@ from tidelog.host.offload import Offload
 from tidelog.store.database import Database
 from tidelog.store.port import (
     Cancel,
-    Check,
     ConnectionLoss,
+    Delete,
     Operation,
     SessionCallback,
     SessionExpired,
@@ -28,8 +28,9 @@ from tidelog.store.port import (
     Stored,
     StoreError,
     WatchCallback,
-    WatchEvent,
+    check_transaction,
 )
+from tidelog.store.watches import Watches
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +44,7 @@ class _Shared:
     database: Database
     offload: Offload
     sessions: list[EmbeddedStore] = field(default_factory=list)
-    watches: list[tuple[str, WatchCallback, EmbeddedStore]] = field(default_factory=list)
+    watches: Watches = field(default_factory=Watches)
     closing: bool = False
 
 
@@ -90,6 +91,9 @@ class EmbeddedStore:
     def session_state(self) -> SessionState:
         return self._state
 
+    async def sync(self) -> None:
+        """There is one copy: what it says is the newest."""
+
     async def read(self, path: str) -> Stored | None:
         return await self._run(self._shared.database.read, path)
 
@@ -101,24 +105,18 @@ class EmbeddedStore:
 
     async def multi(self, operations: Sequence[Operation]) -> int:
         operations = tuple(operations)
+        check_transaction(operations)
         try:
             revision = await self._run(self._shared.database.multi, operations, self._session)
         except ConnectionLoss:
             for session in tuple(self._shared.sessions):
                 session._lose()
             raise
-        self._notify([each.path for each in operations if not isinstance(each, Check)], revision)
+        self._shared.watches.tell(operations, revision)
         return revision
 
     def watch(self, path: str, callback: WatchCallback) -> Cancel:
-        entry = (path, callback, self)
-        self._shared.watches.append(entry)
-
-        def cancel() -> None:
-            if entry in self._shared.watches:
-                self._shared.watches.remove(entry)
-
-        return cancel
+        return self._shared.watches.add(path, callback, self)
 
     def watch_session(self, callback: SessionCallback) -> Cancel:
         self._session_callbacks.append(callback)
@@ -136,7 +134,7 @@ class EmbeddedStore:
         shared = self._shared
         self._lose()
         paths, revision = await shared.offload.run(_end, shared.database, self._session)
-        self._notify(paths, revision)
+        shared.watches.tell([Delete(path) for path in paths], revision)
 
     async def close(self) -> None:
         try:
@@ -161,18 +159,9 @@ class EmbeddedStore:
     def _lose(self) -> None:
         self._state = SessionState.LOST
         self._shared.sessions.remove(self)
-        self._shared.watches = [each for each in self._shared.watches if each[2] is not self]
+        self._shared.watches.drop(self)
         for callback in tuple(self._session_callbacks):
             callback(SessionState.LOST)
-
-    def _notify(self, paths: Sequence[str], revision: int) -> None:
-        if not self._shared.watches:
-            return
-        for watched, callback, _ in tuple(self._shared.watches):
-            below = watched.rstrip("/") + "/"
-            for path in paths:
-                if path == watched or path.startswith(below):
-                    callback(WatchEvent(path, revision))
 
 
 def _open(path: str, disk: Disk, create: bool) -> tuple[Database, int]:

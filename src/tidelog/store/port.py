@@ -25,6 +25,9 @@ from tidelog.errors import TidelogError
 
 ANY_VERSION: Final = -1
 NO_SESSION: Final = 0
+# ZooKeeper takes 1 MiB and answers anything larger by closing the connection.
+TRANSACTION_BYTES_MAX: Final = 512 * 1024
+_OPERATION_BYTES: Final = 64
 
 
 class Stored(NamedTuple):
@@ -113,12 +116,16 @@ class SessionExpired(StoreError):
     """The session has ended; nothing was done and nothing more can be."""
 
 
+class TransactionTooLarge(StoreError):
+    """More than any store takes at once; nothing was done. Do it in smaller steps."""
+
+
 class StoreFull(StoreError):
     """No space left; nothing was done and the same call may succeed later."""
 
 
 class WatchEvent(NamedTuple):
-    """Something changed at `path`, at or below what is watched."""
+    """Something changed at the watched `path`, at or before the revision."""
 
     path: str
     revision: int
@@ -127,6 +134,25 @@ class WatchEvent(NamedTuple):
 WatchCallback = Callable[[WatchEvent], None]
 SessionCallback = Callable[[SessionState], None]
 Cancel = Callable[[], None]
+
+
+def transaction_bytes(operations: Sequence[Operation]) -> int:
+    """What a transaction weighs, as `TRANSACTION_BYTES_MAX` counts it."""
+    size = 0
+    for each in operations:
+        size += _OPERATION_BYTES + len(each.path)
+        if isinstance(each, Create | Set):
+            size += len(each.value)
+    return size
+
+
+def check_transaction(operations: Sequence[Operation]) -> None:
+    """TransactionTooLarge where a store would have to refuse it for its size."""
+    size = transaction_bytes(operations)
+    if size > TRANSACTION_BYTES_MAX:
+        raise TransactionTooLarge(
+            f"a transaction of {size} bytes, {TRANSACTION_BYTES_MAX} are allowed"
+        )
 
 
 class Store(Protocol):
@@ -140,8 +166,12 @@ class Store(Protocol):
     @property
     def session_state(self) -> SessionState: ...
 
+    async def sync(self) -> None:
+        """Return once reads of this session see all that anybody wrote before the call."""
+        ...
+
     async def read(self, path: str) -> Stored | None:
-        """The node, or None where there is none."""
+        """The node, or None where there is none; perhaps as it was a moment ago, see `sync`."""
         ...
 
     async def children(self, path: str) -> list[str]:
@@ -158,7 +188,10 @@ class Store(Protocol):
         ...
 
     def watch(self, path: str, callback: WatchCallback) -> Cancel:
-        """Be told of every transaction that changes the node or anything below it."""
+        """Be told when the node comes, changes or goes, and when children of it come or go.
+
+        Several changes may be told as one; an interrupted connection counts as a change.
+        """
         ...
 
     def watch_session(self, callback: SessionCallback) -> Cancel:

@@ -6,10 +6,9 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from tests.unit.cluster.helpers import ENDPOINTS, start_controller
+from tests.unit.cluster.helpers import join, start_controller
 from tests.unit.store.helpers import open_store
 from tidelog.cluster.controller import Controller
-from tidelog.cluster.registration import register_broker
 from tidelog.store.embedded import EmbeddedStore
 from tidelog.store.port import (
     Cancel,
@@ -40,6 +39,9 @@ class FaultyStore:
     @property
     def session_state(self) -> SessionState:
         return self.inner.session_state
+
+    async def sync(self) -> None:
+        await self.inner.sync()
 
     async def read(self, path: str) -> Stored | None:
         return await self.inner.read(path)
@@ -79,6 +81,6 @@ def once(error: StoreError) -> Callable[[Sequence[Operation]], StoreError | None
 async def faulty(directory: Path) -> tuple[FaultyStore, Controller]:
     store = FaultyStore(await open_store(directory))
     controller = await start_controller(store)
-    await register_broker(store, controller.submit, 0, ENDPOINTS)
+    await join(store, controller, 0)
     store.transactions = 0
     return store, controller

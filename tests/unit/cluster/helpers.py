@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.unit.store.helpers import open_store
+from tidelog.cluster import layout
 from tidelog.cluster.commands import Answer, Command
 from tidelog.cluster.controller import Controller, ControllerLimits
 from tidelog.cluster.image import BrokerRegistration, Endpoint, MetadataImage
@@ -15,7 +16,7 @@ from tidelog.cluster.planner import PlannerRules, plan
 from tidelog.cluster.registration import register_broker
 from tidelog.config import BrokerConfig
 from tidelog.store.embedded import EmbeddedStore
-from tidelog.store.port import Store
+from tidelog.store.port import Delete, Store
 from tidelog.testing.virtual_loop import SeededRandom
 
 ENDPOINTS = (Endpoint("PLAINTEXT", "localhost", 9092),)
@@ -49,9 +50,25 @@ class Running:
         return await self.controller.submit(command)
 
 
+async def join(
+    store: Store, controller: Controller, broker_id: int, rack: str | None = None
+) -> BrokerRegistration:
+    """Register a broker and return once the controller knows it."""
+    registration = await register_broker(store, broker_id, ENDPOINTS, rack)
+    while True:
+        image = controller.image
+        known = image.brokers.get(broker_id)
+        if known is not None and known.epoch == registration.epoch:
+            return registration
+        await controller.changes_after(image.version, 10.0, image.controller_epoch)
+
+
 async def start_controller(
     store: Store, limits: ControllerLimits | None = None, seed: int | None = None
 ) -> Controller:
+    """One that takes over from whoever has the office, as if that one's session had expired."""
+    if await store.read(layout.CONTROLLER_OWNER) is not None:
+        await store.multi([Delete(layout.CONTROLLER_OWNER)])
     controller = Controller(store, 0, make_rules(store.session if seed is None else seed), limits)
     await controller.start()
     return controller
@@ -65,7 +82,7 @@ async def running(
     try:
         controller = await start_controller(store, limits)
         try:
-            registration = await register_broker(store, controller.submit, 0, ENDPOINTS)
+            registration = await join(store, controller, 0)
             yield Running(store, controller, registration)
         finally:
             await controller.close()

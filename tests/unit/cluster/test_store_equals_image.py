@@ -8,7 +8,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from tests.unit.cluster.helpers import ENDPOINTS, Running, running
+from tests.unit.cluster.helpers import Running, join, running
 from tests.unit.store.helpers import opened
 from tidelog.cluster import layout
 from tidelog.cluster.commands import (
@@ -23,7 +23,6 @@ from tidelog.cluster.commands import (
     UnregisterBroker,
 )
 from tidelog.cluster.image import MetadataImage
-from tidelog.cluster.registration import register_broker
 from tidelog.errors import KafkaError
 from tidelog.model import ConfigOperation, ConfigResourceType
 
@@ -74,18 +73,13 @@ class Life:
         self.image = MetadataImage()
 
 
-def lasting(image: MetadataImage) -> MetadataImage:
-    """The image without the brokers, whose nodes come and go with their sessions."""
-    return replace(image, brokers={})
-
-
 async def one_life(source: random.Random, directory: Path) -> Life:
     life = Life()
     async with running(directory) as cluster:
         session = await cluster.store.new_session()
         for _ in range(6):
             if 1 not in cluster.controller.image.brokers:
-                await register_broker(session, cluster.submit, 1, ENDPOINTS)
+                await join(session, cluster.controller, 1)
             commands = [random_command(source, cluster) for _ in range(source.randrange(1, 10))]
             for answer in await cluster.controller.submit_all(commands):
                 if isinstance(answer, KafkaError):
@@ -95,12 +89,12 @@ async def one_life(source: random.Random, directory: Path) -> Life:
                 if isinstance(answer, ProducerIdBlock):
                     life.blocks.append(answer.first)
             held = layout.load(await cluster.store.tree("/")).image
-            assert lasting(held).same_content(lasting(cluster.controller.image))
+            assert held.same_content(cluster.controller.image)
         life.image = cluster.controller.image
         await session.close()
     async with opened(directory) as store:
         held = layout.load(await store.tree("/")).image
-        assert held.same_content(lasting(life.image))
+        assert held.same_content(life.image)
     return life
 
 

@@ -15,9 +15,9 @@ from tidelog.protocol.apis import api
 from tidelog.protocol.framing import decode_response, encode_request
 from tidelog.security.authorizer import OpenAuthorizer
 from tidelog.server import dispatch
-from tidelog.server.acceptor import ConnectionCounts
 from tidelog.server.answer_memory import AnswerMemory
 from tidelog.server.connection import Connection
+from tidelog.server.connection_counts import ConnectionCounts
 from tidelog.server.dispatch import Dispatcher
 from tidelog.server.frontend import Frontend, Limits
 from tidelog.server.listener import Listener, ListenerAddress
@@ -83,6 +83,7 @@ class Middle:
             ScratchBuffer(),
             self.host.clock,
             self.host.offload,
+            self.host.network,
             self.metrics,
         )
         address = ListenerAddress("PLAINTEXT", "127.0.0.1", 0)

@@ -9,8 +9,9 @@ from typing import Any, cast
 
 import pytest
 
+from tidelog.host.acceptor import SocketAcceptor
 from tidelog.host.clock import Clock
-from tidelog.server.acceptor import Acceptor, Gate
+from tidelog.host.network import Gate
 
 BOTH_FAMILIES = [
     (socket.AF_INET6, socket.SOCK_STREAM, 0, "", ("::1", 0, 0, 0)),
@@ -29,7 +30,7 @@ async def bound_hosts(found: list[Any]) -> list[str]:
     async def resolve(*_: object, **__: object) -> list[Any]:
         return found
 
-    acceptor = Acceptor("x", cast(Gate, None), cast(Clock, None))
+    acceptor = SocketAcceptor("x", cast(Gate, None), cast(Clock, None))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolve)
         patch.setattr(socket, "socket", SocketWithoutIpv6)

@@ -8,7 +8,8 @@ import logging
 
 import pytest
 
-from tidelog.server.logs import LINE_CHARACTERS_MAX, LineRate, SafeFormatter
+from tidelog.host.line_rate import LineRate
+from tidelog.server.logs import LINE_CHARACTERS_MAX, SafeFormatter
 from tidelog.testing.virtual_loop import virtual_host, virtual_time
 
 FORGED = "2026-01-01 00:00:00,000 level=ERROR logger=tidelog.storage log offline"

@@ -1,4 +1,4 @@
-"""The embedded store keeps the promises of the port."""
+"""What is the embedded store's alone; test_conformance.py has the promises of every store."""
 
 from __future__ import annotations
 
@@ -14,12 +14,8 @@ from tests.unit.store.helpers import FILE, open_store, opened
 from tidelog.errors import StorageError
 from tidelog.store import database
 from tidelog.store.port import (
-    Check,
-    Conflict,
-    ConflictReason,
     ConnectionLoss,
     Create,
-    Delete,
     Operation,
     SessionExpired,
     SessionState,
@@ -45,64 +41,6 @@ def test_a_node_is_read_back_after_reopening(tmp_path: Path) -> None:
                 second,
             )
             assert await store.read("/a/c") is None
-
-    asyncio.run(run())
-
-
-def test_children_and_tree_take_exactly_what_lies_below(tmp_path: Path) -> None:
-    async def run() -> None:
-        async with opened(tmp_path) as store:
-            paths = ["/a", "/a/b", "/a/b/c", "/a/d", "/a-b", "/a-b/x", "/a0", "/ab"]
-            await store.multi([Create(path, path.encode()) for path in paths])
-            assert await store.children("/a") == ["b", "d"]
-            assert await store.children("/") == ["a", "a-b", "a0", "ab"]
-            assert await store.children("/a/d") == []
-            assert set(await store.tree("/a")) == {"/a", "/a/b", "/a/b/c", "/a/d"}
-            assert set(await store.tree("/a/b/c")) == {"/a/b/c"}
-            everything = await store.tree("/")
-            assert {path: node.value for path, node in everything.items()} == {
-                path: path.encode() for path in paths
-            }
-
-    asyncio.run(run())
-
-
-R = ConflictReason
-
-
-@pytest.mark.parametrize(
-    ("operations", "index", "reason"),
-    [
-        ([Create("/a", b"")], 0, R.NODE_EXISTS),
-        ([Create("/x", b""), Create("/x", b"")], 1, R.NODE_EXISTS),
-        ([Create("/x/y", b"")], 0, R.NO_PARENT),
-        ([Create("/mine/child", b"")], 0, R.EPHEMERAL_PARENT),
-        ([Set("/x", b"")], 0, R.NO_NODE),
-        ([Set("/a", b"", 1)], 0, R.BAD_VERSION),
-        ([Set("/a", b"", 0), Set("/a", b"", 0)], 1, R.BAD_VERSION),
-        ([Delete("/x")], 0, R.NO_NODE),
-        ([Delete("/a", 0)], 0, R.NOT_EMPTY),
-        ([Delete("/a/b", 3)], 0, R.BAD_VERSION),
-        ([Check("/x")], 0, R.NO_NODE),
-        ([Check("/a", 7)], 0, R.BAD_VERSION),
-        ([Create("/x", b""), Delete("/a/b"), Check("/a", 1)], 2, R.BAD_VERSION),
-    ],
-)
-def test_a_refused_transaction_names_its_operation_and_does_nothing(
-    tmp_path: Path, operations: Sequence[Operation], index: int, reason: ConflictReason
-) -> None:
-    async def run() -> None:
-        async with opened(tmp_path) as store:
-            await store.multi([Create("/a", b""), Create("/a/b", b"")])
-            await store.multi([Create("/mine", b"", ephemeral=True)])
-            before = await store.tree("/")
-            with pytest.raises(Conflict) as raised:
-                await store.multi(operations)
-            assert (raised.value.index, raised.value.reason) == (index, reason)
-            assert raised.value.operation == operations[index]
-            assert await store.tree("/") == before
-            # The refusal left no open transaction behind.
-            await store.multi([Check("/a", 0), Delete("/a/b", 0), Delete("/a")])
 
     asyncio.run(run())
 
@@ -156,24 +94,6 @@ def test_ephemeral_nodes_of_a_killed_process_are_gone_at_the_next_start(tmp_path
         await store.close()
         async with opened(tmp_path / "copy") as reopened:
             assert await reopened.children("/") == ["lasting"]
-
-    asyncio.run(run())
-
-
-def test_watches_are_told_of_what_changes_at_and_below_their_path(tmp_path: Path) -> None:
-    async def run() -> None:
-        async with opened(tmp_path) as store:
-            await store.multi([Create("/a", b""), Create("/ab", b"")])
-            events: list[WatchEvent] = []
-            cancel = store.watch("/a", events.append)
-            revision = await store.multi([Create("/a/b", b""), Set("/ab", b"x"), Check("/a")])
-            assert events == [WatchEvent("/a/b", revision)]
-            with pytest.raises(Conflict):
-                await store.multi([Set("/a", b"y"), Create("/a/b", b"")])
-            assert len(events) == 1
-            cancel()
-            await store.multi([Set("/a", b"z")])
-            assert len(events) == 1
 
     asyncio.run(run())
 

@@ -12,63 +12,16 @@ import asyncio
 import errno
 import logging
 import socket
-from collections import Counter
-from typing import Protocol
 
 from tidelog.host.clock import Clock
-from tidelog.server.logs import LineRate
+from tidelog.host.line_rate import LineRate
+from tidelog.host.network import Gate
 
 _log = logging.getLogger(__name__)
 
 # How many are accepted before others get their turn on the loop.
 _ACCEPTED_AT_ONCE = 32
 _REST_SECONDS = 0.1
-
-
-class Gate(Protocol):
-    """Decides who comes in, and speaks with those who do."""
-
-    def refusal(self, host: str) -> str | None:
-        """Why an address may not have another connection; None where it may."""
-        ...
-
-    def opened(self, host: str) -> asyncio.BaseProtocol:
-        """A protocol for a new connection, counted from here on."""
-        ...
-
-    def forget(self, connection: asyncio.BaseProtocol) -> None:
-        """The connection is gone; a second call does nothing."""
-        ...
-
-
-class ConnectionCounts:
-    """Open connections, in all and per address."""
-
-    def __init__(self) -> None:
-        self._hosts: dict[object, str] = {}
-        self.per_address: Counter[str] = Counter()
-
-    @property
-    def total(self) -> int:
-        return len(self._hosts)
-
-    def oldest(self, host: str | None = None) -> object:
-        """The connection that was opened first, of one address where one is named."""
-        return next(each for each, its in self._hosts.items() if host is None or its == host)
-
-    def add(self, connection: object, host: str) -> None:
-        self._hosts[connection] = host
-        self.per_address[host] += 1
-
-    def remove(self, connection: object) -> bool:
-        """False where it was not counted, or not any more."""
-        host = self._hosts.pop(connection, None)
-        if host is None:
-            return False
-        self.per_address[host] -= 1
-        if not self.per_address[host]:
-            del self.per_address[host]
-        return True
 
 
 class RefusalLog:
@@ -88,7 +41,7 @@ class RefusalLog:
             )  # fmt: skip
 
 
-class Acceptor:
+class SocketAcceptor:
     """The listening sockets of one address."""
 
     def __init__(self, name: str, gate: Gate, clock: Clock) -> None:

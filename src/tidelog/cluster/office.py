@@ -1,0 +1,130 @@
+"""The controller's office: one broker at a time has it, and it is taken before anything is read.
+
+One transaction creates the owner's node, which goes with its session, and raises the epoch that
+every later write checks. Whoever wrote before cannot write any more when it is done, so what is
+read next stays as it was read.
+"""
+
+from __future__ import annotations
+
+import base64
+from contextlib import suppress
+from dataclasses import replace
+from typing import NamedTuple
+
+from tidelog.cluster import layout
+from tidelog.cluster.image import MetadataImage
+from tidelog.errors import StorageError
+from tidelog.host.random import Random
+from tidelog.store.port import (
+    Check,
+    Conflict,
+    ConnectionLoss,
+    Create,
+    Delete,
+    Operation,
+    Set,
+    Store,
+    StoreError,
+)
+
+
+class OfficeTaken(StoreError):
+    """Another broker is the controller."""
+
+
+class Term(NamedTuple):
+    """What a controller begins with: the metadata, and the versions that its writes check."""
+
+    image: MetadataImage
+    epoch_version: int
+    sequence_version: int
+
+
+async def take_office(store: Store, broker_id: int, random: Random) -> Term:
+    """Become the controller; found the cluster where the store is empty.
+
+    `OfficeTaken` where another broker has the office; StorageError where what the store holds
+    cannot be understood.
+    """
+    epoch_version = await _claim(store, broker_id)
+    if epoch_version is None:
+        return await _found_cluster(store, broker_id, random)
+    try:
+        return await _take_over(store, epoch_version)
+    except BaseException:
+        await resign(store, epoch_version)
+        raise
+
+
+async def resign(store: Store, epoch_version: int) -> None:
+    """Free the office for the next one at once; where this fails it goes with the session."""
+    with suppress(StoreError):
+        await store.multi(
+            (Check(layout.CONTROLLER_EPOCH, epoch_version), Delete(layout.CONTROLLER_OWNER))
+        )
+
+
+async def _claim(store: Store, broker_id: int) -> int | None:
+    """The version of the node that every write checks; None where the store is empty."""
+    node = await store.read(layout.CONTROLLER_EPOCH)
+    if node is None:
+        return None
+    epoch = layout.decode(layout.CONTROLLER_EPOCH, node.value)["epoch"] + 1
+    office = layout.encode(broker=broker_id, epoch=epoch)
+    operations: list[Operation] = [
+        Create(layout.CONTROLLER_OWNER, office, ephemeral=True),
+        Set(layout.CONTROLLER_EPOCH, office, node.version),
+    ]
+    owner = await store.read(layout.CONTROLLER_OWNER)
+    if owner is not None:
+        if owner.session != store.session:
+            raise OfficeTaken("another broker is the controller")
+        # From an earlier try in this session.
+        operations.insert(0, Delete(layout.CONTROLLER_OWNER, owner.version))
+    try:
+        await store.multi(operations)
+    except Conflict as conflict:
+        raise OfficeTaken("another broker was faster") from conflict
+    except ConnectionLoss:
+        # Done or not: the node tells, and belongs to this session alone.
+        owner = await store.read(layout.CONTROLLER_OWNER)
+        if owner is None or owner.value != office or owner.session != store.session:
+            raise
+    return node.version + 1
+
+
+async def _take_over(store: Store, epoch_version: int) -> Term:
+    """Read all of it and mark it as read: from here on it changes by this hand only."""
+    await store.sync()
+    tree = await store.tree("/")
+    held = layout.load(tree)
+    if held.epoch_version != epoch_version:
+        raise OfficeTaken("another broker took the office meanwhile")
+    epoch = held.image.controller_epoch
+    revision = await store.multi(
+        (
+            Check(layout.CONTROLLER_EPOCH, epoch_version),
+            Set(
+                layout.CONTROLLER_SEQUENCE,
+                layout.encode(epoch=epoch, number=0),
+                held.sequence_version,
+            ),
+            *layout.missing_folders(tree),
+        )
+    )
+    return Term(replace(held.image, version=revision), epoch_version, held.sequence_version + 1)
+
+
+async def _found_cluster(store: Store, broker_id: int, random: Random) -> Term:
+    """Write what a new cluster begins with, in one transaction."""
+    if await store.children("/"):
+        raise StorageError(f"the metadata store has no {layout.CONTROLLER_EPOCH}")
+    identifier = base64.urlsafe_b64encode(random.uuid().bytes)
+    cluster_id = identifier.rstrip(b"=").decode()
+    operations = layout.first_operations(cluster_id, 1, broker_id)
+    try:
+        revision = await store.multi(operations)
+    except Conflict as conflict:
+        raise OfficeTaken("another broker founded the cluster") from conflict
+    return Term(MetadataImage(revision, cluster_id, broker_id, controller_epoch=1), 0, 0)

@@ -1,0 +1,200 @@
+"""A session with a store that another process of this machine serves (`store/served.py`).
+
+The session ends with the connection: nothing survives it, so `SUSPENDED` means that the server has
+not answered for two thirds of the lease, and `LOST` that the connection is gone or the lease over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tidelog.errors import StorageError
+from tidelog.store.port import (
+    Cancel,
+    ConnectionLoss,
+    Operation,
+    SessionCallback,
+    SessionExpired,
+    SessionState,
+    Stored,
+    WatchCallback,
+    WatchEvent,
+    check_transaction,
+)
+from tidelog.store.wire import (
+    Message,
+    decode_error,
+    decode_node,
+    encode_operations,
+    frame,
+    take_frames,
+)
+
+
+async def connect_remote(path: str) -> RemoteStore:
+    """A new session; StorageError where nobody serves the store."""
+    loop = asyncio.get_running_loop()
+    try:
+        _, store = await loop.create_unix_connection(RemoteStore, path)
+    except OSError as error:
+        raise StorageError(f"the metadata store at {path} is not served: {error}") from error
+    await store.begun
+    return store
+
+
+class RemoteStore(asyncio.Protocol):
+    """The port over a connection."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.begun: asyncio.Future[None] = self._loop.create_future()
+        self._buffer = bytearray()
+        self._numbers = itertools.count(1)
+        self._calls: dict[int, tuple[asyncio.Future[Any], Sequence[Operation]]] = {}
+        self._watches: dict[int, WatchCallback] = {}
+        self._session = 0
+        self._lease_s = 0.0
+        self._state = SessionState.CONNECTED
+        self._session_callbacks: list[SessionCallback] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._answered_at = 0.0
+        self._closed: asyncio.Future[None] = self._loop.create_future()
+
+    # -- the connection ---------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._answered_at = self._loop.time()
+        self._buffer += data
+        for message in take_frames(self._buffer):
+            self._take(message)
+        if self._state is SessionState.SUSPENDED:
+            self._move_to(SessionState.CONNECTED)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if not self.begun.done():
+            self.begun.set_exception(StorageError("the metadata store closed the connection"))
+        calls, self._calls = self._calls, {}
+        for future, _ in calls.values():
+            if not future.done():
+                future.set_exception(ConnectionLoss("the metadata store closed the connection"))
+        if self._state is not SessionState.LOST:
+            self._move_to(SessionState.LOST)
+        self._closed.set_result(None)
+
+    def _take(self, message: Message) -> None:
+        if "watch" in message:
+            callback = self._watches.get(message["watch"])
+            if callback is not None:
+                callback(WatchEvent(message["path"], message["revision"]))
+        elif "id" in message:
+            future, operations = self._calls.pop(message["id"])
+            if future.done():
+                return
+            if "error" in message:
+                future.set_exception(decode_error(message["error"], operations))
+            else:
+                future.set_result(message["result"])
+        else:
+            self._session, self._lease_s = message["session"], message["lease_s"]
+            self._beat()
+            self.begun.set_result(None)
+
+    def _beat(self) -> None:
+        """Keep the lease, and see whether the server still answers."""
+        silent_s = self._loop.time() - self._answered_at
+        if silent_s > self._lease_s:
+            self._transport.abort()
+            return
+        if silent_s > self._lease_s * 2 / 3 and self._state is SessionState.CONNECTED:
+            self._move_to(SessionState.SUSPENDED)
+        self._transport.write(frame({"id": self._expect(()), "call": "ping"}))
+        self._timer = self._loop.call_later(self._lease_s / 6, self._beat)
+
+    # -- the port ---------------------------------------------------------------------------------
+
+    @property
+    def session(self) -> int:
+        return self._session
+
+    @property
+    def session_state(self) -> SessionState:
+        return self._state
+
+    async def sync(self) -> None:
+        await self._call("sync")
+
+    async def read(self, path: str) -> Stored | None:
+        return decode_node(await self._call("read", path=path))
+
+    async def children(self, path: str) -> list[str]:
+        return list(await self._call("children", path=path))
+
+    async def tree(self, path: str) -> Mapping[str, Stored]:
+        nodes = await self._call("tree", path=path)
+        decoded = ((each, decode_node(node)) for each, node in nodes.items())
+        return {each: node for each, node in decoded if node is not None}
+
+    async def multi(self, operations: Sequence[Operation]) -> int:
+        operations = tuple(operations)
+        check_transaction(operations)
+        encoded = encode_operations(operations)
+        return int(await self._call("multi", operations, operations=encoded))
+
+    def watch(self, path: str, callback: WatchCallback) -> Cancel:
+        number = next(self._numbers)
+        self._watches[number] = callback
+        self._tell("watch", watch=number, path=path)
+
+        def cancel() -> None:
+            if self._watches.pop(number, None) is not None:
+                self._tell("unwatch", watch=number)
+
+        return cancel
+
+    def watch_session(self, callback: SessionCallback) -> Cancel:
+        self._session_callbacks.append(callback)
+
+        def cancel() -> None:
+            if callback in self._session_callbacks:
+                self._session_callbacks.remove(callback)
+
+        return cancel
+
+    async def close(self) -> None:
+        self._transport.close()
+        await self._closed
+
+    def _expect(self, operations: Sequence[Operation]) -> int:
+        number = next(self._numbers)
+        future: asyncio.Future[Any] = self._loop.create_future()
+        # Nobody may be waiting for it: a ping's answer only has to come.
+        future.add_done_callback(lambda done: done.cancelled() or done.exception())
+        self._calls[number] = (future, operations)
+        return number
+
+    def _tell(self, call: str, **fields: object) -> None:
+        """Ask for something whose answer nobody awaits."""
+        if self._state is not SessionState.LOST:
+            self._transport.write(frame({"id": self._expect(()), "call": call, **fields}))
+
+    async def _call(self, call: str, sent: Sequence[Operation] = (), **fields: object) -> Any:
+        if self._state is SessionState.LOST:
+            raise SessionExpired("the session with the metadata store has ended")
+        number = self._expect(sent)
+        future, _ = self._calls[number]
+        self._transport.write(frame({"id": number, "call": call, **fields}))
+        return await future
+
+    def _move_to(self, state: SessionState) -> None:
+        self._state = state
+        for callback in tuple(self._session_callbacks):
+            callback(state)

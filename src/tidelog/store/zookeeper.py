@@ -1,0 +1,473 @@
+"""The store of a cluster: the port on a ZooKeeper ensemble, by kazoo, which only this file knows.
+
+Promises: those of the port. A `Store` is one session: when ZooKeeper ends it the object is of no
+more use, and nothing begins another session behind its owner's back. Nothing is sent late: a call
+while the connection is down fails at once with `ConnectionLoss`, where kazoo would queue it.
+
+kazoo calls back on threads of its own; every outcome is handed to the event loop and judged there.
+Its pings come from a thread too, so a broker whose loop hangs would keep its session for ever: the
+watchdog ends the session when the loop has not moved for a third of it.
+
+The revision of a transaction is its zxid. ZooKeeper tells it with the node that a `Set` changed; of
+a transaction without one it is read from a node that was created.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import (
+    AuthFailedError,
+    BadVersionError,
+    KazooException,
+    NoAuthError,
+    NoChildrenForEphemeralsError,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    RolledBackError,
+    RuntimeInconsistency,
+    SessionExpiredError,
+    ZookeeperError,
+)
+from kazoo.protocol.states import KazooState, ZnodeStat
+from kazoo.security import make_digest_acl
+
+from tidelog.errors import ConfigError, StorageError
+from tidelog.host.clock import Clock
+from tidelog.host.offload import Offload
+from tidelog.store.port import (
+    Cancel,
+    Conflict,
+    ConflictReason,
+    ConnectionLoss,
+    Create,
+    Delete,
+    Operation,
+    SessionCallback,
+    SessionExpired,
+    SessionState,
+    Set,
+    Stored,
+    StoreError,
+    WatchCallback,
+    WatchEvent,
+    check_transaction,
+)
+
+logger = logging.getLogger(__name__)
+
+SCHEME: Final = "zookeeper"
+DEFAULT_CHROOT: Final = "/tidelog"
+# Nodes that Kafka itself keeps at its root: a chroot that holds one of them is Kafka's.
+_KAFKAS_NODES: Final = frozenset({"admin", "isr_change_notification", "latest_producer_id_block"})
+_READS_IN_FLIGHT: Final = 256
+
+_REASONS: Final[dict[type[ZookeeperError], ConflictReason]] = {
+    BadVersionError: ConflictReason.BAD_VERSION,
+    NoNodeError: ConflictReason.NO_NODE,
+    NodeExistsError: ConflictReason.NODE_EXISTS,
+    NotEmptyError: ConflictReason.NOT_EMPTY,
+    NoChildrenForEphemeralsError: ConflictReason.EPHEMERAL_PARENT,
+}
+
+
+@dataclass(slots=True, frozen=True)
+class Ensemble:
+    """Where ZooKeeper is and how to speak with it."""
+
+    hosts: str
+    chroot: str = DEFAULT_CHROOT
+    session_s: float = 9.0
+    connect_s: float = 30.0
+    # "user:password" of ZooKeeper's digest scheme; the nodes then belong to that user alone.
+    digest: str | None = None
+    tls: bool = False
+    tls_ca: str | None = None
+    tls_certificate: str | None = None
+    tls_key: str | None = None
+    tls_check_host: bool = True
+
+    @classmethod
+    def parse(cls, address: str) -> Ensemble:
+        """From `zookeeper://host:2181,host:2181/chroot`; ConfigError for anything else."""
+        parts = urlsplit(address)
+        hosts = [each if ":" in each else f"{each}:2181" for each in parts.netloc.split(",")]
+        if parts.scheme != SCHEME or "" in parts.netloc.split(",") or parts.query:
+            raise ConfigError(
+                f"{address!r} is not the address of a ZooKeeper ensemble;"
+                " write zookeeper://HOST:2181,HOST:2181/CHROOT"
+            )
+        return cls(",".join(hosts), parts.path.rstrip("/") or DEFAULT_CHROOT)
+
+
+async def connect(ensemble: Ensemble, clock: Clock, offload: Offload) -> ZooKeeperStore:
+    """A new session; StorageError, with what to do, where there is none to be had.
+
+    `offload` runs what blocks in kazoo, which is connecting and closing.
+    """
+    store = ZooKeeperStore(ensemble, clock, offload)
+    try:
+        await offload.run(store.open)
+    except (AuthFailedError, NoAuthError) as error:
+        raise StorageError(
+            f"ZooKeeper at {ensemble.hosts} refuses access to {ensemble.chroot};"
+            " give the user and password that own it"
+        ) from error
+    except (KazooException, OSError, store.timeout_error) as error:
+        raise StorageError(
+            f"ZooKeeper at {ensemble.hosts} cannot be reached: {error}; see that it runs"
+        ) from error
+    store.attach()
+    return store
+
+
+class ZooKeeperStore:
+    """One session with an ensemble, below its chroot."""
+
+    def __init__(self, ensemble: Ensemble, clock: Clock, offload: Offload) -> None:
+        self._ensemble = ensemble
+        self._offload = offload
+        self._loop = asyncio.get_running_loop()
+        acl = None
+        if ensemble.digest is not None:
+            user, _, password = ensemble.digest.partition(":")
+            acl = [make_digest_acl(user, password, all=True)]
+        self._client = KazooClient(
+            hosts=ensemble.hosts + ensemble.chroot,
+            timeout=ensemble.session_s,
+            default_acl=acl,
+            auth_data=[("digest", ensemble.digest)] if ensemble.digest else None,
+            use_ssl=ensemble.tls,
+            ca=ensemble.tls_ca,
+            certfile=ensemble.tls_certificate,
+            keyfile=ensemble.tls_key,
+            verify_certs=ensemble.tls,
+            check_hostname=ensemble.tls and ensemble.tls_check_host,
+        )
+        self.timeout_error: type[Exception] = self._client.handler.timeout_exception
+        self._watchdog = _Watchdog(clock, self._client, ensemble.session_s / 3)
+        self._state = SessionState.CONNECTED
+        self._session = 0
+        self._watches: list[_Watch] = []
+        self._session_callbacks: list[SessionCallback] = []
+        self._closed = False
+
+    # -- beginning and end ------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Connect, and make the chroot where it is missing. Blocks."""
+        chroot = self._client.chroot
+        # The root of the ensemble, for as long as the chroot does not exist.
+        self._client.chroot = ""
+        try:
+            self._client.start(timeout=self._ensemble.connect_s)
+            self._client.ensure_path(chroot)
+            found = _KAFKAS_NODES.intersection(self._client.get_children(chroot))
+        except BaseException:
+            self._stop()
+            raise
+        if found:
+            self._stop()
+            raise StorageError(
+                f"{chroot} in ZooKeeper belongs to Apache Kafka (it holds {sorted(found)[0]});"
+                " choose another chroot"
+            )
+        self._client.chroot = chroot
+        self._session = self._client.client_id[0]
+
+    def attach(self) -> None:
+        """Begin to hear of the session, on the loop."""
+        self._client.add_listener(self._told_state)
+        self._state_changed(self._client.state)
+        if self._state is SessionState.CONNECTED:
+            self._watchdog.start(self._loop)
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._client.remove_listener(self._told_state)
+        self._watchdog.stop()
+        self._lose()
+        await self._offload.run(self._stop)
+
+    def _stop(self) -> None:
+        try:
+            self._client.stop()
+            self._client.close()
+        except KazooException as error:
+            logger.warning("ZooKeeper client not closed reason=%s", error)
+
+    @property
+    def session(self) -> int:
+        return self._session
+
+    @property
+    def session_state(self) -> SessionState:
+        return self._state
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    async def sync(self) -> None:
+        await self._call(self._client.sync_async, "/")
+
+    async def read(self, path: str) -> Stored | None:
+        try:
+            value, stat = await self._call(self._client.get_async, path)
+        except NoNodeError:
+            return None
+        return _stored(value, stat)
+
+    async def children(self, path: str) -> list[str]:
+        try:
+            return sorted(await self._call(self._client.get_children_async, path))
+        except NoNodeError:
+            return []
+
+    async def tree(self, path: str) -> Mapping[str, Stored]:
+        found: dict[str, Stored] = {}
+        ahead = deque([path])
+        reading: set[asyncio.Task[None]] = set()
+
+        async def look(at: str) -> None:
+            node = await self.read(at) if at != "/" else None
+            if node is not None:
+                found[at] = node
+            elif at != "/":
+                return
+            below = at.rstrip("/") + "/"
+            ahead.extend(below + name for name in await self.children(at))
+
+        try:
+            while ahead or reading:
+                while ahead and len(reading) < _READS_IN_FLIGHT:
+                    reading.add(asyncio.create_task(look(ahead.popleft())))
+                done, reading = await asyncio.wait(reading, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    task.result()
+        finally:
+            for task in reading:
+                task.cancel()
+        return dict(sorted(found.items()))
+
+    # -- writing ----------------------------------------------------------------------------------
+
+    async def multi(self, operations: Sequence[Operation]) -> int:
+        operations = tuple(operations)
+        check_transaction(operations)
+        if not operations:
+            return self._newest_revision()
+        transaction = self._client.transaction()
+        for each in operations:
+            if isinstance(each, Create):
+                transaction.create(each.path, each.value, ephemeral=each.ephemeral)
+            elif isinstance(each, Set):
+                transaction.set_data(each.path, each.value, each.version)
+            elif isinstance(each, Delete):
+                transaction.delete(each.path, each.version)
+            else:
+                transaction.check(each.path, each.version)
+        results: list[Any] = await self._call(transaction.commit_async)
+        _raise_refused(operations, results)
+        for result in results:
+            if isinstance(result, ZnodeStat):
+                return int(result.mzxid)
+        return await self._revision_of(operations)
+
+    async def _revision_of(self, operations: Sequence[Operation]) -> int:
+        for each in operations:
+            if isinstance(each, Create):
+                node = await self.read(each.path)
+                if node is not None:
+                    return node.created
+        return self._newest_revision()
+
+    def _newest_revision(self) -> int:
+        return int(self._client.last_zxid)
+
+    # -- watching ---------------------------------------------------------------------------------
+
+    def watch(self, path: str, callback: WatchCallback) -> Cancel:
+        watch = _Watch(self, path, callback)
+        self._watches.append(watch)
+        watch.arm()
+
+        def cancel() -> None:
+            if watch in self._watches:
+                self._watches.remove(watch)
+
+        return cancel
+
+    def watch_session(self, callback: SessionCallback) -> Cancel:
+        self._session_callbacks.append(callback)
+
+        def cancel() -> None:
+            if callback in self._session_callbacks:
+                self._session_callbacks.remove(callback)
+
+        return cancel
+
+    def arm(self, watch: _Watch) -> None:
+        """Ask ZooKeeper to tell of the next change of a node and of its children."""
+        if self._state is not SessionState.CONNECTED:
+            return
+        # A node that is not there yet can be watched for, but has no children to watch.
+        self._client.exists_async(watch.path, watch=watch.fired)
+        self._client.get_children_async(watch.path, watch=watch.fired)
+
+    def tell(self, watch: _Watch) -> None:
+        """On the loop: something changed."""
+        if watch not in self._watches or self._state is SessionState.LOST:
+            return
+        self.arm(watch)
+        watch.callback(WatchEvent(watch.path, self._newest_revision()))
+
+    def to_loop(self, function: Callable[..., object], *args: object) -> None:
+        """Have the loop call something; from any thread, also while the loop is closing."""
+        try:
+            self._loop.call_soon_threadsafe(function, *args)
+        except RuntimeError:
+            logger.debug("an event of ZooKeeper came after the loop had closed")
+
+    # -- the session ------------------------------------------------------------------------------
+
+    def _told_state(self, state: str) -> None:
+        self.to_loop(self._state_changed, state)
+
+    def _state_changed(self, state: str) -> None:
+        if self._state is SessionState.LOST:
+            return
+        if state == KazooState.LOST or self._is_another_session(state):
+            logger.error("the session with ZooKeeper was lost session=%x", self._session)
+            self._watchdog.stop()
+            self._lose()
+            # kazoo would go on with a new session, whose owner nobody is.
+            self._offload.run(self._stop)
+        elif state == KazooState.SUSPENDED and self._state is SessionState.CONNECTED:
+            logger.warning("out of touch with ZooKeeper session=%x", self._session)
+            self._move_to(SessionState.SUSPENDED)
+        elif state == KazooState.CONNECTED and self._state is SessionState.SUSPENDED:
+            logger.info("in touch with ZooKeeper again session=%x", self._session)
+            self._move_to(SessionState.CONNECTED)
+            # Watches end with a connection, and what happened meanwhile was told to nobody.
+            for watch in tuple(self._watches):
+                self.tell(watch)
+
+    def _is_another_session(self, state: str) -> bool:
+        identity = self._client.client_id
+        return bool(state == KazooState.CONNECTED and identity and identity[0] != self._session)
+
+    def _lose(self) -> None:
+        if self._state is not SessionState.LOST:
+            self._watches.clear()
+            self._move_to(SessionState.LOST)
+
+    def _move_to(self, state: SessionState) -> None:
+        self._state = state
+        for callback in tuple(self._session_callbacks):
+            callback(state)
+
+    async def _call(self, function: Callable[..., Any], *args: object) -> Any:
+        if self._state is SessionState.LOST:
+            raise SessionExpired("the session with ZooKeeper has ended")
+        if self._state is SessionState.SUSPENDED:
+            raise ConnectionLoss("out of touch with ZooKeeper")
+        future: asyncio.Future[Any] = self._loop.create_future()
+        # kazoo calls this on one of its threads, or at once.
+        function(*args).rawlink(lambda result: self.to_loop(_settle, future, result))
+        try:
+            return await future
+        except NoNodeError:
+            raise
+        except SessionExpiredError as error:
+            raise SessionExpired("the session with ZooKeeper has ended") from error
+        except NoAuthError as error:
+            raise StoreError(f"ZooKeeper refuses access below {self._client.chroot}") from error
+        except (KazooException, OSError) as error:
+            raise ConnectionLoss(f"no answer from ZooKeeper: {error!r}") from error
+
+
+class _Watch:
+    """One watched path; ZooKeeper forgets a watch when it fires, so it is set again each time."""
+
+    def __init__(self, store: ZooKeeperStore, path: str, callback: WatchCallback) -> None:
+        self._store = store
+        self.path = path
+        self.callback = callback
+
+    def arm(self) -> None:
+        self._store.arm(self)
+
+    def fired(self, event: object) -> None:
+        """On kazoo's thread."""
+        self._store.to_loop(self._store.tell, self)
+
+
+class _Watchdog:
+    """Ends the session when the event loop has not moved for too long."""
+
+    def __init__(self, clock: Clock, client: KazooClient, patience_s: float) -> None:
+        self._clock = clock
+        self._client = client
+        self._patience_s = patience_s
+        self._beaten_at = 0.0
+        self._stopped = threading.Event()
+        self._beat: asyncio.TimerHandle | None = None
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._move(loop)
+        self._client.handler.spawn(self._watch)
+
+    def stop(self) -> None:
+        self._stopped.set()
+        if self._beat is not None:
+            self._beat.cancel()
+
+    def _move(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._beaten_at = self._clock.monotonic()
+        self._beat = loop.call_later(self._patience_s / 4, self._move, loop)
+
+    def _watch(self) -> None:
+        while not self._stopped.wait(self._patience_s / 4):
+            silent_s = self._clock.monotonic() - self._beaten_at
+            if silent_s > self._patience_s:
+                logger.error("the loop hangs, the session is given up silent_s=%.1f", silent_s)
+                self._client.stop()
+                return
+
+
+def _settle(future: asyncio.Future[Any], result: Any) -> None:
+    if future.done():
+        return
+    if result.exception is not None:
+        future.set_exception(result.exception)
+    else:
+        future.set_result(result.value)
+
+
+def _stored(value: bytes, stat: ZnodeStat) -> Stored:
+    return Stored(value, stat.version, stat.czxid, stat.mzxid, stat.ephemeralOwner)
+
+
+def _raise_refused(operations: Sequence[Operation], results: Sequence[object]) -> None:
+    """Conflict for the operation that was refused; the others then say that they were undone."""
+    for index, result in enumerate(results):
+        if not isinstance(result, Exception):
+            continue
+        if isinstance(result, RolledBackError | RuntimeInconsistency):
+            continue
+        reason = _REASONS.get(type(result))
+        if reason is None:
+            raise StoreError(f"ZooKeeper refused {operations[index].path}: {result!r}")
+        if reason is ConflictReason.NO_NODE and isinstance(operations[index], Create):
+            reason = ConflictReason.NO_PARENT
+        raise Conflict(index, operations[index], reason)

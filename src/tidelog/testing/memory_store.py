@@ -1,0 +1,226 @@
+"""The metadata store in memory, for the simulator and for tests: deterministic, and able to fail.
+
+A `MemoryTree` is the ensemble, a `MemoryStore` one session with it. What can go wrong is set by
+hand or by a schedule: a session expires; a connection is lost before a transaction is done, or
+after it; a connection is down for a while (`suspend`, `resume`); answers take their time (`delay`);
+reads are answered from an older state until the session syncs (`lag`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+
+from tidelog.store.port import (
+    ANY_VERSION,
+    NO_SESSION,
+    Cancel,
+    Check,
+    Conflict,
+    ConflictReason,
+    ConnectionLoss,
+    Create,
+    Delete,
+    Operation,
+    SessionCallback,
+    SessionExpired,
+    SessionState,
+    Set,
+    Stored,
+    WatchCallback,
+    check_transaction,
+)
+from tidelog.store.watches import Watches
+
+Nodes = dict[str, Stored]
+_STATES_KEPT = 64
+
+
+class Loss(Enum):
+    """When the connection breaks in a transaction."""
+
+    BEFORE = "before it is done"
+    AFTER = "after it is done"
+
+
+class MemoryTree:
+    """All nodes, and the sessions that are open."""
+
+    def __init__(self) -> None:
+        self.nodes: Nodes = {}
+        self.revision = 0
+        self.watches = Watches()
+        self.sessions: dict[int, MemoryStore] = {}
+        # What the nodes were after each of the last transactions, the newest last.
+        self.states: list[Nodes] = [{}]
+
+    async def connect(self) -> MemoryStore:
+        """A new session."""
+        self.revision += 1
+        store = MemoryStore(self, self.revision)
+        self.sessions[store.session] = store
+        return store
+
+    def apply(self, operations: Sequence[Operation], session: int) -> int:
+        """All of the operations or none."""
+        nodes = dict(self.nodes)
+        revision = self.revision + 1
+        for index, operation in enumerate(operations):
+            reason = _apply(nodes, operation, revision, session)
+            if reason is not None:
+                raise Conflict(index, operation, reason)
+        self.nodes, self.revision = nodes, revision
+        self.states = [*self.states[-_STATES_KEPT:], nodes]
+        self.watches.tell(operations, revision)
+        return revision
+
+    def end(self, session: int) -> None:
+        """Delete a session's ephemeral nodes."""
+        self.sessions.pop(session, None)
+        gone = [path for path, node in self.nodes.items() if node.session == session]
+        if gone:
+            self.apply([Delete(path) for path in gone], session)
+
+
+class MemoryStore:
+    """One session with a tree."""
+
+    def __init__(self, tree: MemoryTree, session: int) -> None:
+        self._tree = tree
+        self._session = session
+        self._state = SessionState.CONNECTED
+        self._session_callbacks: list[SessionCallback] = []
+        # The transactions to lose, the next one first.
+        self.losses: list[Loss | None] = []
+        # How many transactions behind the newest one reads are answered, until `sync`.
+        self.lag = 0
+        # How long an answer takes, drawn for each call.
+        self.delay: Callable[[], float] | None = None
+
+    @property
+    def session(self) -> int:
+        return self._session
+
+    @property
+    def session_state(self) -> SessionState:
+        return self._state
+
+    async def sync(self) -> None:
+        await self._reach()
+        self.lag = 0
+
+    async def read(self, path: str) -> Stored | None:
+        return (await self._seen()).get(path)
+
+    async def children(self, path: str) -> list[str]:
+        nodes = await self._seen()
+        return sorted(
+            name for parent, _, name in (each.rpartition("/") for each in nodes)
+            if (parent or "/") == path
+        )  # fmt: skip
+
+    async def tree(self, path: str) -> Mapping[str, Stored]:
+        nodes = await self._seen()
+        below = path.rstrip("/") + "/"
+        return {each: nodes[each] for each in sorted(nodes)
+                if each == path or each.startswith(below)}  # fmt: skip
+
+    async def multi(self, operations: Sequence[Operation]) -> int:
+        operations = tuple(operations)
+        check_transaction(operations)
+        await self._reach()
+        loss = self.losses.pop(0) if self.losses else None
+        if loss is Loss.BEFORE:
+            raise ConnectionLoss("lost before the transaction was done")
+        revision = self._tree.apply(operations, self._session)
+        if loss is Loss.AFTER:
+            raise ConnectionLoss("lost after the transaction was done")
+        await self._reach()
+        return revision
+
+    def watch(self, path: str, callback: WatchCallback) -> Cancel:
+        return self._tree.watches.add(path, callback, self)
+
+    def watch_session(self, callback: SessionCallback) -> Cancel:
+        self._session_callbacks.append(callback)
+
+        def cancel() -> None:
+            if callback in self._session_callbacks:
+                self._session_callbacks.remove(callback)
+
+        return cancel
+
+    async def close(self) -> None:
+        self.expire()
+
+    # -- what goes wrong --------------------------------------------------------------------------
+
+    def expire(self) -> None:
+        """The session ends: its ephemeral nodes go, its owner is told."""
+        if self._state is SessionState.LOST:
+            return
+        self._tree.watches.drop(self)
+        self._tree.end(self._session)
+        self._move_to(SessionState.LOST)
+
+    def suspend(self) -> None:
+        """The connection is down; the session may yet go on."""
+        if self._state is SessionState.CONNECTED:
+            self._move_to(SessionState.SUSPENDED)
+
+    def resume(self) -> None:
+        if self._state is SessionState.SUSPENDED:
+            self._move_to(SessionState.CONNECTED)
+
+    def _move_to(self, state: SessionState) -> None:
+        self._state = state
+        for callback in tuple(self._session_callbacks):
+            callback(state)
+
+    async def _seen(self) -> Nodes:
+        await self._reach()
+        states = self._tree.states
+        return states[max(len(states) - 1 - self.lag, 0)]
+
+    async def _reach(self) -> None:
+        """Half a round trip; raises where the ensemble cannot be reached."""
+        await asyncio.sleep(self.delay() if self.delay is not None else 0)
+        if self._state is SessionState.LOST:
+            raise SessionExpired("the session has ended")
+        if self._state is SessionState.SUSPENDED:
+            raise ConnectionLoss("the connection is down")
+
+
+def _apply(
+    nodes: Nodes, operation: Operation, revision: int, session: int
+) -> ConflictReason | None:
+    """Change `nodes`, or say why not."""
+    path = operation.path
+    node = nodes.get(path)
+    if isinstance(operation, Create):
+        parent = path.rpartition("/")[0]
+        if node is not None:
+            return ConflictReason.NODE_EXISTS
+        if parent and parent not in nodes:
+            return ConflictReason.NO_PARENT
+        if parent and nodes[parent].session != NO_SESSION:
+            return ConflictReason.EPHEMERAL_PARENT
+        owner = session if operation.ephemeral else NO_SESSION
+        nodes[path] = Stored(operation.value, 0, revision, revision, owner)
+        return None
+    if node is None:
+        return ConflictReason.NO_NODE
+    if operation.version not in (ANY_VERSION, node.version):
+        return ConflictReason.BAD_VERSION
+    if isinstance(operation, Set):
+        nodes[path] = node._replace(
+            value=operation.value, version=node.version + 1, modified=revision
+        )
+    elif isinstance(operation, Delete):
+        if any(each.startswith(path + "/") for each in nodes):
+            return ConflictReason.NOT_EMPTY
+        del nodes[path]
+    else:
+        assert isinstance(operation, Check)
+    return None

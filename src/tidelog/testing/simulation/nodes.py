@@ -1,0 +1,187 @@
+"""Machines on one virtual event loop: each callback belongs to a node, which may pause or crash.
+
+A context variable names the node for which code runs; asyncio hands it on to every callback, timer
+and task that the code starts. So a crash can drop all that a node still had to do, and a pause can
+hold it, without the code under test knowing.
+
+Within a node callbacks run first in, first out, as on a real loop. Between nodes the order is drawn
+from the seed: whichever node has something to do may be next. The same seed gives the same run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import hashlib
+import heapq
+import inspect
+import random
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar, TypeVarTuple
+
+from tidelog.testing.virtual_loop import VirtualLoop
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+
+class Node:
+    """One machine, in one life: it is up, paused or gone. A restart is another node."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.ready: deque[asyncio.Handle] = deque()
+        self.is_paused = False
+        self.is_gone = False
+        self.tasks: list[asyncio.Task[Any]] = []
+        self._context = contextvars.copy_context()
+        self._context.run(_NODE.set, None if name == WORLD else self)
+
+    @property
+    def is_runnable(self) -> bool:
+        return bool(self.ready) and not self.is_paused
+
+    def run(self, function: Callable[[*Ts], T], *args: *Ts) -> T:
+        """Call something as this node, now."""
+        assert not self.is_gone, f"{self.name} has crashed"
+        return self._context.copy().run(function, *args)
+
+    def start(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Run a coroutine as this node."""
+        return self.run(asyncio.get_running_loop().create_task, coroutine)
+
+    def crash(self) -> None:
+        """All that it had to do is forgotten, in the middle of whatever it was."""
+        self.is_gone = True
+        self.ready.clear()
+        for task in self.tasks:
+            _abandon(task)
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+def _abandon(task: asyncio.Task[Any]) -> None:
+    """It will never be resumed. The node keeps it, so that no `finally` of it runs meanwhile."""
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+    coroutine = task.get_coro()
+    if inspect.iscoroutine(coroutine) and inspect.getcoroutinestate(coroutine) == "CORO_CREATED":
+        coroutine.close()
+
+
+# Code that belongs to no node: the schedule of faults, the clients' side of a test.
+WORLD = "world"
+_NODE: contextvars.ContextVar[Node | None] = contextvars.ContextVar("node", default=None)
+
+
+def current_node() -> Node | None:
+    """The node for which code runs; None for the world around them."""
+    return _NODE.get()
+
+
+class SimulatedLoop(VirtualLoop):
+    """A virtual loop that runs one callback at a time, of a node drawn from the seed."""
+
+    def __init__(self, seed: int, limit_seconds: float) -> None:
+        super().__init__(limit_seconds)
+        self.chance = random.Random(seed)
+        self._world = Node(WORLD)
+        self._nodes = [self._world]
+        self._trace = hashlib.blake2b(digest_size=16)
+        self.steps = 0
+        self.after_step: Callable[[], None] | None = None
+        self.set_task_factory(_of_node)  # type: ignore[arg-type]
+
+    @property
+    def trace(self) -> str:
+        """A digest of all that has run: equal for two runs of one seed, or there is a leak."""
+        return self._trace.hexdigest()
+
+    def add(self, name: str) -> Node:
+        """A machine that is up from now on."""
+        node = Node(name)
+        self._nodes.append(node)
+        return node
+
+    def close(self) -> None:
+        """The end of the world: nobody is there any more to finish anything."""
+        for node in self._nodes:
+            if not node.is_gone:
+                node.crash()
+        super().close()
+
+    # -- what asyncio calls -----------------------------------------------------------------------
+
+    def call_soon(
+        self,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Handle:
+        handle = asyncio.Handle(callback, args, self, context)
+        self._queue(handle)
+        return handle
+
+    def call_soon_threadsafe(
+        self,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Handle:
+        return self.call_soon(callback, *args, context=context)
+
+    def _queue(self, handle: asyncio.Handle) -> None:
+        node = handle._context.get(_NODE) or self._world  # type: ignore[attr-defined]
+        if not node.is_gone:
+            node.ready.append(handle)
+
+    def _run_once(self) -> None:
+        """One callback of one node; where none has any, move the time to the next timer."""
+        runnable = [node for node in self._nodes if node.is_runnable]
+        self._take_due_timers(wait=not runnable)
+        if not runnable:
+            runnable = [node for node in self._nodes if node.is_runnable]
+        if not runnable:
+            return
+        node = runnable[0] if len(runnable) == 1 else self.chance.choice(runnable)
+        handle = node.ready.popleft()
+        if handle._cancelled:
+            return
+        self.steps += 1
+        self._note(node, handle)
+        handle._run()
+        if self.after_step is not None and node is not self._world:
+            self.after_step()
+
+    def _take_due_timers(self, *, wait: bool) -> None:
+        timers: list[Any] = self._scheduled  # type: ignore[attr-defined]
+        while timers and (timers[0]._cancelled or self._is_of_the_gone(timers[0])):
+            heapq.heappop(timers)._scheduled = False
+        if wait and not (timers and timers[0]._when <= self.time()):
+            self.select(timers[0]._when - self.time() if timers else None)
+        while timers and timers[0]._when <= self.time() + self._clock_resolution:
+            timer = heapq.heappop(timers)
+            timer._scheduled = False
+            if not timer._cancelled:
+                self._queue(timer)
+
+    def _is_of_the_gone(self, timer: Any) -> bool:
+        node = timer._context.get(_NODE)
+        return node is not None and node.is_gone
+
+    def _note(self, node: Node, handle: Any) -> None:
+        callback = handle._callback
+        name = getattr(callback, "__qualname__", None) or type(callback).__qualname__
+        self._trace.update(f"{self.time():.9f} {node.name} {name}\n".encode())
+
+
+def _of_node(
+    loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, T], **options: Any
+) -> asyncio.Task[T]:
+    task = asyncio.Task(coroutine, loop=loop, **options)
+    node = options.get("context", contextvars.copy_context()).get(_NODE)
+    if node is not None:
+        node.tasks.append(task)
+        task.add_done_callback(node.tasks.remove)
+    return task

@@ -1,0 +1,172 @@
+"""A real ZooKeeper ensemble on the loopback, for tests: from the jars that PySpark brings along.
+
+    with ZooKeeper(nodes=3) as ensemble:
+        ensemble.address          # zookeeper://127.0.0.1:...,127.0.0.1:...,127.0.0.1:...
+
+Each node is a Java process of about 60 MB. Its data lies in a temporary directory and goes with it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+from tidelog.errors import TidelogError
+from tidelog.spark.launch.java import find_java
+
+_JARS: Final = ("zookeeper", "slf4j-api", "netty", "metrics-core", "snappy", "commons-io")
+_JAVA_OPTIONS: Final = ("-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+_MAIN: Final = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+_TICK_MS: Final = 200
+_START_S: Final = 60.0
+
+
+class ZooKeeper:
+    """An ensemble of one or three nodes, or more."""
+
+    def __init__(self, nodes: int = 1) -> None:
+        self._root = Path(tempfile.mkdtemp(prefix="tidelog-zookeeper-"))
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        ports = _free_ports(3 * nodes)
+        self.client_ports = ports[:nodes]
+        self._peer_ports = list(zip(ports[nodes : 2 * nodes], ports[2 * nodes :], strict=True))
+
+    @property
+    def hosts(self) -> str:
+        return ",".join(f"127.0.0.1:{port}" for port in self.client_ports)
+
+    @property
+    def address(self) -> str:
+        """What `store` takes."""
+        return f"zookeeper://{self.hosts}"
+
+    def start(self) -> ZooKeeper:
+        """Start every node and return when the ensemble serves."""
+        try:
+            for node in range(len(self.client_ports)):
+                self.start_node(node)
+            self.wait_serving()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def start_node(self, node: int) -> None:
+        """Start one node, without waiting for it."""
+        jars = _class_path()
+        config = self._configure(node)
+        java = find_java(os.environ).home / "bin" / "java"
+        log = (self._root / f"{node}.log").open("ab")
+        with log:
+            self._processes[node] = subprocess.Popen(
+                [str(java), *_JAVA_OPTIONS, "-cp", jars, _MAIN, str(config)],
+                stdout=log, stderr=log, stdin=subprocess.DEVNULL,
+            )  # fmt: skip
+
+    def kill_node(self, node: int) -> None:
+        """SIGKILL."""
+        process = self._processes.pop(node)
+        process.kill()
+        process.wait()
+
+    def pause_node(self, node: int) -> None:
+        """SIGSTOP, until `resume_node`."""
+        self._processes[node].send_signal(signal.SIGSTOP)
+
+    def resume_node(self, node: int) -> None:
+        self._processes[node].send_signal(signal.SIGCONT)
+
+    def leader(self) -> int | None:
+        """The node that leads the ensemble, or stands alone."""
+        for node in self._processes:
+            if _mode(self.client_ports[node]) in ("leader", "standalone"):
+                return node
+        return None
+
+    def wait_serving(self) -> None:
+        """Return once every node that runs serves clients."""
+        deadline = time.monotonic() + _START_S
+        for node, process in tuple(self._processes.items()):
+            while _mode(self.client_ports[node]) is None:
+                if process.poll() is not None or time.monotonic() > deadline:
+                    log = (self._root / f"{node}.log").read_text(errors="replace")
+                    raise TidelogError(f"ZooKeeper node {node} does not serve:\n{log[-2000:]}")
+                time.sleep(0.05)
+
+    def stop(self) -> None:
+        """End every node and remove its data."""
+        for process in self._processes.values():
+            process.kill()
+        for process in self._processes.values():
+            process.wait()
+        self._processes.clear()
+        shutil.rmtree(self._root, ignore_errors=True)
+
+    def __enter__(self) -> ZooKeeper:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def _configure(self, node: int) -> Path:
+        directory = self._root / str(node)
+        directory.mkdir(exist_ok=True)
+        lines = [
+            f"tickTime={_TICK_MS}", f"dataDir={directory}", "clientPortAddress=127.0.0.1",
+            f"clientPort={self.client_ports[node]}", "initLimit=50", "syncLimit=10",
+            "admin.enableServer=false", "4lw.commands.whitelist=srvr", "maxClientCnxns=0",
+        ]  # fmt: skip
+        if len(self.client_ports) > 1:
+            (directory / "myid").write_text(str(node + 1))
+            lines += [
+                f"server.{number}=127.0.0.1:{peer}:{election}"
+                for number, (peer, election) in enumerate(self._peer_ports, 1)
+            ]
+        config = self._root / f"{node}.cfg"
+        config.write_text("\n".join(lines) + "\n")
+        return config
+
+
+def _class_path() -> str:
+    spec = find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise TidelogError("ZooKeeper's jars come with PySpark: pip install 'tidelog[spark]'")
+    jars = Path(spec.origin).parent / "jars"
+    return ":".join(str(jar) for kind in _JARS for jar in sorted(jars.glob(f"{kind}*.jar")))
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+def _mode(port: int) -> str | None:
+    """What a node says of itself: leader, follower, standalone; None while it does not serve."""
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=2) as connection:
+        connection.sendall(b"srvr")
+        answer = b""
+        while data := connection.recv(4096):
+            answer += data
+        for line in answer.decode(errors="replace").splitlines():
+            name, _, value = line.partition(": ")
+            if name == "Mode":
+                return value
+    return None

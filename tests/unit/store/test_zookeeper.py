@@ -1,0 +1,206 @@
+"""Sessions with a real ZooKeeper ensemble: out of touch, lost, hung, refused."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from tests.unit.store.test_conformance import until
+from tidelog.errors import ConfigError, StorageError
+from tidelog.host.clock import SystemClock
+from tidelog.host.offload import ThreadOffload
+from tidelog.store.port import (
+    ConnectionLoss,
+    Create,
+    SessionExpired,
+    SessionState,
+    Set,
+    WatchEvent,
+)
+from tidelog.store.zookeeper import Ensemble, ZooKeeperStore, connect
+from tidelog.testing.zookeeper import ZooKeeper
+
+pytestmark = pytest.mark.spark
+
+SESSION_S = 2.0
+
+
+@pytest.fixture(scope="module")
+def zookeeper() -> Iterator[ZooKeeper]:
+    with ZooKeeper() as running:
+        yield running
+
+
+@pytest.fixture
+def address(zookeeper: ZooKeeper) -> Ensemble:
+    return Ensemble(zookeeper.hosts, f"/{uuid.uuid4()}", session_s=SESSION_S)
+
+
+@asynccontextmanager
+async def session(address: Ensemble) -> AsyncIterator[ZooKeeperStore]:
+    offload = ThreadOffload("zookeeper", 1)
+    try:
+        store = await connect(address, SystemClock(), offload)
+        try:
+            yield store
+        finally:
+            await store.close()
+    finally:
+        offload.close()
+
+
+def test_losing_every_node_in_turn_suspends_and_resumes_the_same_session() -> None:
+    async def run(zookeeper: ZooKeeper) -> None:
+        # Longer than it takes to start a node on a busy machine.
+        async with session(Ensemble(zookeeper.hosts, session_s=30.0)) as store:
+            await store.multi([Create("/mine", b"", ephemeral=True)])
+            before = store.session
+            states: list[SessionState] = []
+            events: list[WatchEvent] = []
+            store.watch_session(states.append)
+            store.watch("/mine", events.append)
+            await store.sync()
+            for node in range(3):
+                zookeeper.kill_node(node)
+                zookeeper.start_node(node)
+                await asyncio.to_thread(zookeeper.wait_serving)
+            await until(lambda: states[-2:] == [SessionState.SUSPENDED, SessionState.CONNECTED])
+            assert store.session == before
+            assert await store.children("/") == ["mine"]
+            # What happened meanwhile was told to nobody, so every watch says: look again.
+            assert events
+
+    with ZooKeeper(nodes=3) as zookeeper:
+        asyncio.run(run(zookeeper))
+
+
+def test_without_a_quorum_a_call_fails_at_once_and_the_session_survives_it(
+    zookeeper: ZooKeeper, address: Ensemble
+) -> None:
+    async def run() -> None:
+        async with session(address) as store:
+            await store.multi([Create("/mine", b"", ephemeral=True), Create("/other", b"")])
+            states: list[SessionState] = []
+            store.watch_session(states.append)
+            zookeeper.pause_node(0)
+            try:
+                await until(lambda: SessionState.SUSPENDED in states)
+                with pytest.raises(ConnectionLoss):
+                    await store.multi([Set("/other", b"late")])
+            finally:
+                zookeeper.resume_node(0)
+            await until(lambda: store.session_state is not SessionState.SUSPENDED)
+            if store.session_state is SessionState.CONNECTED:
+                node = await store.read("/other")
+                # Nothing was queued and sent later.
+                assert node is not None and node.value == b""
+
+    asyncio.run(run())
+
+
+def test_a_session_that_expired_is_told_and_no_new_one_begins(
+    zookeeper: ZooKeeper, address: Ensemble
+) -> None:
+    async def run() -> None:
+        async with session(address) as store, session(address) as other:
+            await store.multi([Create("/mine", b"", ephemeral=True)])
+            states: list[SessionState] = []
+            store.watch_session(states.append)
+            # Whoever closes a session by its number and password ends it, as its expiry would.
+            thief = _with_the_session_of(store, zookeeper)
+            await asyncio.to_thread(thief)
+            await until(lambda: SessionState.LOST in states)
+            assert states[-1] is SessionState.LOST
+            await other.sync()
+            assert await other.children("/") == []
+            with pytest.raises(SessionExpired):
+                await store.multi([Create("/again", b"", ephemeral=True)])
+            assert await other.children("/") == []
+
+    asyncio.run(run())
+
+
+def _with_the_session_of(store: ZooKeeperStore, zookeeper: ZooKeeper):  # type: ignore[no-untyped-def]
+    from kazoo.client import KazooClient
+
+    def end_it() -> None:
+        client = KazooClient(zookeeper.hosts, client_id=store._client.client_id)
+        client.start()
+        client.stop()
+        client.close()
+
+    return end_it
+
+
+def test_a_loop_that_hangs_loses_its_session(address: Ensemble) -> None:
+    async def run() -> None:
+        async with session(address) as store:
+            await store.multi([Create("/mine", b"", ephemeral=True)])
+            # The stall is the test: longer than a third of a session, shorter than all of it.
+            time.sleep(SESSION_S * 0.6)
+            await until(lambda: store.session_state is SessionState.LOST)
+        async with session(address) as other:
+            assert await other.children("/") == []
+
+    asyncio.run(run())
+
+
+def test_a_chroot_of_kafka_is_refused_by_name(zookeeper: ZooKeeper, address: Ensemble) -> None:
+    async def run() -> None:
+        async with session(address) as store:
+            await store.multi([Create("/admin", b"")])
+        with pytest.raises(StorageError, match="belongs to Apache Kafka"):
+            async with session(address):
+                pass
+
+    asyncio.run(run())
+
+
+def test_nodes_of_a_digest_user_are_closed_to_others(zookeeper: ZooKeeper) -> None:
+    async def run() -> None:
+        chroot = f"/{uuid.uuid4()}"
+        owner = Ensemble(zookeeper.hosts, chroot, SESSION_S, digest="tidelog:secret")
+        async with session(owner) as store:
+            await store.multi([Create("/a", b"1")])
+            stranger = Ensemble(zookeeper.hosts, chroot, SESSION_S)
+            with pytest.raises(StorageError, match="refuses access"):
+                async with session(stranger):
+                    pass
+            node = await store.read("/a")
+            assert node is not None and node.value == b"1"
+
+    asyncio.run(run())
+
+
+def test_an_ensemble_out_of_reach_is_named() -> None:
+    async def run() -> None:
+        nobody = Ensemble("127.0.0.1:1", connect_s=0.2)
+        with pytest.raises(StorageError, match=r"ZooKeeper at 127\.0\.0\.1:1 cannot be reached"):
+            async with session(nobody):
+                pass
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("address", "hosts", "chroot"),
+    [
+        ("zookeeper://a:1,b:2/x/y", "a:1,b:2", "/x/y"),
+        ("zookeeper://a", "a:2181", "/tidelog"),
+        ("zookeeper://a:1/", "a:1", "/tidelog"),
+    ],
+)
+def test_an_address_names_hosts_and_chroot(address: str, hosts: str, chroot: str) -> None:
+    ensemble = Ensemble.parse(address)
+    assert (ensemble.hosts, ensemble.chroot) == (hosts, chroot)
+
+
+@pytest.mark.parametrize("address", ["zk://a", "zookeeper://", "zookeeper://a,,b", "a:2181"])
+def test_anything_else_is_refused_with_the_form(address: str) -> None:
+    with pytest.raises(ConfigError, match="zookeeper://HOST:2181"):
+        Ensemble.parse(address)
