@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Final
 
-from tidelog.config.setting import INT_MAX, Kind, Setting, Value
+from tidelog.config.setting import INT_MAX, Setting, Value, integer, items, long, short, text
 from tidelog.errors import ConfigError
 
 CONSUMER_ASSIGNORS: Final = ("uniform", "range")
@@ -60,145 +61,115 @@ def _check_assignors(value: Value) -> None:
 
 
 GROUP_SETTINGS: Final = (
-    Setting(
+    integer(
         "group.initial.rebalance.delay.ms",
-        Kind.INT,
         3_000,
         "How long the first member of an empty group waits for others before partitions are "
         "assigned. `tidelog up` and the broker for tests set 0.",
     ),
-    Setting(
+    integer(
         "group.min.session.timeout.ms",
-        Kind.INT,
         6_000,
         "The shortest session time-out that a member may ask for.",
     ),
-    Setting(
+    integer(
         "group.max.session.timeout.ms",
-        Kind.INT,
         1_800_000,
         "The longest session time-out that a member may ask for.",
     ),
-    Setting(
-        "group.max.size",
-        Kind.INT,
-        INT_MAX,
-        "How many members a group may have.",
-        minimum=1,
-    ),
-    Setting(
+    integer("group.max.size", INT_MAX, "How many members a group may have.", minimum=1),
+    integer(
         "group.consumer.session.timeout.ms",
-        Kind.INT,
         45_000,
         "How long a member of a consumer group (`group.protocol=consumer`) may be "
         "silent before what it owns goes to others.",
         minimum=1,
     ),
-    Setting(
+    integer(
         "group.consumer.min.session.timeout.ms",
-        Kind.INT,
         45_000,
         "The least that `group.consumer.session.timeout.ms` may be.",
         minimum=1,
     ),
-    Setting(
+    integer(
         "group.consumer.max.session.timeout.ms",
-        Kind.INT,
         60_000,
         "The most that `group.consumer.session.timeout.ms` may be.",
         minimum=1,
     ),
-    Setting(
+    integer(
         "group.consumer.heartbeat.interval.ms",
-        Kind.INT,
         5_000,
         "How often members of consumer groups are told to send heartbeats, by which "
         "they also learn what they own. `tidelog up` and the broker for tests set 500.",
         minimum=1,
     ),
-    Setting(
+    integer(
         "group.consumer.min.heartbeat.interval.ms",
-        Kind.INT,
         5_000,
         "The least that `group.consumer.heartbeat.interval.ms` may be.",
         minimum=1,
     ),
-    Setting(
+    integer(
         "group.consumer.max.heartbeat.interval.ms",
-        Kind.INT,
         15_000,
         "The most that `group.consumer.heartbeat.interval.ms` may be.",
         minimum=1,
     ),
-    Setting(
-        "group.consumer.max.size",
-        Kind.INT,
-        INT_MAX,
-        "How many members a consumer group may have.",
-        minimum=1,
+    integer(
+        "group.consumer.max.size", INT_MAX, "How many members a consumer group may have.", minimum=1
     ),
-    Setting(
+    items(
         "group.consumer.assignors",
-        Kind.LIST,
         list(CONSUMER_ASSIGNORS),
         "The assignors that members of consumer groups may ask for; the first one "
         "works for those that do not.",
         check=_check_assignors,
     ),
-    Setting(
+    text(
         "group.consumer.migration.policy",
-        Kind.STRING,
         "bidirectional",
         "Whether a group that has members may go from the classic protocol to the newer one "
         "(`upgrade`), back (`downgrade`), both ways, or not at all.",
         choices=("upgrade", "downgrade", "disabled", "bidirectional"),
     ),
-    Setting(
-        "offset.metadata.max.bytes",
-        Kind.INT,
-        4_096,
-        "The longest text that may be committed with an offset.",
+    integer(
+        "offset.metadata.max.bytes", 4_096, "The longest text that may be committed with an offset."
     ),
-    Setting(
+    integer(
         "offsets.commit.timeout.ms",
-        Kind.INT,
         5_000,
         "How long a commit, or another change of a group, may take to become durable before its "
         "client is told to try again.",
         minimum=1,
     ),
-    Setting(
+    integer(
         "offsets.retention.minutes",
-        Kind.INT,
         10_080,
         "How long the offsets of a group are kept after its last member has left. While it has "
         "members they are kept.",
         minimum=1,
     ),
-    Setting(
+    long(
         "offsets.retention.check.interval.ms",
-        Kind.LONG,
         600_000,
         "How often offsets are looked through for those that have expired.",
         minimum=1,
     ),
-    Setting(
+    integer(
         "offsets.topic.num.partitions",
-        Kind.INT,
         50,
         "Partitions of `__consumer_offsets`; counts when the topic is created, by the first group.",
         minimum=1,
     ),
-    Setting(
+    short(
         "offsets.topic.replication.factor",
-        Kind.SHORT,
         3,
         "Replicas of `__consumer_offsets`; where there are fewer brokers, that many.",
         minimum=1,
     ),
-    Setting(
+    integer(
         "offsets.topic.segment.bytes",
-        Kind.INT,
         104_857_600,
         "Size of the segments of `__consumer_offsets`.",
         minimum=1,
@@ -209,12 +180,10 @@ GROUP_SETTINGS: Final = (
 def _of_a_group(broker_name: str) -> Setting:
     """A group's own setting, which takes the place of the broker's."""
     row = next(each for each in GROUP_SETTINGS if each.name == broker_name)
-    return Setting(
-        broker_name.removeprefix("group."),
-        row.kind,
-        row.default,
-        f"For one group, instead of `{broker_name}`.",
-        minimum=row.minimum,
+    return replace(
+        row,
+        name=broker_name.removeprefix("group."),
+        help=f"For one group, instead of `{broker_name}`.",
         broker_name=broker_name,
     )
 

@@ -186,7 +186,7 @@ streams.initial.rebalance.delay.ms streams.num.standby.replicas streams.session.
 
 def _settings(names: dict[Kind, str], update: Update) -> dict[str, Setting]:
     return {
-        name: Setting(name, kind, None, "Not used by this broker.", update=update, unused=True)
+        name: Setting(name, None, "Not used by this broker.", kind, update=update, unused=True)
         for kind, text in names.items()
         for name in text.split()
     }

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import partial
 from typing import Final, TypeAlias
 
 from tidelog.errors import ConfigError
@@ -55,9 +56,9 @@ class Setting:
     """
 
     name: str
-    kind: Kind
     default: Value
     help: str
+    kind: Kind
     minimum: float | None = None
     maximum: float | None = None
     choices: tuple[str, ...] = ()
@@ -124,6 +125,16 @@ class Setting:
         if low is not None:
             return f"at least {low}"
         return "" if high is None else f"at most {high}"
+
+
+# A row of the table begins with one of these.
+boolean: Final = partial(Setting, kind=Kind.BOOLEAN)
+text: Final = partial(Setting, kind=Kind.STRING)
+integer: Final = partial(Setting, kind=Kind.INT)
+short: Final = partial(Setting, kind=Kind.SHORT)
+long: Final = partial(Setting, kind=Kind.LONG)
+double: Final = partial(Setting, kind=Kind.DOUBLE)
+items: Final = partial(Setting, kind=Kind.LIST)
 
 
 def format_value(value: Value) -> str | None:

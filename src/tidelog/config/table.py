@@ -74,7 +74,7 @@ def altered_broker_setting(name: str) -> Setting:
         return BROKER_SETTINGS[name]
     from tidelog.config.kafka_names import UNUSED_DYNAMIC_SETTINGS
 
-    return UNUSED_DYNAMIC_SETTINGS.get(name) or Setting(name, Kind.UNKNOWN, None, "")
+    return UNUSED_DYNAMIC_SETTINGS.get(name) or Setting(name, None, "", Kind.UNKNOWN)
 
 
 def group_setting(name: str) -> Setting | None:

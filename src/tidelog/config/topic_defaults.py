@@ -6,72 +6,62 @@ and default are written once.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from tidelog.config.checks import check_retention
-from tidelog.config.setting import Kind, Setting, Update
+from tidelog.config.setting import Setting, Update, integer, long
 from tidelog.config.topic_settings import TOPIC_SECTIONS
 
 # The broker's own forms of topic settings that are set in more than one unit.
 _UNITS: Final = (
-    Setting(
+    long(
         "log.retention.ms",
-        Kind.LONG,
         None,
         "Default for topics of `retention.ms`.",
         check=check_retention,
         update=Update.CLUSTER_WIDE,
         fallbacks=(("log.retention.minutes", 60_000), ("log.retention.hours", 3_600_000)),
     ),
-    Setting(
+    integer(
         "log.retention.minutes",
-        Kind.INT,
         None,
         "The same in minutes, taken when `log.retention.ms` is not set.",
         check=check_retention,
     ),
-    Setting(
+    integer(
         "log.retention.hours",
-        Kind.INT,
         168,
         "The same in hours, taken when neither of the others is set.",
         check=check_retention,
     ),
-    Setting(
+    long(
         "log.roll.ms",
-        Kind.LONG,
         None,
         "Default for topics of `segment.ms`.",
         minimum=1,
         update=Update.CLUSTER_WIDE,
         fallbacks=(("log.roll.hours", 3_600_000),),
     ),
-    Setting(
-        "log.roll.hours",
-        Kind.INT,
-        168,
-        "The same in hours, taken when `log.roll.ms` is not set.",
-        minimum=1,
+    integer(
+        "log.roll.hours", 168, "The same in hours, taken when `log.roll.ms` is not set.", minimum=1
     ),
-    Setting(
+    long(
         "log.roll.jitter.ms",
-        Kind.LONG,
         None,
         "Default for topics of `segment.jitter.ms`.",
         minimum=0,
         update=Update.CLUSTER_WIDE,
         fallbacks=(("log.roll.jitter.hours", 3_600_000),),
     ),
-    Setting(
+    integer(
         "log.roll.jitter.hours",
-        Kind.INT,
         0,
         "The same in hours, taken when `log.roll.jitter.ms` is not set.",
         minimum=0,
     ),
-    Setting(
+    long(
         "log.flush.interval.ms",
-        Kind.LONG,
         None,
         "Default for topics of `flush.ms`. Not set, it is `log.flush.scheduler.interval.ms`.",
         minimum=0,
@@ -84,19 +74,13 @@ _UNITS: Final = (
 def _counterpart(topic: Setting) -> Setting:
     """The broker's row for a topic setting that differs from it in name only."""
     assert topic.broker_name is not None
-    return Setting(
-        topic.broker_name,
-        topic.kind,
-        topic.default,
-        f"Default for topics of `{topic.name}`.",
-        minimum=topic.minimum,
-        maximum=topic.maximum,
-        choices=topic.choices,
-        check=topic.check,
+    help_text = f"Default for topics of `{topic.name}`."
+    return replace(
+        topic,
+        name=topic.broker_name,
+        help=help_text,
         update=Update.CLUSTER_WIDE,
-        kafka=topic.kafka,
-        unused=topic.unused,
-        internal=topic.internal,
+        broker_name=None,
     )
 
 

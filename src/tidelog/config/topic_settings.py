@@ -9,41 +9,37 @@ from __future__ import annotations
 from typing import Final
 
 from tidelog.config.checks import check_gzip_level, check_throttled_replicas
-from tidelog.config.setting import LONG_MAX, Kind, Setting
+from tidelog.config.setting import LONG_MAX, boolean, double, integer, items, long, text
 
 MIB: Final = 1024 * 1024
 HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 24 * HOUR_MS
 
 _RETENTION: Final = (
-    Setting(
+    items(
         "cleanup.policy",
-        Kind.LIST,
         ["delete"],
         "What happens to old segments: `delete` removes them by age and size, `compact` keeps the "
         "last value of each key, both may be given. Empty keeps everything.",
         choices=("compact", "delete"),
         broker_name="log.cleanup.policy",
     ),
-    Setting(
+    long(
         "retention.ms",
-        Kind.LONG,
         7 * DAY_MS,
         "How long a segment is kept after its newest record, whatever was consumed; -1 keeps it "
         "for ever.",
         minimum=-1,
         broker_name="log.retention.ms",
     ),
-    Setting(
+    long(
         "retention.bytes",
-        Kind.LONG,
         -1,
         "How large a partition may grow before its oldest segments are removed; -1 sets no limit.",
         broker_name="log.retention.bytes",
     ),
-    Setting(
+    long(
         "file.delete.delay.ms",
-        Kind.LONG,
         60_000,
         "How long a removed segment stays on disk, renamed, before its files are unlinked.",
         minimum=0,
@@ -52,51 +48,45 @@ _RETENTION: Final = (
 )
 
 _SEGMENTS: Final = (
-    Setting(
+    integer(
         "segment.bytes",
-        Kind.INT,
         1024 * MIB,
         "The size at which a segment file is closed and the next one begun.",
         minimum=MIB,
         broker_name="log.segment.bytes",
     ),
-    Setting(
+    long(
         "segment.ms",
-        Kind.LONG,
         7 * DAY_MS,
         "The age at which a segment is closed even though it is not full, so that retention can "
         "reach it.",
         minimum=1,
         broker_name="log.roll.ms",
     ),
-    Setting(
+    long(
         "segment.jitter.ms",
-        Kind.LONG,
         0,
         "At most so much is taken off `segment.ms`, at random per segment, so that many partitions "
         "do not roll at once.",
         minimum=0,
         broker_name="log.roll.jitter.ms",
     ),
-    Setting(
+    integer(
         "segment.index.bytes",
-        Kind.INT,
         10 * MIB,
         "The largest size of a segment's index; a full index closes the segment.",
         minimum=4,
         broker_name="log.index.size.max.bytes",
     ),
-    Setting(
+    integer(
         "index.interval.bytes",
-        Kind.INT,
         4096,
         "How many bytes of records lie between two entries of the sparse indexes.",
         minimum=0,
         broker_name="log.index.interval.bytes",
     ),
-    Setting(
+    integer(
         "internal.segment.bytes",
-        Kind.INT,
         None,
         "Overrides `segment.bytes` below its minimum. For tests only; not shown to clients.",
         minimum=1,
@@ -106,9 +96,8 @@ _SEGMENTS: Final = (
 )
 
 _DURABILITY: Final = (
-    Setting(
+    text(
         "durability",
-        Kind.STRING,
         "replicated",
         "When a record counts as committed: `replicated`, once the in-sync replicas have it in "
         "memory of their operating systems; `fsync`, once it was also flushed to their disks, "
@@ -117,33 +106,29 @@ _DURABILITY: Final = (
         broker_name="log.durability",
         kafka=False,
     ),
-    Setting(
+    long(
         "flush.messages",
-        Kind.LONG,
         LONG_MAX,
         "How many records may be written before the partition is flushed to disk.",
         minimum=1,
         broker_name="log.flush.interval.messages",
     ),
-    Setting(
+    long(
         "flush.ms",
-        Kind.LONG,
         LONG_MAX,
         "How long a record may wait before the partition is flushed to disk.",
         minimum=0,
         broker_name="log.flush.interval.ms",
     ),
-    Setting(
+    integer(
         "min.insync.replicas",
-        Kind.INT,
         1,
         "How many in-sync replicas a write with acks=all needs.",
         minimum=1,
         broker_name="min.insync.replicas",
     ),
-    Setting(
+    boolean(
         "unclean.leader.election.enable",
-        Kind.BOOLEAN,
         False,
         "Whether a replica that is not in sync may lead when no other is left, at the price of "
         "acknowledged records.",
@@ -152,41 +137,36 @@ _DURABILITY: Final = (
 )
 
 _RECORDS: Final = (
-    Setting(
+    integer(
         "max.message.bytes",
-        Kind.INT,
         MIB + 12,
         "The largest record batch that is accepted, as it arrives (compressed, if it is).",
         minimum=0,
         broker_name="message.max.bytes",
     ),
-    Setting(
+    text(
         "message.timestamp.type",
-        Kind.STRING,
         "CreateTime",
         "Whose clock stamps the records: the producer's or the broker's.",
         choices=("CreateTime", "LogAppendTime"),
         broker_name="log.message.timestamp.type",
     ),
-    Setting(
+    long(
         "message.timestamp.before.max.ms",
-        Kind.LONG,
         LONG_MAX,
         "How far a producer's timestamp may lie behind the broker's clock.",
         minimum=0,
         broker_name="log.message.timestamp.before.max.ms",
     ),
-    Setting(
+    long(
         "message.timestamp.after.max.ms",
-        Kind.LONG,
         HOUR_MS,
         "How far a producer's timestamp may lie ahead of the broker's clock.",
         minimum=0,
         broker_name="log.message.timestamp.after.max.ms",
     ),
-    Setting(
+    text(
         "record.validation",
-        Kind.STRING,
         "headers",
         "How deep a produced batch is looked into. `headers` checks the batch header, the "
         "checksum, the records of uncompressed batches, and of compressed ones the framing and "
@@ -196,35 +176,31 @@ _RECORDS: Final = (
         broker_name="record.validation",
         kafka=False,
     ),
-    Setting(
+    text(
         "compression.type",
-        Kind.STRING,
         "producer",
         "The codec that batches are stored with; `producer` keeps what the producer chose, "
         "`uncompressed` stores plain records.",
         choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
         broker_name="compression.type",
     ),
-    Setting(
+    integer(
         "compression.gzip.level",
-        Kind.INT,
         -1,
         "The level used when `compression.type` is gzip: 1 to 9, or -1 for the library's default.",
         check=check_gzip_level,
         broker_name="compression.gzip.level",
     ),
-    Setting(
+    integer(
         "compression.lz4.level",
-        Kind.INT,
         9,
         "The level used when `compression.type` is lz4.",
         minimum=1,
         maximum=17,
         broker_name="compression.lz4.level",
     ),
-    Setting(
+    integer(
         "compression.zstd.level",
-        Kind.INT,
         3,
         "The level used when `compression.type` is zstd.",
         minimum=-131072,
@@ -234,35 +210,31 @@ _RECORDS: Final = (
 )
 
 _COMPACTION: Final = (
-    Setting(
+    long(
         "delete.retention.ms",
-        Kind.LONG,
         DAY_MS,
         "How long a record without a value, which deletes its key, is kept after the clean that "
         "first met it, so that slow readers see it.",
         minimum=0,
         broker_name="log.cleaner.delete.retention.ms",
     ),
-    Setting(
+    double(
         "min.cleanable.dirty.ratio",
-        Kind.DOUBLE,
         0.5,
         "The share of a compacted log's bytes that must be uncleaned before it is cleaned.",
         minimum=0,
         maximum=1,
         broker_name="log.cleaner.min.cleanable.ratio",
     ),
-    Setting(
+    long(
         "min.compaction.lag.ms",
-        Kind.LONG,
         0,
         "How long a record stays uncompacted at least, by its timestamp.",
         minimum=0,
         broker_name="log.cleaner.min.compaction.lag.ms",
     ),
-    Setting(
+    long(
         "max.compaction.lag.ms",
-        Kind.LONG,
         LONG_MAX,
         "How long a record stays uncompacted at most, whatever the share of uncleaned bytes.",
         minimum=1,
@@ -271,63 +243,55 @@ _COMPACTION: Final = (
 )
 
 _UNUSED: Final = (
-    Setting(
+    items(
         "leader.replication.throttled.replicas",
-        Kind.LIST,
         [],
         "Replicas whose replication is throttled on the leader's side, as partition:broker.",
         check=check_throttled_replicas,
         unused=True,
     ),
-    Setting(
+    items(
         "follower.replication.throttled.replicas",
-        Kind.LIST,
         [],
         "Replicas whose replication is throttled on the follower's side, as partition:broker.",
         check=check_throttled_replicas,
         unused=True,
     ),
-    Setting(
+    boolean(
         "preallocate",
-        Kind.BOOLEAN,
         False,
         "Whether a new segment file is allocated at its full size.",
         broker_name="log.preallocate",
         unused=True,
     ),
-    Setting(
+    boolean(
         "remote.storage.enable",
-        Kind.BOOLEAN,
         False,
         "Whether old segments move to tiered storage, which is not offered: only false is taken.",
         unused=True,
     ),
-    Setting(
+    boolean(
         "remote.log.copy.disable",
-        Kind.BOOLEAN,
         False,
         "Stops copying to tiered storage, which is not offered.",
         unused=True,
     ),
-    Setting(
+    boolean(
         "remote.log.delete.on.disable",
-        Kind.BOOLEAN,
         False,
         "Deletes what lies in tiered storage, which is not offered.",
         unused=True,
     ),
-    Setting(
+    long(
         "local.retention.ms",
-        Kind.LONG,
         -2,
         "Age limit of local segments under tiered storage, which is not offered.",
         minimum=-2,
         broker_name="log.local.retention.ms",
         unused=True,
     ),
-    Setting(
+    long(
         "local.retention.bytes",
-        Kind.LONG,
         -2,
         "Size limit of local segments under tiered storage, which is not offered.",
         minimum=-2,

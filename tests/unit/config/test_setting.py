@@ -15,7 +15,7 @@ from tidelog.errors import ConfigError
 
 
 def setting(kind: Kind, **rest: object) -> Setting:
-    return Setting("some.name", kind, None, "for the test", **rest)  # type: ignore[arg-type]
+    return Setting("some.name", None, "for the test", kind, **rest)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
