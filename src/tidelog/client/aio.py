@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import Self, TypeVar, cast
+from typing import Self, TypeVar
 
 from tidelog.client.batching import Delivery, ProducerRecord
+from tidelog.client.channel import Channel
 from tidelog.client.connection import Call, Connection
 from tidelog.client.faults import (
     ConnectError,
@@ -28,7 +29,6 @@ from tidelog.client.offsets import EARLIEST, LATEST, Start, list_offsets, resolv
 from tidelog.client.operation import Operation, Pause, topic_metadata, try_refresh
 from tidelog.client.producer import ProduceCall, ProducerCore, init_producer_id
 from tidelog.client.settings import ClientSettings, ConsumerSettings, ProducerSettings
-from tidelog.errors import ProtocolError, TidelogError
 from tidelog.host.host import Host
 from tidelog.host.network import Network as Sockets
 from tidelog.host.network import SystemNetwork
@@ -39,71 +39,6 @@ from tidelog.protocol.batches import Record
 T = TypeVar("T")
 
 
-class _Channel(asyncio.Protocol):
-    """One transport, its connection's state, and the future of each call."""
-
-    def __init__(self, connection: Connection, on_lost: Callable[[_Channel], None]) -> None:
-        self.connection = connection
-        self._on_lost = on_lost
-        self._transport: asyncio.Transport | None = None
-        self._waiting: dict[int, asyncio.Future[object]] = {}
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-        # So that we are told when all is written.
-        self._transport.set_write_buffer_limits(high=0)
-        self._push()
-
-    def resume_writing(self) -> None:
-        self.connection.sent()
-        self._deliver()
-
-    def data_received(self, data: bytes) -> None:
-        try:
-            self.connection.receive(data)
-        except ProtocolError as error:
-            self._deliver()
-            self.lose(NetworkError(self.connection.address, str(error)))
-            return
-        self._push()
-        self._deliver()
-
-    def connection_lost(self, error: Exception | None) -> None:
-        reason = str(error) if error else "the broker closed the connection"
-        self.lose(NetworkError(self.connection.address, reason))
-
-    def send(self, call: Call) -> asyncio.Future[object]:
-        """Send a call; the future gets its outcome, an error too, as a result."""
-        future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-        self._waiting[self.connection.send(call)] = future
-        self._push()
-        self._deliver()
-        return future
-
-    def lose(self, error: TidelogError) -> None:
-        """Close, and answer what is outstanding with `error`; once is enough."""
-        if not self.connection.closed:
-            self.connection.fail(error)
-            self._on_lost(self)
-            if self._transport is not None:
-                self._transport.abort()
-        self._deliver()
-
-    def _push(self) -> None:
-        if self._transport is not None and not self._transport.is_closing():
-            parts = self.connection.take_output()
-            if parts:
-                self._transport.writelines(cast("list[bytes]", parts))
-            if not self._transport.get_write_buffer_size():
-                self.connection.sent()
-
-    def _deliver(self) -> None:
-        for answer in self.connection.take_answers():
-            future = self._waiting.pop(answer.ticket)
-            if not future.done():
-                future.set_result(answer.outcome)
-
-
 class Network:
     """Connections to the brokers of a cluster, opened when a call needs them."""
 
@@ -111,7 +46,7 @@ class Network:
         self._cluster = cluster
         self._sockets = sockets
         self._settings = cluster.settings
-        self._channels: dict[int, _Channel] = {}
+        self._channels: dict[int, Channel] = {}
         self._opening: dict[int, asyncio.Lock] = {}
 
     async def request(self, call: Call) -> object:
@@ -135,7 +70,7 @@ class Network:
         for channel in list(self._channels.values()):
             channel.lose(NetworkError(channel.connection.address, "client closed"))
 
-    async def _channel(self, node: int) -> _Channel:
+    async def _channel(self, node: int) -> Channel:
         candidates = self._cluster.candidates(node)
         for candidate in candidates:
             if candidate in self._channels:
@@ -149,7 +84,7 @@ class Network:
                 failure = error
         raise failure
 
-    async def _open(self, node: int) -> _Channel:
+    async def _open(self, node: int) -> Channel:
         async with self._opening.setdefault(node, asyncio.Lock()):
             if node in self._channels:
                 return self._channels[node]
@@ -158,7 +93,7 @@ class Network:
             settings = self._settings
             connection = Connection(settings.client_id, settings.max_frame_bytes, address)
 
-            def forget(lost: _Channel) -> None:
+            def forget(lost: Channel) -> None:
                 if self._channels.get(node) is lost:
                     del self._channels[node]
                     self._cluster.note_failure(node)
@@ -166,7 +101,7 @@ class Network:
             try:
                 async with asyncio.timeout(settings.connect_timeout_ms / 1000):
                     channel = await self._sockets.connect(
-                        lambda: _Channel(connection, forget), host, port
+                        lambda: Channel(connection, forget), host, port
                     )
             except TimeoutError as error:
                 raise ConnectError(address, "timed out") from error

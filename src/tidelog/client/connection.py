@@ -14,6 +14,7 @@ Left out: sockets, clocks and timeouts, which belong to the shells; TLS and SASL
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from tidelog.protocol.messages.api_versions import ApiVersionsResponse
 
 Buffer = bytes | bytearray | memoryview
+# Gives memory of exactly so many bytes, for an answer that is about to be received.
+Reserve = Callable[[int], bytearray | memoryview]
 _API_VERSIONS_KEY = 18
 _NEGOTIATION = -1
 _NO_CAP = 32767
@@ -68,13 +71,14 @@ class Framer:
     """Cuts a stream of bytes into frames without their length prefix.
 
     A frame that is large has a buffer of its own as soon as its length is known; who can receive
-    into memory asks for `room`, and the bytes are where they stay.
+    into memory asks for `room`, and the bytes are where they stay. `reserve` gives the buffer.
     """
 
-    __slots__ = ("_chunks", "_filled", "_large", "_max_bytes", "_needed", "_size")
+    __slots__ = ("_chunks", "_filled", "_large", "_max_bytes", "_needed", "_reserve", "_size")
 
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(self, max_bytes: int, reserve: Reserve = records.reserve) -> None:
         self._max_bytes = max_bytes
+        self._reserve = reserve
         self._chunks: list[Buffer] = []
         self._size = 0
         self._needed = 4
@@ -128,7 +132,7 @@ class Framer:
     def _keep(self, rest: memoryview) -> None:
         """The beginning of a frame, until the rest of it comes."""
         if self._needed > _LARGE_FRAME_BYTES:
-            self._large = memoryview(records.reserve(self._needed - 4))
+            self._large = memoryview(self._reserve(self._needed - 4))
             self._filled = len(rest) - 4
             self._large[: self._filled] = rest[4:]
             self._needed = 4
@@ -151,13 +155,19 @@ class Framer:
 class Connection:
     """The protocol state of one connection; see the module's docstring."""
 
-    def __init__(self, client_id: str, max_frame_bytes: int, address: str = "broker") -> None:
+    def __init__(
+        self,
+        client_id: str,
+        max_frame_bytes: int,
+        address: str = "broker",
+        reserve: Reserve = records.reserve,
+    ) -> None:
         self.address = address
         self.ready = False
         self.closed = False
         self.versions: dict[int, tuple[int, int]] = {}
         self._client_id = client_id
-        self._framer = Framer(max_frame_bytes)
+        self._framer = Framer(max_frame_bytes, reserve)
         self._tickets = 0
         self._correlation = 0
         self._waiting: deque[tuple[int, Call]] = deque()

@@ -1,0 +1,210 @@
+"""A connection from one broker to another, for one purpose.
+
+    peer = PeerConnection(host.network, endpoint)
+    response = await peer.request("DescribeCluster", DescribeClusterRequest(), timeout_s=5)
+
+Promises: it connects when the first request needs it, and again with the request after a loss; the
+versions are negotiated and this broker authenticates before anything is sent. Any number of
+requests may be outstanding, and are answered in order, so each purpose takes a connection of its
+own: a fetch that waits holds up nothing else. Every request has a deadline, which counts
+connecting too; one that passes it costs the connection, since nothing can be told of the answers
+behind it. A lost connection fails every request under way with `NetworkError`; with `ConnectError`
+nothing was sent. When to try again is the caller's decision; `Backoff` says how long to wait.
+
+With `reuses_memory` a large answer is received into a buffer that the next answer is received into
+as well: its records are views that hold until the next request, of which there is one at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tidelog._kernels import records
+from tidelog.client.channel import Channel
+from tidelog.client.connection import Call, Connection
+from tidelog.client.faults import ConnectError, NetworkError, RequestTimeoutError
+from tidelog.cluster.image import Endpoint
+from tidelog.errors import TidelogError
+from tidelog.host.network import Network
+from tidelog.host.random import Random
+
+# An answer to which no broker of ours comes; a larger one is refused before there is memory for it.
+_FRAME_BYTES_MAX: Final = 512 << 20
+_NODE: Final = -1
+# What is kept from one answer to the next; a larger answer has memory of its own.
+_KEPT_BYTES_MAX: Final = 16 << 20
+_KEPT_BYTES_STEP: Final = 256 << 10
+
+Send = Callable[[str, object], Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class PeerOptions:
+    """How a connection introduces itself, and what it does with memory."""
+
+    client_id: str = "tidelog-broker"
+    # Called on every new connection before any request; whatever it raises ends the connection.
+    authenticate: Callable[[Send], Awaitable[None]] | None = None
+    reuses_memory: bool = False
+    frame_bytes_max: int = _FRAME_BYTES_MAX
+
+
+class PeerConnection:
+    """See the module's docstring."""
+
+    def __init__(
+        self, network: Network, endpoint: Endpoint, options: PeerOptions | None = None
+    ) -> None:
+        self.endpoint = endpoint
+        self.address = f"{endpoint.host}:{endpoint.port}"
+        # How often it has connected; what a broker keeps for one connection ends with that one.
+        self.lives = 0
+        self._network = network
+        self._options = options or PeerOptions()
+        self._reserve = _Kept().reserve if self._options.reuses_memory else records.reserve
+        self._opening = asyncio.Lock()
+        self._channel: Channel | None = None
+        self._under_way = 0
+        self._is_closed = False
+
+    @property
+    def is_connected(self) -> bool:
+        return self._channel is not None
+
+    async def connect(self, timeout_s: float) -> None:
+        """Make sure that there is a connection; ConnectError where there is none to be had."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._connected()
+        except TimeoutError:
+            raise ConnectError(self.address, "timed out") from None
+
+    async def request(self, api_name: str, message: object, timeout_s: float) -> Any:
+        """The response to a request; NetworkError where it does not come."""
+        assert not (self._options.reuses_memory and self._under_way), "one request at a time"
+        self._under_way += 1
+        channel = None
+        try:
+            async with asyncio.timeout(timeout_s):
+                channel = await self._connected()
+                outcome = await channel.send(Call(_NODE, api_name, message))
+        except TimeoutError:
+            if channel is None:
+                raise ConnectError(self.address, "timed out") from None
+            late = RequestTimeoutError(
+                self.address, f"no answer to {api_name} within {timeout_s:g} s"
+            )
+            channel.lose(late)
+            raise late from None
+        except asyncio.CancelledError:
+            if channel is not None and self._options.reuses_memory:
+                # The answer would come into the memory of the next one.
+                channel.lose(NetworkError(self.address, f"{api_name} was given up"))
+            raise
+        finally:
+            self._under_way -= 1
+        if isinstance(outcome, TidelogError):
+            raise outcome
+        return outcome
+
+    def close(self) -> None:
+        """Connect no more; requests under way get a NetworkError."""
+        self._is_closed = True
+        if self._channel is not None:
+            self._channel.lose(self._closed_error())
+
+    def _closed_error(self) -> NetworkError:
+        return ConnectError(self.address, "the connection was closed on this side")
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise self._closed_error()
+
+    async def _connected(self) -> Channel:
+        if self._channel is not None:
+            return self._channel
+        async with self._opening:
+            if self._channel is None:
+                self._channel = await self._open()
+                self.lives += 1
+            return self._channel
+
+    async def _open(self) -> Channel:
+        self._check_open()
+        options = self._options
+        connection = Connection(
+            options.client_id, options.frame_bytes_max, self.address, self._reserve
+        )
+        try:
+            channel = await self._network.connect(
+                lambda: Channel(connection, self._lost), self.endpoint.host, self.endpoint.port
+            )
+        except OSError as error:
+            raise ConnectError(self.address, error.strerror or str(error)) from error
+        try:
+            if options.authenticate is not None:
+                await options.authenticate(_sender(channel))
+            # It may have been closed meanwhile.
+            self._check_open()
+        except BaseException:
+            channel.lose(ConnectError(self.address, "the connection did not come about"))
+            raise
+        if connection.closed:
+            raise ConnectError(self.address, "the connection was lost at once")
+        return channel
+
+    def _lost(self, channel: Channel) -> None:
+        if self._channel is channel:
+            self._channel = None
+
+
+def _sender(channel: Channel) -> Send:
+    async def send(api_name: str, message: object) -> Any:
+        outcome = await channel.send(Call(_NODE, api_name, message))
+        if isinstance(outcome, TidelogError):
+            raise outcome
+        return outcome
+
+    return send
+
+
+class _Kept:
+    """Memory that one answer after the other is received into."""
+
+    __slots__ = ("_memory",)
+
+    def __init__(self) -> None:
+        self._memory = memoryview(b"")
+
+    def reserve(self, size: int) -> bytearray | memoryview:
+        if size > _KEPT_BYTES_MAX:
+            return records.reserve(size)
+        if size > len(self._memory):
+            steps = -(-size // _KEPT_BYTES_STEP)
+            self._memory = memoryview(records.reserve(steps * _KEPT_BYTES_STEP))
+        return self._memory[:size]
+
+
+class Backoff:
+    """How long to wait before the next try: longer each time, up to a bound, never in step."""
+
+    __slots__ = ("_ceiling_s", "_longest_s", "_random", "_shortest_s")
+
+    def __init__(self, random: Random, shortest_s: float = 0.05, longest_s: float = 1.0) -> None:
+        self._random = random
+        self._shortest_s = shortest_s
+        self._longest_s = longest_s
+        self._ceiling_s = shortest_s
+
+    def next_s(self) -> float:
+        """The next wait in seconds: a random one between half of its bound and the bound."""
+        self._ceiling_s = min(self._longest_s, self._ceiling_s * 2)
+        least_s = max(self._shortest_s, self._ceiling_s / 2)
+        return least_s + (self._ceiling_s - least_s) * self._random.below(1001) / 1000
+
+    def reset(self) -> None:
+        """It worked: the next wait is short again."""
+        self._ceiling_s = self._shortest_s
