@@ -2,8 +2,12 @@
 
 A `MemoryTree` is the ensemble, a `MemoryStore` one session with it. What can go wrong is set by
 hand or by a schedule: a session expires; a connection is lost before a transaction is done, or
-after it; a connection is down for a while (`suspend`, `resume`); answers take their time (`delay`);
-reads are answered from an older state until the session syncs (`lag`).
+after it; a connection is down for a while (`suspend`, `resume`), and the session may end meanwhile
+without its owner's knowledge (`expire_unseen`); the owner dies (`abandon`); answers take their time
+(`delay`); reads are answered from an older state until the session syncs (`lag`).
+
+What a session's owner is told goes through `MemoryTree.post`, which a simulator replaces so that it
+arrives later, and at the owner's machine.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
+from functools import partial
 
 from tidelog.store.port import (
     ANY_VERSION,
@@ -29,6 +34,7 @@ from tidelog.store.port import (
     Set,
     Stored,
     WatchCallback,
+    WatchEvent,
     check_transaction,
 )
 from tidelog.store.watches import Watches
@@ -54,6 +60,10 @@ class MemoryTree:
         self.sessions: dict[int, MemoryStore] = {}
         # What the nodes were after each of the last transactions, the newest last.
         self.states: list[Nodes] = [{}]
+        # Has a session's owner called; at once, unless a simulator knows better.
+        self.post: Callable[[MemoryStore, Callable[[], None]], None] = _at_once
+        # Told of every transaction that was done, with the session that did it.
+        self.on_transaction: Callable[[Sequence[Operation], int], None] | None = None
 
     async def connect(self) -> MemoryStore:
         """A new session."""
@@ -72,6 +82,8 @@ class MemoryTree:
                 raise Conflict(index, operation, reason)
         self.nodes, self.revision = nodes, revision
         self.states = [*self.states[-_STATES_KEPT:], nodes]
+        if self.on_transaction is not None:
+            self.on_transaction(operations, session)
         self.watches.tell(operations, revision)
         return revision
 
@@ -91,6 +103,7 @@ class MemoryStore:
         self._session = session
         self._state = SessionState.CONNECTED
         self._session_callbacks: list[SessionCallback] = []
+        self._watched: dict[str, list[WatchCallback]] = {}
         # The transactions to lose, the next one first.
         self.losses: list[Loss | None] = []
         # How many transactions behind the newest one reads are answered, until `sync`.
@@ -140,7 +153,25 @@ class MemoryStore:
         return revision
 
     def watch(self, path: str, callback: WatchCallback) -> Cancel:
-        return self._tree.watches.add(path, callback, self)
+        is_wanted = True
+        callbacks = self._watched.setdefault(path, [])
+        callbacks.append(callback)
+
+        def changed(event: WatchEvent) -> None:
+            # While the connection is down nobody is told; all are when it is up again.
+            if self._state is SessionState.CONNECTED:
+                self._tree.post(self, lambda: callback(event) if is_wanted else None)
+
+        cancel = self._tree.watches.add(path, changed, self)
+
+        def end() -> None:
+            nonlocal is_wanted
+            is_wanted = False
+            cancel()
+            if callback in callbacks:
+                callbacks.remove(callback)
+
+        return end
 
     def watch_session(self, callback: SessionCallback) -> Cancel:
         self._session_callbacks.append(callback)
@@ -160,9 +191,26 @@ class MemoryStore:
         """The session ends: its ephemeral nodes go, its owner is told."""
         if self._state is SessionState.LOST:
             return
+        self.expire_unseen()
+        self._watched.clear()
+        self._move_to(SessionState.LOST)
+
+    def expire_unseen(self) -> None:
+        """The session ends; its owner, who cannot be reached, learns of it at `resume`."""
         self._tree.watches.drop(self)
         self._tree.end(self._session)
-        self._move_to(SessionState.LOST)
+
+    def abandon(self) -> None:
+        """The owner is gone and is told nothing more. The session lives on until it expires."""
+        self._tree.watches.drop(self)
+        self._watched.clear()
+        self._session_callbacks.clear()
+        self._state = SessionState.SUSPENDED
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the ensemble still knows the session."""
+        return self._session in self._tree.sessions
 
     def suspend(self) -> None:
         """The connection is down; the session may yet go on."""
@@ -170,13 +218,22 @@ class MemoryStore:
             self._move_to(SessionState.SUSPENDED)
 
     def resume(self) -> None:
-        if self._state is SessionState.SUSPENDED:
-            self._move_to(SessionState.CONNECTED)
+        """The connection is up again, which counts as a change of all that is watched."""
+        if self._state is not SessionState.SUSPENDED:
+            return
+        if not self.is_alive:
+            self.expire()
+            return
+        self._move_to(SessionState.CONNECTED)
+        for path, callbacks in self._watched.items():
+            for callback in tuple(callbacks):
+                event = WatchEvent(path, self._tree.revision)
+                self._tree.post(self, partial(callback, event))
 
     def _move_to(self, state: SessionState) -> None:
         self._state = state
         for callback in tuple(self._session_callbacks):
-            callback(state)
+            self._tree.post(self, partial(callback, state))
 
     async def _seen(self) -> Nodes:
         await self._reach()
@@ -190,6 +247,10 @@ class MemoryStore:
             raise SessionExpired("the session has ended")
         if self._state is SessionState.SUSPENDED:
             raise ConnectionLoss("the connection is down")
+
+
+def _at_once(store: MemoryStore, call: Callable[[], None]) -> None:
+    call()
 
 
 def _apply(

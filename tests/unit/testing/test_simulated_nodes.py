@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from tidelog.testing.simulation.network import SimulatedNetwork
+from tidelog.testing.simulation.network import Hold, SimulatedNetwork
 from tidelog.testing.simulation.nodes import Node, SimulatedLoop, current_node
 from tidelog.testing.virtual_loop import VirtualClock
 
@@ -220,5 +220,65 @@ def test_connecting_through_a_cut_times_out() -> None:
         network.cut("a", "b")
         with pytest.raises(OSError, match="timed out"):
             await called(loop, network, port)
+
+    simulate(main)
+
+
+def test_a_machine_without_power_answers_nothing_until_it_is_back() -> None:
+    async def main(loop: SimulatedLoop) -> None:
+        network = SimulatedNetwork(loop)
+        node, port = await serving(loop, network)
+        caller = await called(loop, network, port)
+        node.crash()
+        network.crash("b", silent=True)
+        caller.transport.write(b"question")
+        with pytest.raises(OSError, match="timed out"):
+            await called(loop, network, port)
+        assert caller.lost == []
+        network.light("b")
+        await asyncio.sleep(1)
+        assert [type(error) for error in caller.lost] == [ConnectionResetError]
+
+    simulate(main)
+
+
+def test_a_held_message_and_all_behind_it_come_when_it_is_released() -> None:
+    async def main(loop: SimulatedLoop) -> None:
+        network = SimulatedNetwork(loop)
+        _, port = await serving(loop, network)
+        caller = await called(loop, network, port)
+        frames = [request(api=1, number=1), request(api=3, number=2), request(api=1, number=3)]
+        hold = network.hold(Hold(api=3, is_answer=False))
+        for frame in frames:
+            caller.transport.write(frame[:7])
+            caller.transport.write(frame[7:])
+        await asyncio.sleep(10)
+        # The chunk in which the message's header was complete is kept, with all behind it.
+        assert caller.data == frames[0] + frames[1][:7]
+        network.release(hold)
+        await asyncio.sleep(10)
+        assert caller.data == b"".join(frames)
+
+    simulate(main)
+
+
+def request(api: int, number: int) -> bytes:
+    body = api.to_bytes(2, "big") + bytes(2) + number.to_bytes(4, "big") + b"rest of it"
+    return len(body).to_bytes(4, "big") + body
+
+
+def test_clocks_of_nodes_go_at_their_own_rates() -> None:
+    async def main(loop: SimulatedLoop) -> None:
+        node = loop.add("a")
+        node.clock_rate, node.clock_offset = 1.25, 50.0
+        started = loop.now
+
+        async def wait() -> float:
+            before = loop.time()
+            await asyncio.sleep(10)
+            return loop.time() - before
+
+        assert await node.start(wait()) == pytest.approx(10)
+        assert loop.now - started == pytest.approx(8, abs=0.01)
 
     simulate(main)

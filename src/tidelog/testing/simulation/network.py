@@ -2,15 +2,18 @@
 
 It is a network of streams, as TCP gives them: bytes arrive in order and whole, or not yet, or the
 connection breaks. A lost packet is a delay. While a link is cut, what is sent waits at the sender,
-who does not notice; when it heals, all of it arrives, late: requests of long ago among it. A node
-that crashes resets its connections, unless the link is cut: then the other side holds half a
-connection until the link heals.
+who does not notice; when it heals, all of it arrives, late: old requests among it. A process
+that is killed resets its connections, unless the link is cut: then the other side holds half a
+connection until the link heals. A machine without power resets nothing: it answers again, with a
+reset, once it is back.
+
+A schedule may `hold` the next message of a kind, a Fetch or the answer to one: it and all that
+follows it on its connection arrive when the hold is released.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import errno
 import os
 from collections import deque
@@ -20,13 +23,17 @@ from typing import Any, Final, TypeVar
 
 from tidelog.host.clock import Clock
 from tidelog.host.network import Gate
-from tidelog.testing.simulation.nodes import Node, SimulatedLoop, current_node
+from tidelog.testing.simulation.frames import Frames
+from tidelog.testing.simulation.nodes import OUTSIDE, Node, SimulatedLoop, current_node
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 _HIGH_WATER: Final = 64 * 1024
 _WINDOW: Final = 64 * 1024
 _CONNECT_TIMEOUT_S: Final = 60.0
+# How long a sender waits before it sends again what was lost.
+_RESEND_S: Final = (0.2, 1.5)
+_DELAY_S: Final = (0.0001, 0.002)
 WORLD_HOST: Final = "world"
 
 
@@ -34,10 +41,43 @@ WORLD_HOST: Final = "world"
 class Link:
     """One direction between two hosts."""
 
-    delay_s: tuple[float, float] = (0.0001, 0.002)
+    delay_s: tuple[float, float] = _DELAY_S
     is_cut: bool = False
+    # How many of a hundred packets are lost, and so come late.
+    loss: float = 0.0
     # Held back until the link heals: called again then.
     waiting: list[Callable[[], None]] = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False)
+class Hold:
+    """Keeps back the next message of one API, a request or an answer, from or to one host."""
+
+    api: int
+    is_answer: bool
+    host: str | None = None
+    is_over: bool = False
+    caught: int = 0
+    _waiting: list[Callable[[], None]] = field(default_factory=list)
+
+    def catches(self, apis: list[int], is_answer: bool, hosts: tuple[str, str]) -> bool:
+        return (
+            not self.is_over
+            and not self.caught
+            and self.is_answer == is_answer
+            and self.api in apis
+            and (self.host is None or self.host in hosts)
+        )
+
+    def keep(self, send: Callable[[], None]) -> None:
+        self.caught += 1
+        self._waiting.append(send)
+
+    def release(self) -> None:
+        self.is_over = True
+        waiting, self._waiting = self._waiting, []
+        for send in waiting:
+            send()
 
 
 class SimulatedNetwork:
@@ -49,6 +89,9 @@ class SimulatedNetwork:
         self._listening: dict[tuple[str, int], SimulatedAcceptor] = {}
         self._transports: dict[str, list[SimulatedTransport]] = {}
         self._next_port = 20_000
+        self._holds: list[Hold] = []
+        # Hosts without power, and those who wait for an answer of theirs.
+        self._dark: dict[str, list[Callable[[], None]]] = {}
 
     def link(self, source: str, target: str) -> Link:
         return self._links.setdefault((source, target), Link())
@@ -67,13 +110,59 @@ class SimulatedNetwork:
     def heal_all(self) -> None:
         for source, target in tuple(self._links):
             self.heal(source, target)
+        for link in self._links.values():
+            link.loss, link.delay_s = 0.0, _DELAY_S
+        for hold in tuple(self._holds):
+            self.release(hold)
 
-    def crash(self, host: str) -> None:
-        """The host's connections break, and its ports are closed."""
+    def hold(self, hold: Hold) -> Hold:
+        """Keep back what the hold catches, until `release`."""
+        self._holds.append(hold)
+        return hold
+
+    def release(self, hold: Hold) -> None:
+        if hold in self._holds:
+            self._holds.remove(hold)
+        hold.release()
+
+    def catching(self, apis: list[int], is_answer: bool, hosts: tuple[str, str]) -> Hold | None:
+        """The hold that catches a message."""
+        for hold in self._holds:
+            if hold.catches(apis, is_answer, hosts):
+                return hold
+        return None
+
+    @property
+    def is_watched(self) -> bool:
+        return bool(self._holds)
+
+    def crash(self, host: str, *, silent: bool = False) -> None:
+        """The host's connections break, and its ports are closed; `silent` where its power goes."""
         for address in [each for each in self._listening if each[0] == host]:
             del self._listening[address]
+        if silent:
+            self._dark.setdefault(host, [])
         for transport in self._transports.pop(host, []):
-            transport.vanish()
+            transport.vanish(silent=silent)
+
+    def light(self, host: str) -> None:
+        """The host has power again: those who wrote to it meanwhile get their resets."""
+        for answer in self._dark.pop(host, []):
+            answer()
+
+    def is_dark(self, host: str) -> bool:
+        return host in self._dark
+
+    def answer_when_lit(self, host: str, answer: Callable[[], None]) -> None:
+        self._dark[host].append(answer)
+
+    def break_connections(self, one: str, other: str) -> int:
+        """Reset the connections between two hosts; how many there were."""
+        broken = [each for each in self._transports.get(one, []) if each.peer.host == other]
+        for transport in broken:
+            transport.reset()
+            self.send(one, other, transport.peer.reset)
+        return len(broken)
 
     # -- what brokers use -------------------------------------------------------------------------
 
@@ -88,6 +177,10 @@ class SimulatedNetwork:
         node = current_node()
         source = node.name if node is not None else WORLD_HOST
         await self._passes(source, host)
+        if host in self._dark:
+            # Nobody answers, not even with a refusal.
+            await asyncio.sleep(_CONNECT_TIMEOUT_S)
+            raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
         acceptor = self._listening.get((host, port))
         if acceptor is None or not acceptor.is_serving:
             await self._passes(host, source)
@@ -96,9 +189,19 @@ class SimulatedNetwork:
         near = SimulatedTransport(self, (source, self._next_port), node)
         far = SimulatedTransport(self, (host, port), acceptor.node)
         near.peer, far.peer = far, near
-        if not acceptor.accept(far, source):
-            raise ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
-        await self._passes(host, source)
+        near.frames = far.frames = Frames()
+        far.is_server = True
+        # The kernel answers; the process takes the connection when it next runs.
+        self.add(far)
+        self.add(near)
+        acceptor.node.run(self._loop.call_soon, acceptor.accept, far, source)
+        try:
+            await self._passes(host, source)
+            if near.is_gone or far.is_gone:
+                raise ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
+        except BaseException:
+            near.refuse()
+            raise
         protocol = factory()
         near.open(protocol)
         return protocol
@@ -147,8 +250,11 @@ class SimulatedNetwork:
                 link.waiting.append(on_the_way)
             else:
                 # The network belongs to no node: what is under way survives its sender.
-                delay = self._loop.chance.uniform(*link.delay_s)
-                self._loop.call_at(self._loop.time() + delay, arrive, context=_OUTSIDE)
+                chance = self._loop.chance
+                delay = chance.uniform(*link.delay_s)
+                if link.loss and chance.random() < link.loss:
+                    delay += chance.uniform(*_RESEND_S)
+                self._loop.later(delay, arrive)
 
         def arrive() -> None:
             if link.is_cut:
@@ -184,12 +290,15 @@ class SimulatedAcceptor:
     async def wait_closed(self) -> None:
         """Connections are handed over at once."""
 
-    def accept(self, transport: SimulatedTransport, source: str) -> bool:
-        if self._gate.refusal(source) is not None:
+    def accept(self, transport: SimulatedTransport, source: str) -> None:
+        """Take a connection that the kernel has made, unless it broke meanwhile."""
+        if transport.is_gone:
+            return
+        if not self.is_serving or self._gate.refusal(source) is not None:
             self.refused += 1
-            return False
-        transport.open(self.node.run(self._gate.opened, source))
-        return True
+            transport.refuse()
+            return
+        transport.open(self._gate.opened(source))
 
 
 class SimulatedTransport(asyncio.Transport):
@@ -204,6 +313,8 @@ class SimulatedTransport(asyncio.Transport):
         self._node = node
         self.address = address
         self.peer: SimulatedTransport
+        self.frames: Frames
+        self.is_server = False
         self._protocol: Any = None
         self._closing = False
         self._gone = False
@@ -231,6 +342,10 @@ class SimulatedTransport(asyncio.Transport):
     @property
     def host(self) -> str:
         return self.address[0]
+
+    @property
+    def is_gone(self) -> bool:
+        return self._gone
 
     def is_closing(self) -> bool:
         return self._closing
@@ -282,8 +397,8 @@ class SimulatedTransport(asyncio.Transport):
 
     def open(self, protocol: asyncio.BaseProtocol) -> None:
         self._protocol = protocol
-        self._network.add(self)
         self._as_node(protocol.connection_made, self)
+        self._pump()
 
     def _send(self) -> None:
         while self._unsent and self._in_flight < _WINDOW:
@@ -293,14 +408,24 @@ class SimulatedTransport(asyncio.Transport):
 
     def _put_on_the_way(self, chunk: bytes | None) -> None:
         number, self._sent = self._sent, self._sent + 1
-        peer = self.peer
-        self._network.send(self.host, self.peer.host, lambda: peer.arrive(number, chunk))
+        network, host, peer = self._network, self.host, self.peer
+
+        def send() -> None:
+            network.send(host, peer.host, lambda: peer.arrive(number, chunk))
+
+        if chunk is not None:
+            apis = self.frames.answer(chunk) if self.is_server else self.frames.request(chunk)
+            if network.is_watched:
+                hold = network.catching(apis, self.is_server, (host, peer.host))
+                if hold is not None:
+                    hold.keep(send)
+                    return
+        send()
 
     def arrive(self, number: int, chunk: bytes | None) -> None:
         if self._gone:
             if chunk is not None:
-                # Nobody is there: the sender learns of it.
-                self._network.send(self.host, self.peer.host, self.peer.reset)
+                self._refuse_bytes()
             return
         self._early[number] = chunk
         while self._received in self._early:
@@ -308,8 +433,17 @@ class SimulatedTransport(asyncio.Transport):
             self._received += 1
         self._pump()
 
+    def _refuse_bytes(self) -> None:
+        """Nobody is there: the sender learns of it, once the host has power."""
+        network, host, peer = self._network, self.host, self.peer
+        if network.is_dark(host):
+            network.answer_when_lit(host, lambda: network.send(host, peer.host, peer.reset))
+        else:
+            network.send(host, peer.host, peer.reset)
+
     def _pump(self) -> None:
-        if not self._is_pumping and self._arrived and self._reading and not self._gone:
+        is_open = self._protocol is not None and not self._gone
+        if is_open and not self._is_pumping and self._arrived and self._reading:
             self._is_pumping = True
             self._soon(self._take)
 
@@ -365,9 +499,19 @@ class SimulatedTransport(asyncio.Transport):
             self._closing = True
             self._end(ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET)))
 
-    def vanish(self) -> None:
-        """The host is gone: its kernel resets the connection, as far as the link lets it."""
+    def vanish(self, *, silent: bool = False) -> None:
+        """The process is gone: its kernel, if it lives, resets the connection, as far as the link
+        lets it."""
         self._gone = True
+        if not silent:
+            self._network.send(self.host, self.peer.host, self.peer.reset)
+
+    def refuse(self) -> None:
+        """The process does not take the connection."""
+        if self._gone:
+            return
+        self._gone = True
+        self._network.remove(self)
         self._network.send(self.host, self.peer.host, self.peer.reset)
 
     def _end(self, error: Exception | None) -> None:
@@ -377,18 +521,15 @@ class SimulatedTransport(asyncio.Transport):
         self._network.remove(self)
         if error is None:
             self._put_on_the_way(None)
-        self._soon(self._protocol.connection_lost, error)
+        if self._protocol is not None:
+            self._soon(self._protocol.connection_lost, error)
 
     def _soon(self, function: Callable[..., object], *args: object) -> None:
         """On the loop, as the node to which this end belongs, unless that is gone."""
         if self._node is None:
-            self._loop.call_soon(function, *args, context=_OUTSIDE)
+            self._loop.call_soon(function, *args, context=OUTSIDE)
         elif not self._node.is_gone:
             self._node.run(self._loop.call_soon, function, *args)
 
     def _as_node(self, function: Callable[..., Any], *args: object) -> Any:
         return function(*args) if self._node is None else self._node.run(function, *args)
-
-
-# The context of what belongs to no node.
-_OUTSIDE = contextvars.Context()

@@ -6,6 +6,7 @@ hold it, without the code under test knowing.
 
 Within a node callbacks run first in, first out, as on a real loop. Between nodes the order is drawn
 from the seed: whichever node has something to do may be next. The same seed gives the same run.
+Each node has a clock of its own, which may go faster or slower than the others'.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar, TypeVarTuple
 
-from tidelog.testing.virtual_loop import VirtualLoop
+from tidelog.testing.virtual_loop import DeadlockError, VirtualLoop
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -34,6 +35,9 @@ class Node:
         self.ready: deque[asyncio.Handle] = deque()
         self.is_paused = False
         self.is_gone = False
+        # How fast its clock goes, and where it stood when the loop's time was nought.
+        self.clock_rate = 1.0
+        self.clock_offset = 0.0
         self.tasks: list[asyncio.Task[Any]] = []
         self._context = contextvars.copy_context()
         self._context.run(_NODE.set, None if name == WORLD else self)
@@ -50,6 +54,10 @@ class Node:
     def start(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Run a coroutine as this node."""
         return self.run(asyncio.get_running_loop().create_task, coroutine)
+
+    def time_at(self, now: float) -> float:
+        """What this node's clock shows at a time of the loop."""
+        return now * self.clock_rate + self.clock_offset
 
     def crash(self) -> None:
         """All that it had to do is forgotten, in the middle of whatever it was."""
@@ -74,6 +82,9 @@ def _abandon(task: asyncio.Task[Any]) -> None:
 WORLD = "world"
 _NODE: contextvars.ContextVar[Node | None] = contextvars.ContextVar("node", default=None)
 
+# The context of what belongs to no node.
+OUTSIDE = contextvars.Context()
+
 
 def current_node() -> Node | None:
     """The node for which code runs; None for the world around them."""
@@ -90,7 +101,9 @@ class SimulatedLoop(VirtualLoop):
         self._nodes = [self._world]
         self._trace = hashlib.blake2b(digest_size=16)
         self.steps = 0
-        self.after_step: Callable[[], None] | None = None
+        self.steps_max = 10_000_000
+        # Called after every step of a node, with the node that made it.
+        self.after_step: Callable[[Node], None] | None = None
         self.set_task_factory(_of_node)  # type: ignore[arg-type]
 
     @property
@@ -111,7 +124,33 @@ class SimulatedLoop(VirtualLoop):
                 node.crash()
         super().close()
 
+    @property
+    def now(self) -> float:
+        """The time of the world, which no node knows."""
+        return self._now
+
+    def later(self, delay_s: float, callback: Callable[[], object]) -> asyncio.TimerHandle:
+        """Have something happen that belongs to no node and survives them all."""
+        return super().call_at(self._now + delay_s, callback, context=OUTSIDE)
+
     # -- what asyncio calls -----------------------------------------------------------------------
+
+    def time(self) -> float:
+        """What the clock of the node shows for which code runs."""
+        node = _NODE.get()
+        return self._now if node is None else node.time_at(self._now)
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        node = _NODE.get()
+        if node is not None:
+            when = (when - node.clock_offset) / node.clock_rate
+        return super().call_at(when, callback, *args, context=context)
 
     def call_soon(
         self,
@@ -148,19 +187,23 @@ class SimulatedLoop(VirtualLoop):
         handle = node.ready.popleft()
         if handle._cancelled:
             return
+        if self.steps >= self.steps_max:
+            raise DeadlockError(
+                f"{self.steps} steps and no end; still waiting: {self._who_waits()}"
+            )
         self.steps += 1
         self._note(node, handle)
         handle._run()
         if self.after_step is not None and node is not self._world:
-            self.after_step()
+            self.after_step(node)
 
     def _take_due_timers(self, *, wait: bool) -> None:
         timers: list[Any] = self._scheduled  # type: ignore[attr-defined]
         while timers and (timers[0]._cancelled or self._is_of_the_gone(timers[0])):
             heapq.heappop(timers)._scheduled = False
-        if wait and not (timers and timers[0]._when <= self.time()):
-            self.select(timers[0]._when - self.time() if timers else None)
-        while timers and timers[0]._when <= self.time() + self._clock_resolution:
+        if wait and not (timers and timers[0]._when <= self._now):
+            self.select(timers[0]._when - self._now if timers else None)
+        while timers and timers[0]._when <= self._now + self._clock_resolution:
             timer = heapq.heappop(timers)
             timer._scheduled = False
             if not timer._cancelled:
@@ -173,7 +216,7 @@ class SimulatedLoop(VirtualLoop):
     def _note(self, node: Node, handle: Any) -> None:
         callback = handle._callback
         name = getattr(callback, "__qualname__", None) or type(callback).__qualname__
-        self._trace.update(f"{self.time():.9f} {node.name} {name}\n".encode())
+        self._trace.update(f"{self._now:.9f} {node.name} {name}\n".encode())
 
 
 def _of_node(
