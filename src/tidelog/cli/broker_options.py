@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from tidelog.config import BrokerConfig, load
+from tidelog.config.loader import environment_name
+from tidelog.config.table import BROKER_SETTINGS
 from tidelog.errors import TidelogError
 from tidelog.model import TopicPartition
 
@@ -27,6 +29,9 @@ _OPTIONS = (
     click.option("--advertise", metavar="HOST:PORT",
                  help="The address that clients are told, where it is not the one they used."),
     click.option("--data-dir", type=click.Path(), metavar="DIR", help="Where the log is kept."),
+    click.option("--store", metavar="ADDRESS",
+                 help="Where the cluster keeps its metadata: zookeeper://HOST:2181,…/CHROOT."
+                      " Without it, the broker is alone."),
     click.option("--metrics", metavar="HOST:PORT",
                  help="Serve /metrics, /healthz and /readyz there."),
     click.option("--accept-loss", "accept_loss", multiple=True, metavar="TOPIC-PARTITION",
@@ -50,6 +55,7 @@ def broker_options(command: Callable[..., None]) -> Callable[..., None]:
 def build_config(options: Mapping[str, Any], defaults: Mapping[str, str]) -> BrokerConfig:
     """Settings from files, environment and flags, over the command's own defaults."""
     overrides = dict(_assignments(options["assignments"]))
+    _refuse_secrets(overrides)
     if options["node_id"] is not None:
         overrides["node.id"] = str(options["node_id"])
     if options["listen"]:
@@ -59,6 +65,8 @@ def build_config(options: Mapping[str, Any], defaults: Mapping[str, str]) -> Bro
         overrides["advertised.listeners"] = f"PLAINTEXT://{address}"
     if options["data_dir"]:
         overrides["log.dirs"] = options["data_dir"]
+    if options.get("store"):
+        overrides["store"] = options["store"]
     if options["metrics"]:
         overrides["metrics.listener"] = _with_port(options["metrics"], "--metrics")
     try:
@@ -98,6 +106,17 @@ def _assignments(texts: Sequence[str]) -> list[tuple[str, str]]:
             raise click.BadParameter(f"{text!r} is not NAME=VALUE", param_hint="--set")
         pairs.append((name.strip(), value))
     return pairs
+
+
+def _refuse_secrets(settings: Mapping[str, str]) -> None:
+    """A command line is there for everybody on the machine to read."""
+    for name in settings:
+        if name in BROKER_SETTINGS and BROKER_SETTINGS[name].is_sensitive:
+            raise click.BadParameter(
+                f"{name} is a secret, and others can read a command line; write it into a file"
+                f" for --config, or into {environment_name(name)}",
+                param_hint="--set",
+            )
 
 
 def _partition(text: str) -> TopicPartition:

@@ -16,6 +16,13 @@ from tidelog.config.checks import parse_connection_overrides, parse_host_port
 from tidelog.config.group_settings import check_consumer_groups
 from tidelog.config.listeners import Listeners, resolve_listeners
 from tidelog.config.setting import Setting, Value
+from tidelog.config.store_settings import (
+    ZOOKEEPER,
+    ZOOKEEPER_PREFIX,
+    StoreAddress,
+    check_reachable,
+    parse_store,
+)
 from tidelog.config.table import BROKER_SETTINGS, altered_broker_setting, hint
 from tidelog.errors import ConfigError
 
@@ -62,7 +69,8 @@ class BrokerConfig:
         self._settle_node_id()
         self._check()
         self.listeners: Listeners = self._resolve_listeners()
-        self.warnings = (*warnings, *self.listeners.warnings)
+        check_reachable(self.store, self.listeners)
+        self.warnings = (*warnings, *self.listeners.warnings, *self._idle_settings())
 
     def with_dynamic(
         self, broker: Mapping[str, str], cluster_default: Mapping[str, str]
@@ -139,6 +147,21 @@ class BrokerConfig:
             return None
         host, port = parse_host_port(text)
         return host or "127.0.0.1", port
+
+    @property
+    def store(self) -> StoreAddress | None:
+        """The store that this broker shares with others, None where it has its own."""
+        return parse_store(self.get_str("store"))
+
+    def _idle_settings(self) -> list[str]:
+        """Warnings about settings of ZooKeeper where it is not the store."""
+        if self.store is not None and self.store.kind == ZOOKEEPER:
+            return []
+        return [
+            f"{name} is known to Kafka and not used by this broker, whose store is not ZooKeeper"
+            for name in self._static
+            if name.startswith(ZOOKEEPER_PREFIX)
+        ]
 
     def _resolve(self, setting: Setting) -> tuple[Value, Source]:
         for source, values in self._layers:

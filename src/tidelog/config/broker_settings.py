@@ -17,6 +17,7 @@ from tidelog.config.checks import (
 )
 from tidelog.config.group_settings import GROUP_SETTINGS
 from tidelog.config.setting import INT_MAX, LONG_MAX, Update, boolean, integer, items, long, text
+from tidelog.config.store_settings import STORE_SETTINGS
 from tidelog.config.topic_defaults import TOPIC_DEFAULTS
 from tidelog.config.topic_settings import MIB
 
@@ -365,6 +366,7 @@ _STORAGE: Final = (
 
 BROKER_SECTIONS: Final = (
     ("Identity and data", _IDENTITY),
+    ("Metadata of a cluster", STORE_SETTINGS),
     ("Listeners", _LISTENERS),
     ("Connections and requests", _CONNECTIONS),
     ("Topics and producers", _TOPICS),

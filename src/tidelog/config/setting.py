@@ -135,6 +135,7 @@ short: Final = partial(Setting, kind=Kind.SHORT)
 long: Final = partial(Setting, kind=Kind.LONG)
 double: Final = partial(Setting, kind=Kind.DOUBLE)
 items: Final = partial(Setting, kind=Kind.LIST)
+password: Final = partial(Setting, kind=Kind.PASSWORD)
 
 
 def format_value(value: Value) -> str | None:

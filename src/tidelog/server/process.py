@@ -12,6 +12,7 @@ import logging
 import os
 import signal
 from collections.abc import Callable, Collection
+from typing import Literal
 
 from tidelog.config import BrokerConfig
 from tidelog.errors import ConfigError
@@ -19,6 +20,7 @@ from tidelog.host.host import system_host
 from tidelog.model import TopicPartition
 from tidelog.server.broker import Broker
 from tidelog.server.descriptors import raise_descriptor_limit
+from tidelog.server.stores import store_connector
 
 _log = logging.getLogger(__name__)
 
@@ -49,9 +51,8 @@ def run_broker(
     raise_descriptor_limit()
     gc.set_threshold(*_COLLECT_AFTER)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        broker = Broker(
-            config, system_host("broker", config.get_int("offload.threads")), accept_loss
-        )
+        host = system_host("broker", config.get_int("offload.threads"))
+        broker = Broker(config, host, accept_loss, store_connector(config, host))
         runner.run(_serve(broker, on_started))
 
 
@@ -72,12 +73,13 @@ async def _serve(broker: Broker, on_started: Callable[[Broker], None]) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
-    await broker.start()
+    signalled = asyncio.ensure_future(asked.wait())
+    if not await _started(broker, signalled):
+        return
     # What was built at start lives as long as the process: keep it out of every collection.
     gc.collect()
     gc.freeze()
     on_started(broker)
-    signalled = asyncio.ensure_future(asked.wait())
     failed = asyncio.ensure_future(broker.wait_failed())
     await asyncio.wait([signalled, failed], return_when=asyncio.FIRST_COMPLETED)
     signalled.cancel()
@@ -85,3 +87,20 @@ async def _serve(broker: Broker, on_started: Callable[[Broker], None]) -> None:
     if failed.done():
         failed.result()
     failed.cancel()
+
+
+async def _started(broker: Broker, signalled: asyncio.Task[Literal[True]]) -> bool:
+    """Whether the broker serves; not, where a signal came while it waited for something."""
+    starting = asyncio.ensure_future(broker.start())
+    await asyncio.wait([starting, signalled], return_when=asyncio.FIRST_COMPLETED)
+    if starting.done():
+        starting.result()
+        return True
+    _log.info("stopping before the start is complete")
+    starting.cancel()
+    await asyncio.wait([starting])
+    if not starting.cancelled():
+        # It failed, or came through at the last moment.
+        starting.result()
+        await broker.stop()
+    return False

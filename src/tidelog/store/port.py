@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Final, NamedTuple, Protocol
 
-from tidelog.errors import TidelogError
+from tidelog.errors import StorageError, TidelogError
 
 ANY_VERSION: Final = -1
 NO_SESSION: Final = 0
@@ -122,6 +122,10 @@ class TransactionTooLarge(StoreError):
 
 class StoreFull(StoreError):
     """No space left; nothing was done and the same call may succeed later."""
+
+
+class StoreUnreachable(StorageError):
+    """Nobody answers where the store should be; the same call may succeed later."""
 
 
 class WatchEvent(NamedTuple):

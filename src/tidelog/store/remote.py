@@ -11,7 +11,6 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tidelog.errors import StorageError
 from tidelog.store.port import (
     Cancel,
     ConnectionLoss,
@@ -20,6 +19,7 @@ from tidelog.store.port import (
     SessionExpired,
     SessionState,
     Stored,
+    StoreUnreachable,
     WatchCallback,
     WatchEvent,
     check_transaction,
@@ -35,12 +35,12 @@ from tidelog.store.wire import (
 
 
 async def connect_remote(path: str) -> RemoteStore:
-    """A new session; StorageError where nobody serves the store."""
+    """A new session; StoreUnreachable where nobody serves the store."""
     loop = asyncio.get_running_loop()
     try:
         _, store = await loop.create_unix_connection(RemoteStore, path)
     except OSError as error:
-        raise StorageError(f"the metadata store at {path} is not served: {error}") from error
+        raise StoreUnreachable(f"the metadata store at {path} is not served: {error}") from error
     await store.begun
     return store
 
@@ -81,7 +81,7 @@ class RemoteStore(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
         if not self.begun.done():
-            self.begun.set_exception(StorageError("the metadata store closed the connection"))
+            self.begun.set_exception(StoreUnreachable("the metadata store closed the connection"))
         calls, self._calls = self._calls, {}
         for future, _ in calls.values():
             if not future.done():

@@ -21,7 +21,6 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import (
@@ -41,7 +40,8 @@ from kazoo.exceptions import (
 from kazoo.protocol.states import KazooState, ZnodeStat
 from kazoo.security import make_digest_acl
 
-from tidelog.errors import ConfigError, StorageError
+from tidelog.config.store_settings import DEFAULT_CHROOT
+from tidelog.errors import StorageError
 from tidelog.host.clock import Clock
 from tidelog.host.offload import Offload
 from tidelog.store.port import (
@@ -58,6 +58,7 @@ from tidelog.store.port import (
     Set,
     Stored,
     StoreError,
+    StoreUnreachable,
     WatchCallback,
     WatchEvent,
     check_transaction,
@@ -65,11 +66,11 @@ from tidelog.store.port import (
 
 logger = logging.getLogger(__name__)
 
-SCHEME: Final = "zookeeper"
-DEFAULT_CHROOT: Final = "/tidelog"
 # Nodes that Kafka itself keeps at its root: a chroot that holds one of them is Kafka's.
 _KAFKAS_NODES: Final = frozenset({"admin", "isr_change_notification", "latest_producer_id_block"})
 _READS_IN_FLIGHT: Final = 256
+# How often a thread that waits for a connection looks whether anybody still wants it.
+_LOOK_S: Final = 0.1
 
 _REASONS: Final[dict[type[ZookeeperError], ConflictReason]] = {
     BadVersionError: ConflictReason.BAD_VERSION,
@@ -92,40 +93,41 @@ class Ensemble:
     digest: str | None = None
     tls: bool = False
     tls_ca: str | None = None
+    # A file with the certificate and its key.
     tls_certificate: str | None = None
-    tls_key: str | None = None
+    tls_key_password: str | None = None
     tls_check_host: bool = True
-
-    @classmethod
-    def parse(cls, address: str) -> Ensemble:
-        """From `zookeeper://host:2181,host:2181/chroot`; ConfigError for anything else."""
-        parts = urlsplit(address)
-        hosts = [each if ":" in each else f"{each}:2181" for each in parts.netloc.split(",")]
-        if parts.scheme != SCHEME or "" in parts.netloc.split(",") or parts.query:
-            raise ConfigError(
-                f"{address!r} is not the address of a ZooKeeper ensemble;"
-                " write zookeeper://HOST:2181,HOST:2181/CHROOT"
-            )
-        return cls(",".join(hosts), parts.path.rstrip("/") or DEFAULT_CHROOT)
 
 
 async def connect(ensemble: Ensemble, clock: Clock, offload: Offload) -> ZooKeeperStore:
     """A new session; StorageError, with what to do, where there is none to be had.
 
-    `offload` runs what blocks in kazoo, which is connecting and closing.
+    `offload` runs what blocks in kazoo, which is connecting and closing; the session owns it.
     """
     store = ZooKeeperStore(ensemble, clock, offload)
+    opening = offload.run(store.open)
     try:
-        await offload.run(store.open)
+        await asyncio.shield(opening)
+    except asyncio.CancelledError:
+        store.give_up()
+        await asyncio.wait([opening])
+        opening.exception()
+        offload.close()
+        raise
     except (AuthFailedError, NoAuthError) as error:
+        offload.close()
         raise StorageError(
             f"ZooKeeper at {ensemble.hosts} refuses access to {ensemble.chroot};"
-            " give the user and password that own it"
+            " set zookeeper.digest to the user and password that own it"
         ) from error
     except (KazooException, OSError, store.timeout_error) as error:
-        raise StorageError(
+        offload.close()
+        raise StoreUnreachable(
             f"ZooKeeper at {ensemble.hosts} cannot be reached: {error}; see that it runs"
         ) from error
+    except BaseException:
+        offload.close()
+        raise
     store.attach()
     return store
 
@@ -149,7 +151,8 @@ class ZooKeeperStore:
             use_ssl=ensemble.tls,
             ca=ensemble.tls_ca,
             certfile=ensemble.tls_certificate,
-            keyfile=ensemble.tls_key,
+            keyfile=ensemble.tls_certificate,
+            keyfile_password=ensemble.tls_key_password,
             verify_certs=ensemble.tls,
             check_hostname=ensemble.tls and ensemble.tls_check_host,
         )
@@ -160,6 +163,7 @@ class ZooKeeperStore:
         self._watches: list[_Watch] = []
         self._session_callbacks: list[SessionCallback] = []
         self._closed = False
+        self._given_up = False
 
     # -- beginning and end ------------------------------------------------------------------------
 
@@ -169,7 +173,7 @@ class ZooKeeperStore:
         # The root of the ensemble, for as long as the chroot does not exist.
         self._client.chroot = ""
         try:
-            self._client.start(timeout=self._ensemble.connect_s)
+            self._wait_connected(self._client.start_async())
             self._client.ensure_path(chroot)
             found = _KAFKAS_NODES.intersection(self._client.get_children(chroot))
         except BaseException:
@@ -183,6 +187,18 @@ class ZooKeeperStore:
             )
         self._client.chroot = chroot
         self._session = self._client.client_id[0]
+
+    def _wait_connected(self, connected: Any) -> None:
+        slices = int(self._ensemble.connect_s / _LOOK_S) + 1
+        for _ in range(slices):
+            if self._given_up or connected.wait(_LOOK_S):
+                break
+        if not self._client.connected:
+            raise self.timeout_error("no answer in time")
+
+    def give_up(self) -> None:
+        """Have `open` return soon: nobody waits for it any more."""
+        self._given_up = True
 
     def attach(self) -> None:
         """Begin to hear of the session, on the loop."""
@@ -199,6 +215,7 @@ class ZooKeeperStore:
         self._watchdog.stop()
         self._lose()
         await self._offload.run(self._stop)
+        self._offload.close()
 
     def _stop(self) -> None:
         try:

@@ -74,8 +74,9 @@ class Kind:
         else:
             assert self._ensemble is not None
             address = Ensemble(self._ensemble.hosts, f"/{uuid.uuid4()}", session_s=4.0)
-            offload = ThreadOffload("zookeeper", 2)
-            backend = Backend(lambda: connect(address, SystemClock(), offload))
+            backend = Backend(
+                lambda: connect(address, SystemClock(), ThreadOffload("zookeeper", 1))
+            )
 
         async def open_session() -> Store:
             store = await backend.connect()
@@ -89,8 +90,6 @@ class Kind:
                 if self.name == "served" and store is opened[0]:
                     await server.close()
                 await store.close()
-            if self.name == "zookeeper":
-                offload.close()
 
 
 @pytest.fixture(

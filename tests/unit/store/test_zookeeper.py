@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tests.unit.store.test_conformance import until
-from tidelog.errors import ConfigError, StorageError
+from tidelog.errors import StorageError
 from tidelog.host.clock import SystemClock
 from tidelog.host.offload import ThreadOffload
 from tidelog.store.port import (
@@ -43,15 +43,11 @@ def address(zookeeper: ZooKeeper) -> Ensemble:
 
 @asynccontextmanager
 async def session(address: Ensemble) -> AsyncIterator[ZooKeeperStore]:
-    offload = ThreadOffload("zookeeper", 1)
+    store = await connect(address, SystemClock(), ThreadOffload("zookeeper", 1))
     try:
-        store = await connect(address, SystemClock(), offload)
-        try:
-            yield store
-        finally:
-            await store.close()
+        yield store
     finally:
-        offload.close()
+        await store.close()
 
 
 def test_losing_every_node_in_turn_suspends_and_resumes_the_same_session() -> None:
@@ -185,22 +181,3 @@ def test_an_ensemble_out_of_reach_is_named() -> None:
                 pass
 
     asyncio.run(run())
-
-
-@pytest.mark.parametrize(
-    ("address", "hosts", "chroot"),
-    [
-        ("zookeeper://a:1,b:2/x/y", "a:1,b:2", "/x/y"),
-        ("zookeeper://a", "a:2181", "/tidelog"),
-        ("zookeeper://a:1/", "a:1", "/tidelog"),
-    ],
-)
-def test_an_address_names_hosts_and_chroot(address: str, hosts: str, chroot: str) -> None:
-    ensemble = Ensemble.parse(address)
-    assert (ensemble.hosts, ensemble.chroot) == (hosts, chroot)
-
-
-@pytest.mark.parametrize("address", ["zk://a", "zookeeper://", "zookeeper://a,,b", "a:2181"])
-def test_anything_else_is_refused_with_the_form(address: str) -> None:
-    with pytest.raises(ConfigError, match="zookeeper://HOST:2181"):
-        Ensemble.parse(address)
