@@ -39,7 +39,6 @@ from tidelog.errors import (
     KafkaError,
     ProtocolError,
     RecordError,
-    StorageError,
 )
 from tidelog.model import NO_TIMESTAMP, Codec, TimestampType
 from tidelog.protocol import batches, streams
@@ -104,25 +103,6 @@ def admit(
         header.max_timestamp = max_timestamp
         batches.seal(buffer, 0, header)
     return Admitted(buffer, header)
-
-
-def replicated_batches(
-    records: memoryview, end_offset: int, leader_epoch: int
-) -> list[tuple[int, BatchHeader]]:
-    """What a leader sent to a follower whose log ends with these two, as far as it is whole."""
-    found = []
-    for position, header in batches.iterate_batches(records):
-        if header.base_offset < end_offset:
-            raise StorageError(
-                f"the log ends at {end_offset}; the leader sent offset {header.base_offset}"
-            )
-        if not batches.check_crc(records, position, header.size_bytes):
-            raise _corrupt(f"replicated batch at offset {header.base_offset}")
-        if header.leader_epoch < leader_epoch:
-            raise _corrupt(f"leader epoch {header.leader_epoch} follows {leader_epoch}")
-        end_offset, leader_epoch = header.last_offset + 1, header.leader_epoch
-        found.append((position, header))
-    return found
 
 
 def takes_a_codec(records: batches.Buffer, config: TopicConfig, now_ms: int) -> bool:

@@ -32,16 +32,16 @@ from tidelog.protocol.batches import (
     BatchHeader,
     stamp,
 )
-from tidelog.storage.admission import Admitted, replicated_batches
+from tidelog.storage.admission import Admitted
 from tidelog.storage.faults import OUT_OF_DESCRIPTORS, LogFaults
 from tidelog.storage.flush import FlushPlan, FlushState
 from tidelog.storage.producer_loading import Snapshots, reload_producers
 from tidelog.storage.producers import EndMarker, ProducerBatch, read_marker
 from tidelog.storage.recovery import Opened, Opening, load
-from tidelog.storage.replay import note_batch
+from tidelog.storage.replay import assign_epochs, note_batch, note_run
+from tidelog.storage.replicated import CheckedBatches, Continuation, check_replicated
 from tidelog.storage.retention import Moment, Retention
 from tidelog.storage.rolling import Rolling
-from tidelog.storage.scan import LARGEST_RELATIVE_OFFSET
 from tidelog.storage.segment import DiskFullError, Segment
 from tidelog.storage.segments import Segments
 from tidelog.storage.slices import Slices
@@ -93,7 +93,7 @@ class Log:
         self.segments = Segments(context, directory, opened.segments, self._flush)
         self._snapshots = SnapshotFiles(context, directory, self._flush)
         self._retention = Retention(self.segments, self._snapshots)
-        self._rolling = Rolling(context, self.config)
+        self._rolling = Rolling(context, self.config, self.segments, self._snapshots, self._flush)
         self._assert_in_order()
 
     @classmethod
@@ -135,27 +135,51 @@ class Log:
         stamp(admitted.buffer, 0, offset, leader_epoch)
         header.base_offset = offset
         header.leader_epoch = leader_epoch
-        segment = self._write([header], admitted.buffer, now_ms)
+        last_offset = offset + header.last_offset_delta
+        try:
+            self._roll_for(offset, last_offset, len(admitted.buffer), header.max_timestamp, now_ms)
+            segment = self._write(admitted.buffer, has_markers=marker is not None)
+        except KafkaError:
+            # The log is as it was; what the producer sent behind this batch hears the same.
+            if header.producer_id >= 0:
+                self.producers.refuse(header, ErrorCode.KAFKA_STORAGE_ERROR)
+            raise
         assert segment.next_offset == offset, f"{self.directory} ends at {segment.next_offset}"
+        self.producers.now_ms = now_ms
         self._note(segment, header, marker)
-        is_stamped = header.attributes & ATTRIBUTES_LOG_APPEND_TIME
-        append_time_ms = header.max_timestamp if is_stamped else -1
-        return AppendResult(offset, header.last_offset, append_time_ms, self.log_start_offset)
+        time_ms = header.max_timestamp if header.attributes & ATTRIBUTES_LOG_APPEND_TIME else -1
+        return AppendResult(offset, last_offset, time_ms, self.log_start_offset)
 
-    def append_as_follower(self, records: memoryview) -> None:
-        """Append what a leader sent, unchanged; a partial batch at the end is left out."""
+    def append_as_follower(self, records: memoryview, leader_epoch: int) -> None:
+        """Append what a leader sent, unchanged; for a large chunk see `check_replicated`."""
+        self.append_checked(check_replicated(records, self.continuation(leader_epoch)))
+
+    def continuation(self, leader_epoch: int) -> Continuation:
+        """What batches of a leader must go on from now, for `check_replicated`."""
+        return Continuation(self.log_end_offset, self.epochs.latest, leader_epoch)
+
+    def append_checked(self, checked: CheckedBatches) -> None:
+        """Append batches of a leader that were checked against this log's end.
+
+        They go over as many segments as they need. Where the disk refuses some of them, those
+        before stay: the log ends behind a whole batch, and the next fetch goes on from there.
+        """
         self._faults.check()
-        batches = replicated_batches(records, self.log_end_offset, self.epochs.latest)
-        if not batches:
-            return
-        headers = [header for _, header in batches]
-        size_bytes = batches[-1][0] + headers[-1].size_bytes
-        segment = self._write(headers, records[:size_bytes], self.context.clock.wall_ms())
-        for position, header in batches:
-            marker = None
-            if header.is_control and header.producer_id >= 0:
-                marker = read_marker(records[position : position + header.size_bytes], header)
-            self._note(segment, header, marker)
+        checked.must_continue(self.log_end_offset, self.epochs.latest)
+        now_ms, row = self.context.clock.wall_ms(), 0
+        while row < checked.count:
+            self._roll_for(*checked.batch(row), now_ms)
+            run = checked.run(row, self.segments.active, self.config.segment_bytes)
+            with self._faults.refusing():
+                indexed_time = self.segments.active.last_indexed_time()
+            segment = self._write(run.records, has_markers=run.has_markers)
+            self.producers.now_ms = now_ms
+            stretch = run.stretch(segment.size_bytes)
+            assign_epochs(stretch, self.epochs)
+            with self._faults.failing():
+                segment.note_all(stretch, self.config.index_interval_bytes, indexed_time)
+                note_run(self.producers, segment, stretch, run)
+            row = run.end_row
 
     def _check_batch(self, header: BatchHeader, leader_epoch: int) -> None:
         self._faults.check()
@@ -173,33 +197,24 @@ class Log:
 
     def _repeated(self, batch: ProducerBatch) -> AppendResult:
         is_stamped = self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
-        time_ms = batch.timestamp if is_stamped else -1
-        first, last = batch.first_offset, batch.last_offset
-        return AppendResult(first, last, time_ms, self.log_start_offset, duplicate=True)
+        first, last, time_ms = batch.first_offset, batch.last_offset, batch.timestamp
+        start = self.log_start_offset
+        return AppendResult(first, last, time_ms if is_stamped else -1, start, duplicate=True)
 
-    def _write(self, headers: list[BatchHeader], buffer: memoryview, now_ms: int) -> Segment:
-        """Write stamped batches; the segment that they are in now."""
+    def _write(self, buffer: memoryview, *, has_markers: bool) -> Segment:
+        """Write batches behind the last; KafkaError, and the log as it was, where that failed."""
         assert not self.closed, f"{self.directory} is closed"
-        assert headers[0].base_offset >= self.segments.active.next_offset, "an offset used twice"
-        assert headers[0].leader_epoch >= self.epochs.latest, "leader epochs do not fall"
+        segment = self.segments.active
         try:
-            self._roll_for(headers, len(buffer), now_ms)
-            segment = self.segments.active
-            if headers[-1].is_control:
+            if has_markers:
                 # Noting the marker of an aborted transaction must not have to open a file.
                 segment.aborted.load()
             segment.write(buffer)
-        except (DiskFullError, KafkaError, OSError) as error:
+        except (DiskFullError, OSError) as error:
             if isinstance(error, OSError) and error.errno not in OUT_OF_DESCRIPTORS:
                 self._faults.fail(error)
-            # The log is as it was; what the producer sent behind this batch hears the same.
-            if headers[0].producer_id >= 0:
-                self.producers.refuse(headers[0], ErrorCode.KAFKA_STORAGE_ERROR)
-            if isinstance(error, KafkaError):
-                raise
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         self._flush.wrote(segment)
-        self.producers.now_ms = now_ms
         return segment
 
     def _note(self, segment: Segment, header: BatchHeader, marker: EndMarker | None) -> None:
@@ -208,9 +223,8 @@ class Log:
         if header.leader_epoch > self.epochs.latest:
             self.epochs.assign(header.leader_epoch, header.base_offset)
         try:
-            segment.note(
-                header, header.batch_length + LOG_OVERHEAD, self.config.index_interval_bytes
-            )
+            size_bytes = header.batch_length + LOG_OVERHEAD
+            segment.note(header, size_bytes, self.config.index_interval_bytes)
             if header.producer_id >= 0:
                 note_batch(self.producers, segment, position, header, marker)
         except OSError as error:
@@ -218,41 +232,30 @@ class Log:
 
     # Rolling
 
-    def _roll_for(self, headers: list[BatchHeader], size_bytes: int, now_ms: int) -> None:
-        """Seal the active segment where stamped batches belong into a new one."""
-        active, last = self.segments.active, headers[-1]
-        if last.base_offset + last.last_offset_delta - active.base_offset > LARGEST_RELATIVE_OFFSET:
-            self._roll(headers[0].base_offset)
-        elif active.size_bytes and (
-            self._rolling.is_full(active, size_bytes)
-            or self._rolling.is_old(active, last.max_timestamp, now_ms)
-        ):
-            self._roll(active.next_offset)
+    def _roll_for(
+        self, first_offset: int, last_offset: int, size_bytes: int, timestamp: int, now_ms: int
+    ) -> None:
+        """Seal the active segment where a batch belongs into a new one."""
+        if self._rolling.too_far(last_offset):
+            self._roll(first_offset)
+        elif self._rolling.is_due(size_bytes, timestamp, now_ms):
+            self._roll(self.log_end_offset)
 
     def roll_if_due(self, now_ms: int) -> bool:
         """Seal the active segment where `segment.ms` has passed without a batch to show it."""
         active = self.segments.active
-        if not active.size_bytes or self.offline:
+        if (
+            not active.size_bytes
+            or self.offline
+            or not self._rolling.is_old(active, now_ms, now_ms)
+        ):
             return False
-        if is_due := self._rolling.is_old(active, now_ms, now_ms):
-            self._roll(active.next_offset)
-        return is_due
+        self._roll(active.next_offset)
+        return True
 
     def _roll(self, base_offset: int) -> None:
-        """Seal the active segment, with its indexes and a snapshot; go on in a new one."""
-        active = self.segments.active
         with self._faults.refusing():
-            indexes = active.write_indexes()
-            self._write_snapshot()
-            self.segments.begin(base_offset)
-            self._rolling.begun()
-            self._flush.sealed(active, indexes)
-            if not active.size_bytes:
-                self.segments.retire(active, self.config.file_delete_delay_ms)
-
-    def _write_snapshot(self) -> None:
-        self.producers.end_offset = self.log_end_offset
-        self._snapshots.write(self.log_end_offset, self.producers)
+            self._rolling.roll(base_offset, self.producers)
 
     # Reading
 
@@ -471,7 +474,7 @@ class Log:
             return False
         active = self.segments.active
         self._flush.sealed(active, active.write_indexes())
-        self._write_snapshot()
+        self._rolling.write_snapshot(self.producers)
         return True
 
     def sync(self) -> None:

@@ -20,6 +20,7 @@ from tidelog._kernels.batch_rows import (
 from tidelog.protocol.batches import BatchHeader
 from tidelog.storage.epochs import LeaderEpochs
 from tidelog.storage.producers import EndMarker, ProducerStates, read_marker
+from tidelog.storage.replicated import Run
 from tidelog.storage.scan import Stretch
 from tidelog.storage.segment import Segment
 from tidelog.storage.transaction_index import aborted_transaction
@@ -87,6 +88,15 @@ def replay_batch(
     if header.is_control:
         marker = read_marker(segment.read_batch(position, header), header)
     note_batch(producers, segment, position, header, marker)
+
+
+def note_run(producers: ProducerStates, segment: Segment, stretch: Stretch, run: Run) -> None:
+    """Take batches of a leader, now written, into account; their rows are not in order then."""
+    shift = run.start - stretch.rows[POSITION]
+    rows = stretch.rows
+    for at in range(0, _keep(rows, stretch.count) * ROW_FIELDS, ROW_FIELDS):
+        header, position = BatchHeader(*rows[at : at + HEADER_FIELDS]), rows[at + POSITION]
+        note_batch(producers, segment, position, header, run.checked.markers.get(position + shift))
 
 
 def note_batch(

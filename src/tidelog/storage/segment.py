@@ -162,10 +162,21 @@ class Segment:
         self.size_bytes = position + size_bytes
         self.next_offset = last_offset + 1
 
-    def note_all(self, stretch: Stretch, index_interval_bytes: int) -> None:
-        """`note` each batch of a stretch that begins at the end of what was noted before."""
+    def last_indexed_time(self) -> int:
+        """The newest entry of the time index, -1 where there is none; may read the file."""
+        entry = self._guarded(self.times.last)
+        return -1 if entry is None else entry[0]
+
+    def note_all(
+        self, stretch: Stretch, index_interval_bytes: int, indexed_time: int | None = None
+    ) -> None:
+        """`note` each batch of a stretch that begins at the end of what was noted before.
+
+        With the `last_indexed_time` given, which may meet a fault, no file has to be read.
+        """
         count = stretch.count
-        indexed = self.times.last()
+        if indexed_time is None:
+            indexed_time = self.last_indexed_time()
         notes = array(
             "q",
             (
@@ -173,7 +184,7 @@ class Segment:
                 self.first_timestamp,
                 self.largest_timestamp,
                 self.largest_timestamp_offset,
-                -1 if indexed is None else indexed[0],
+                indexed_time,
             ),
         )
         offset_keys, offset_values, time_values = (array("i", bytes(4 * count)) for _ in range(3))

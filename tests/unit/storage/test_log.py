@@ -268,7 +268,7 @@ def test_s19_relative_offsets_never_overflow_a_segment() -> None:
     log = World().open()
     for offset in (2**31 - 2, 2**31 - 1, 2**31, 2**33):
         item = batch(base_offset=offset)
-        log.append_as_follower(item.buffer)
+        log.append_as_follower(item.buffer, 9)
     bases = [segment.base_offset for segment in log.segments]
     assert all(
         segment.next_offset - 1 - segment.base_offset <= 2**31 - 1 for segment in log.segments
@@ -280,7 +280,7 @@ def test_s19_relative_offsets_never_overflow_a_segment() -> None:
 def test_gaps_left_by_the_leader_are_read_over() -> None:
     log = World(config=TopicConfig(segment_bytes=400)).open()
     for offset in (0, 5, 6, 40, 41, 90):
-        log.append_as_follower(batch(base_offset=offset).buffer)
+        log.append_as_follower(batch(base_offset=offset).buffer, 9)
     assert offsets(log) == [0, 5, 6, 40, 41, 90]
     slices = log.read(10, 1, log.end_position)
     assert read_header(slices.read_all()).base_offset == 40
@@ -293,11 +293,11 @@ def test_a_follower_stores_the_leaders_bytes_and_leaves_out_a_partial_batch() ->
     whole = b"".join(
         bytes(batch(2, base_offset=2 * number, leader_epoch=3).buffer) for number in range(4)
     )
-    log.append_as_follower(memoryview(bytearray(whole + whole[:30])))
+    log.append_as_follower(memoryview(bytearray(whole + whole[:30])), 9)
     assert b"".join(stored_batches(log)) == whole
     assert log.epochs.entries == [(3, 0)]
     with pytest.raises(Exception, match="ends at 8"):
-        log.append_as_follower(memoryview(bytearray(whole)))
+        log.append_as_follower(memoryview(bytearray(whole)), 9)
 
 
 def test_n14_a_follower_refuses_a_batch_with_a_wrong_checksum() -> None:
@@ -305,7 +305,7 @@ def test_n14_a_follower_refuses_a_batch_with_a_wrong_checksum() -> None:
     data = bytearray(batch().buffer)
     data[-1] ^= 1
     with pytest.raises(KafkaError) as caught:
-        log.append_as_follower(memoryview(data))
+        log.append_as_follower(memoryview(data), 9)
     assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
     assert log.log_end_offset == 0
 
@@ -313,14 +313,14 @@ def test_n14_a_follower_refuses_a_batch_with_a_wrong_checksum() -> None:
 def test_a_follower_refuses_a_leader_epoch_that_falls() -> None:
     """Recovery would take it for the end of the log."""
     log = World().open()
-    log.append_as_follower(batch(2, leader_epoch=4).buffer)
+    log.append_as_follower(batch(2, leader_epoch=4).buffer, 9)
     fallen = [batch(base_offset=2, leader_epoch=5), batch(base_offset=3, leader_epoch=4)]
     for records in (
         batch(base_offset=2, leader_epoch=3).buffer,
         b"".join(x.buffer for x in fallen),
     ):
         with pytest.raises(KafkaError) as caught:
-            log.append_as_follower(memoryview(records))
+            log.append_as_follower(memoryview(records), 9)
         assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
     assert (log.log_end_offset, log.epochs.entries) == (2, [(4, 0)])
 
