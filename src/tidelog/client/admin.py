@@ -7,7 +7,7 @@ Each function returns an operation for a shell's `run`:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
@@ -19,9 +19,11 @@ from tidelog.client.operation import (
     Operation,
     UnknownPartitionError,
     UnknownTopicError,
+    answered,
     ask,
+    by_topic,
     refresh,
-    retrying,
+    retried,
     topic_metadata,
 )
 from tidelog.errors import ErrorCode, KafkaError
@@ -83,6 +85,7 @@ _CONFIG_SOURCES = {
 }
 
 
+@retried
 def create_topic(cluster: Cluster, topic: NewTopic) -> Operation[CreatedTopic]:
     """Create a topic; TOPIC_ALREADY_EXISTS, INVALID_CONFIG and the like as `KafkaError`."""
     from tidelog.protocol.messages.create_topics import (
@@ -103,39 +106,36 @@ def create_topic(cluster: Cluster, topic: NewTopic) -> Operation[CreatedTopic]:
     request = CreateTopicsRequest(
         topics=[entry], timeout_ms=_timeout_ms(cluster), validate_only=topic.validate_only
     )
-
-    def attempt() -> Operation[CreatedTopic]:
-        response = yield from ask(Call(CONTROLLER, "CreateTopics", request))
-        result = response.topics[0]
-        raise_for(result.error_code, result.error_message)
-        return CreatedTopic(
-            result.name, result.topic_id, result.num_partitions, result.replication_factor
-        )
-
-    return (yield from retrying(cluster, attempt))
+    response = yield from ask(Call(CONTROLLER, "CreateTopics", request))
+    result = response.topics[0]
+    raise_for(result.error_code, result.error_message)
+    return CreatedTopic(
+        result.name, result.topic_id, result.num_partitions, result.replication_factor
+    )
 
 
+@retried
 def delete_topic(cluster: Cluster, name: str) -> Operation[None]:
     """Delete a topic and its data."""
     from tidelog.protocol.messages.delete_topics import DeleteTopicsRequest
 
     request = DeleteTopicsRequest(topic_names=[name], timeout_ms=_timeout_ms(cluster))
-
-    def attempt() -> Operation[None]:
-        call = Call(CONTROLLER, "DeleteTopics", request, max_version=_DELETE_BY_NAME_VERSION)
-        response = yield from ask(call)
-        result = response.responses[0]
-        if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            raise UnknownTopicError(name)
-        raise_for(result.error_code, result.error_message)
-
-    yield from retrying(cluster, attempt)
+    call = Call(CONTROLLER, "DeleteTopics", request, max_version=_DELETE_BY_NAME_VERSION)
+    response = yield from ask(call)
+    _raise_for_topic(name, response.responses[0])
     cluster.topics.pop(name, None)
 
 
+def _raise_for_topic(name: str, result: Any) -> None:
+    if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        raise UnknownTopicError(name)
+    raise_for(result.error_code, result.error_message)
+
+
+@retried
 def list_topics(cluster: Cluster) -> Operation[list[TopicMetadata]]:
     """All topics that the broker shows, by name, internal ones too."""
-    yield from retrying(cluster, lambda: refresh(cluster))
+    yield from refresh(cluster)
     return [cluster.topics[name] for name in sorted(cluster.topics)]
 
 
@@ -145,6 +145,7 @@ def describe_topic(cluster: Cluster, name: str) -> Operation[TopicMetadata]:
     return (yield from topic_metadata(cluster, [name]))[name]
 
 
+@retried
 def add_partitions(cluster: Cluster, name: str, total: int) -> Operation[None]:
     """Raise a topic's number of partitions to `total`."""
     from tidelog.protocol.messages.create_partitions import (
@@ -154,18 +155,12 @@ def add_partitions(cluster: Cluster, name: str, total: int) -> Operation[None]:
 
     entry = CreatePartitionsTopic(name=name, count=total, assignments=None)
     request = CreatePartitionsRequest(topics=[entry], timeout_ms=_timeout_ms(cluster))
-
-    def attempt() -> Operation[None]:
-        response = yield from ask(Call(CONTROLLER, "CreatePartitions", request))
-        result = response.results[0]
-        if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            raise UnknownTopicError(name)
-        raise_for(result.error_code, result.error_message)
-
-    yield from retrying(cluster, attempt)
+    response = yield from ask(Call(CONTROLLER, "CreatePartitions", request))
+    _raise_for_topic(name, response.results[0])
     cluster.forget([name])
 
 
+@retried
 def describe_configs(
     cluster: Cluster, resource: ConfigResourceType, name: str
 ) -> Operation[list[ConfigEntry]]:
@@ -179,34 +174,28 @@ def describe_configs(
         resource_type=int(resource), resource_name=name, configuration_keys=None
     )
     node = int(name) if resource is ConfigResourceType.BROKER and name else ANY
-
-    def attempt() -> Operation[list[ConfigEntry]]:
-        response = yield from ask(
-            Call(node, "DescribeConfigs", DescribeConfigsRequest(resources=[entry]))
+    request = DescribeConfigsRequest(resources=[entry])
+    response = yield from ask(Call(node, "DescribeConfigs", request))
+    result = response.results[0]
+    _raise_for_topic(name, result)
+    entries = [
+        ConfigEntry(
+            config.name,
+            config.value,
+            _CONFIG_SOURCES.get(config.config_source, "unknown"),
+            bool(config.read_only),
         )
-        result = response.results[0]
-        if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            raise UnknownTopicError(name)
-        raise_for(result.error_code, result.error_message)
-        return sorted((_config_entry(config) for config in result.configs), key=_entry_name)
-
-    return (yield from retrying(cluster, attempt))
+        for config in result.configs
+    ]
+    return sorted(entries, key=lambda entry: entry.name)
 
 
-def _config_entry(config: Any) -> ConfigEntry:
-    source = _CONFIG_SOURCES.get(config.config_source, "unknown")
-    return ConfigEntry(config.name, config.value, source, bool(config.read_only))
-
-
-def _entry_name(entry: ConfigEntry) -> str:
-    return entry.name
-
-
+@retried
 def alter_configs(
     cluster: Cluster,
     resource: ConfigResourceType,
     name: str,
-    changes: Iterable[tuple[str, ConfigOperation, str | None]],
+    changes: Sequence[tuple[str, ConfigOperation, str | None]],
 ) -> Operation[None]:
     """Change single settings of a topic or broker and leave the others as they are."""
     from tidelog.protocol.messages.incremental_alter_configs import (
@@ -221,18 +210,12 @@ def alter_configs(
     ]
     entry = AlterConfigsResource(resource_type=int(resource), resource_name=name, configs=configs)
     node = int(name) if resource is ConfigResourceType.BROKER and name else CONTROLLER
-
-    def attempt() -> Operation[None]:
-        request = IncrementalAlterConfigsRequest(resources=[entry], validate_only=False)
-        response = yield from ask(Call(node, "IncrementalAlterConfigs", request))
-        result = response.responses[0]
-        if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            raise UnknownTopicError(name)
-        raise_for(result.error_code, result.error_message)
-
-    yield from retrying(cluster, attempt)
+    request = IncrementalAlterConfigsRequest(resources=[entry], validate_only=False)
+    response = yield from ask(Call(node, "IncrementalAlterConfigs", request))
+    _raise_for_topic(name, response.responses[0])
 
 
+@retried
 def delete_records(
     cluster: Cluster, before: Mapping[TopicPartition, int]
 ) -> Operation[dict[TopicPartition, int]]:
@@ -244,47 +227,36 @@ def delete_records(
     )
 
     def build(partitions: Sequence[TopicPartition]) -> object:
-        topics: dict[str, DeleteRecordsTopic] = {}
-        for tp in partitions:
-            topic = topics.setdefault(tp.topic, DeleteRecordsTopic(name=tp.topic, partitions=[]))
-            topic.partitions.append(
-                DeleteRecordsPartition(partition_index=tp.partition, offset=before[tp])
+        topics = [
+            DeleteRecordsTopic(
+                name, [DeleteRecordsPartition(tp.partition, before[tp]) for tp in group]
             )
-        return DeleteRecordsRequest(topics=list(topics.values()), timeout_ms=_timeout_ms(cluster))
+            for name, group in by_topic(partitions).items()
+        ]
+        return DeleteRecordsRequest(topics, _timeout_ms(cluster))
 
-    def attempt() -> Operation[dict[TopicPartition, int]]:
-        responses = yield from by_leader(cluster, list(before), "DeleteRecords", build)
-        low: dict[TopicPartition, int] = {}
-        for response in responses:
-            for topic in response.topics:
-                for part in topic.partitions:
-                    raise_for(part.error_code)
-                    low[TopicPartition(topic.name, part.partition_index)] = part.low_watermark
-        return low
-
-    return (yield from retrying(cluster, attempt))
+    responses = yield from by_leader(cluster, list(before), "DeleteRecords", build)
+    return {tp: part.low_watermark for response in responses for tp, part in answered(response)}
 
 
+@retried
 def describe_cluster(cluster: Cluster) -> Operation[ClusterDescription]:
     """Who is there; by Metadata where the broker is too old for DescribeCluster."""
     from tidelog.protocol.messages.describe_cluster import DescribeClusterRequest
 
-    def attempt() -> Operation[ClusterDescription]:
-        try:
-            response = yield from ask(Call(ANY, "DescribeCluster", DescribeClusterRequest()))
-        except UnsupportedApiError:
-            yield from refresh(cluster, [])
-            brokers = list(cluster.brokers.values())
-            return ClusterDescription(cluster.cluster_id or "", cluster.controller_id, brokers)
-        raise_for(response.error_code, response.error_message)
-        brokers = [
-            BrokerNode(broker.broker_id, broker.host, broker.port, broker.rack)
-            for broker in response.brokers
-        ]
-        brokers.sort(key=lambda broker: broker.id)
-        return ClusterDescription(response.cluster_id, response.controller_id, brokers)
-
-    return (yield from retrying(cluster, attempt))
+    try:
+        response = yield from ask(Call(ANY, "DescribeCluster", DescribeClusterRequest()))
+    except UnsupportedApiError:
+        yield from refresh(cluster, [])
+        brokers = list(cluster.brokers.values())
+        return ClusterDescription(cluster.cluster_id or "", cluster.controller_id, brokers)
+    raise_for(response.error_code, response.error_message)
+    brokers = [
+        BrokerNode(broker.broker_id, broker.host, broker.port, broker.rack)
+        for broker in response.brokers
+    ]
+    brokers.sort(key=lambda broker: broker.id)
+    return ClusterDescription(response.cluster_id, response.controller_id, brokers)
 
 
 def by_leader(

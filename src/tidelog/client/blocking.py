@@ -15,6 +15,7 @@ import socket
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Self, TypeVar
 
 from tidelog.client.connection import Call, Connection
@@ -255,15 +256,8 @@ class Client:
     def _gather(self, calls: list[Call]) -> list[object]:
         missing = object()
         outcomes: list[object] = [missing] * len(calls)
-
-        def keep(index: int) -> Done:
-            def done(outcome: object) -> None:
-                outcomes[index] = outcome
-
-            return done
-
         for index, call in enumerate(calls):
-            self.network.submit(call, keep(index))
+            self.network.submit(call, partial(outcomes.__setitem__, index))
         while any(outcome is missing for outcome in outcomes):
             self.network.poll(None)
         return outcomes

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
-from tidelog.client.blocking import Client, Done
+from tidelog.client.blocking import Client
 from tidelog.client.fetcher import Chunk, FetchCall, FetcherCore
 from tidelog.client.offsets import EARLIEST, LATEST, Start, list_offsets, resolve_offsets
 from tidelog.client.operation import topic_metadata, try_refresh
@@ -56,7 +57,7 @@ class Consumer(Client):
             self._prepare()
             now = clock.monotonic()
             for fetch in self.core.calls(now):
-                self.network.submit(fetch.call, self._finisher(fetch))
+                self.network.submit(fetch.call, partial(self._finish, fetch))
             if self.core.has_output or now >= until:
                 self.network.poll(0.0)
                 return
@@ -77,8 +78,5 @@ class Consumer(Client):
                     self.on_jump(partition, wanted, place.offset)
                 self.core.seek(partition, place.offset)
 
-    def _finisher(self, fetch: FetchCall) -> Done:
-        def done(outcome: object) -> None:
-            self.core.finish(fetch, outcome, self.cluster.clock.monotonic())
-
-        return done
+    def _finish(self, fetch: FetchCall, outcome: object) -> None:
+        self.core.finish(fetch, outcome, self.cluster.clock.monotonic())

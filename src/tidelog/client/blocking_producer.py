@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from tidelog.client.batching import Batch, Delivery, EncodedRecords, ProducerRecord
-from tidelog.client.blocking import Client, Done
+from tidelog.client.blocking import Client
 from tidelog.client.operation import topic_metadata, try_refresh
 from tidelog.client.producer import ProduceCall, ProducerCore, init_producer_id
 from tidelog.client.settings import ProducerSettings
@@ -88,7 +89,7 @@ class Producer(Client):
         clock = self.cluster.clock
         now = clock.monotonic()
         for produce in self.core.calls(now):
-            self.network.submit(produce.call, self._finisher(produce))
+            self.network.submit(produce.call, partial(self._finish, produce))
         timeout: float | None = 0.0
         if wait and not self._report():
             wakeup = self.core.next_wakeup(now)
@@ -107,11 +108,8 @@ class Producer(Client):
             create = self.settings.auto_create_topics
             self.run(try_refresh(self.cluster, stale, create=create))
 
-    def _finisher(self, produce: ProduceCall) -> Done:
-        def done(outcome: object) -> None:
-            self.core.finish(produce, outcome, self.cluster.clock.monotonic())
-
-        return done
+    def _finish(self, produce: ProduceCall, outcome: object) -> None:
+        self.core.finish(produce, outcome, self.cluster.clock.monotonic())
 
     def _report(self) -> bool:
         completed = self.core.take_completed()

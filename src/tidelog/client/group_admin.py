@@ -13,7 +13,16 @@ from tidelog.client.connection import Call
 from tidelog.client.faults import UnsupportedApiError, raise_for
 from tidelog.client.metadata import ANY, Cluster
 from tidelog.client.offsets import log_bounds
-from tidelog.client.operation import Operation, ask, refresh, retrying, topic_metadata
+from tidelog.client.operation import (
+    Operation,
+    answered,
+    ask,
+    by_topic,
+    refresh,
+    retried,
+    retrying,
+    topic_metadata,
+)
 from tidelog.errors import ErrorCode, KafkaError, ProtocolError, TidelogError
 from tidelog.model import TopicPartition
 from tidelog.protocol.batches import decode_records, iterate_batches
@@ -87,40 +96,35 @@ def find_coordinator(cluster: Cluster, group: str) -> Operation[int]:
     return node
 
 
+@retried
 def list_groups(cluster: Cluster) -> Operation[list[GroupListing]]:
     """Every group, by name."""
     from tidelog.protocol.messages.list_groups import ListGroupsRequest
 
-    def attempt() -> Operation[list[GroupListing]]:
-        yield from refresh(cluster, [])
-        outcomes = yield [Call(node, "ListGroups", ListGroupsRequest()) for node in cluster.brokers]
-        found = []
-        for response in outcomes:
-            if isinstance(response, TidelogError):
-                raise response
-            raise_for(response.error_code)
-            found += [
-                GroupListing(
-                    each.group_id, each.group_type.lower(), each.group_state, each.protocol_type
-                )
-                for each in response.groups
-            ]
-        return sorted(found)
-
-    return (yield from retrying(cluster, attempt))
+    yield from refresh(cluster, [])
+    outcomes = yield [Call(node, "ListGroups", ListGroupsRequest()) for node in cluster.brokers]
+    found = []
+    for response in outcomes:
+        if isinstance(response, TidelogError):
+            raise response
+        raise_for(response.error_code)
+        found += [
+            GroupListing(
+                each.group_id, each.group_type.lower(), each.group_state, each.protocol_type
+            )
+            for each in response.groups
+        ]
+    return sorted(found)
 
 
+@retried
 def describe_group(cluster: Cluster, name: str) -> Operation[Group | None]:
     """The group, or None where there is none."""
-
-    def attempt() -> Operation[Group | None]:
-        node = yield from find_coordinator(cluster, name)
-        found = yield from _describe_classic(node, name)
-        if found is None:
-            found = yield from _describe_consumer(node, name)
-        return found
-
-    return (yield from retrying(cluster, attempt))
+    node = yield from find_coordinator(cluster, name)
+    found = yield from _describe_classic(node, name)
+    if found is None:
+        found = yield from _describe_consumer(node, name)
+    return found
 
 
 def _describe_classic(node: int, name: str) -> Operation[Group | None]:
@@ -182,6 +186,7 @@ def _member(found: Any) -> GroupMember:
     )
 
 
+@retried
 def committed_offsets(
     cluster: Cluster, group: str, partitions: Sequence[TopicPartition] | None = None
 ) -> Operation[dict[TopicPartition, int]]:
@@ -190,26 +195,17 @@ def committed_offsets(
 
     topics = None
     if partitions is not None:
-        by_topic: dict[str, OffsetFetchRequestTopic] = {}
-        for tp in partitions:
-            topic = by_topic.setdefault(tp.topic, OffsetFetchRequestTopic(tp.topic, []))
-            topic.partition_indexes.append(tp.partition)
-        topics = list(by_topic.values())
+        topics = [
+            OffsetFetchRequestTopic(topic, [tp.partition for tp in each])
+            for topic, each in by_topic(partitions).items()
+        ]
     request = OffsetFetchRequest(group_id=group, topics=topics)
-
-    def attempt() -> Operation[dict[TopicPartition, int]]:
-        node = yield from find_coordinator(cluster, group)
-        response = yield from ask(Call(node, "OffsetFetch", request, _FETCH_ONE_VERSION))
-        raise_for(response.error_code)
-        found = {}
-        for topic in response.topics:
-            for part in topic.partitions:
-                raise_for(part.error_code)
-                if part.committed_offset >= 0:
-                    found[TopicPartition(topic.name, part.partition_index)] = part.committed_offset
-        return found
-
-    return (yield from retrying(cluster, attempt))
+    node = yield from find_coordinator(cluster, group)
+    response = yield from ask(Call(node, "OffsetFetch", request, _FETCH_ONE_VERSION))
+    raise_for(response.error_code)
+    return {
+        tp: part.committed_offset for tp, part in answered(response) if part.committed_offset >= 0
+    }
 
 
 @dataclass(slots=True)
@@ -220,6 +216,7 @@ class CommittingMember:
     generation: int = -1
 
 
+@retried
 def commit_offsets(
     cluster: Cluster,
     group: str,
@@ -234,34 +231,30 @@ def commit_offsets(
     )
 
     who = member or CommittingMember()
-    topics: dict[str, OffsetCommitRequestTopic] = {}
-    for tp, offset in offsets.items():
-        topic = topics.setdefault(tp.topic, OffsetCommitRequestTopic(name=tp.topic))
-        topic.partitions.append(OffsetCommitRequestPartition(tp.partition, offset, -1, ""))
-    request = OffsetCommitRequest(
-        group, who.generation, who.member_id, topics=list(topics.values())
-    )
-
-    def attempt() -> Operation[None]:
-        node = yield from find_coordinator(cluster, group)
-        response = yield from ask(Call(node, "OffsetCommit", request, _COMMIT_BY_NAME_VERSION))
-        for topic in response.topics:
-            for part in topic.partitions:
-                raise_for(part.error_code)
-
-    yield from retrying(cluster, attempt)
+    topics = [
+        OffsetCommitRequestTopic(
+            name=topic,
+            partitions=[
+                OffsetCommitRequestPartition(tp.partition, offsets[tp], -1, "") for tp in each
+            ],
+        )
+        for topic, each in by_topic(offsets).items()
+    ]
+    request = OffsetCommitRequest(group, who.generation, who.member_id, topics=topics)
+    node = yield from find_coordinator(cluster, group)
+    response = yield from ask(Call(node, "OffsetCommit", request, _COMMIT_BY_NAME_VERSION))
+    for _ in answered(response):
+        pass
 
 
+@retried
 def delete_group(cluster: Cluster, group: str) -> Operation[None]:
     """Forget a group and its offsets; NON_EMPTY_GROUP while it has members."""
     from tidelog.protocol.messages.delete_groups import DeleteGroupsRequest
 
-    def attempt() -> Operation[None]:
-        node = yield from find_coordinator(cluster, group)
-        response = yield from ask(Call(node, "DeleteGroups", DeleteGroupsRequest([group])))
-        raise_for(response.results[0].error_code)
-
-    yield from retrying(cluster, attempt)
+    node = yield from find_coordinator(cluster, group)
+    response = yield from ask(Call(node, "DeleteGroups", DeleteGroupsRequest([group])))
+    raise_for(response.results[0].error_code)
 
 
 def group_lag(

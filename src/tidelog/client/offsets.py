@@ -9,7 +9,7 @@ from typing import Final
 from tidelog.client.admin import by_leader
 from tidelog.client.faults import raise_for
 from tidelog.client.metadata import Cluster
-from tidelog.client.operation import Operation, retrying
+from tidelog.client.operation import Operation, answered, by_topic, retried
 from tidelog.model import Isolation, ListedOffset, TopicPartition
 
 LATEST: Final = ListedOffset.LATEST
@@ -25,6 +25,7 @@ class FoundOffset:
     leader_epoch: int
 
 
+@retried
 def list_offsets(
     cluster: Cluster,
     wanted: Mapping[TopicPartition, int],
@@ -41,30 +42,24 @@ def list_offsets(
     )
 
     def build(partitions: Sequence[TopicPartition]) -> object:
-        topics: dict[str, ListOffsetsTopic] = {}
-        for tp in partitions:
-            topic = topics.setdefault(tp.topic, ListOffsetsTopic(name=tp.topic, partitions=[]))
-            topic.partitions.append(
+        topics = []
+        for name, group in by_topic(partitions).items():
+            asked = [
                 ListOffsetsPartition(partition_index=tp.partition, timestamp=wanted[tp])
-            )
-        return ListOffsetsRequest(
-            replica_id=-1, isolation_level=int(isolation), topics=list(topics.values())
-        )
+                for tp in group
+            ]
+            topics.append(ListOffsetsTopic(name, asked))
+        return ListOffsetsRequest(replica_id=-1, isolation_level=int(isolation), topics=topics)
 
-    def attempt() -> Operation[dict[TopicPartition, FoundOffset]]:
-        found: dict[TopicPartition, FoundOffset] = {}
-        responses = yield from by_leader(cluster, list(wanted), "ListOffsets", build)
-        for response in responses:
-            for topic in response.topics:
-                for part in topic.partitions:
-                    raise_for(part.error_code)
-                    tp = TopicPartition(topic.name, part.partition_index)
-                    found[tp] = FoundOffset(part.offset, part.timestamp, part.leader_epoch)
-        return found
-
-    return (yield from retrying(cluster, attempt))
+    responses = yield from by_leader(cluster, list(wanted), "ListOffsets", build)
+    return {
+        tp: FoundOffset(part.offset, part.timestamp, part.leader_epoch)
+        for response in responses
+        for tp, part in answered(response)
+    }
 
 
+@retried
 def offsets_within(
     cluster: Cluster,
     wanted: Mapping[TopicPartition, tuple[int, int]],
@@ -82,23 +77,22 @@ def offsets_within(
     )
 
     def build(partitions: Sequence[TopicPartition]) -> object:
-        topics: dict[str, OffsetsWithinBytesTopic] = {}
-        for tp in partitions:
-            topic = topics.setdefault(tp.topic, OffsetsWithinBytesTopic(tp.topic, []))
-            topic.partitions.append(OffsetsWithinBytesPartition(tp.partition, *wanted[tp]))
-        return OffsetsWithinBytesRequest(int(isolation), list(topics.values()))
+        topics = [
+            OffsetsWithinBytesTopic(
+                name, [OffsetsWithinBytesPartition(tp.partition, *wanted[tp]) for tp in group]
+            )
+            for name, group in by_topic(partitions).items()
+        ]
+        return OffsetsWithinBytesRequest(int(isolation), topics)
 
-    def attempt() -> Operation[dict[TopicPartition, tuple[int, int]]]:
-        found = {}
-        for response in (yield from by_leader(cluster, list(wanted), "OffsetsWithinBytes", build)):
-            for topic in response.topics:
-                for part in topic.partitions:
-                    raise_for(part.error_code)
-                    tp = TopicPartition(topic.topic, part.partition)
-                    found[tp] = (part.end_offset, part.size_bytes)
-        return found
-
-    return (yield from retrying(cluster, attempt))
+    found = {}
+    for response in (yield from by_leader(cluster, list(wanted), "OffsetsWithinBytes", build)):
+        for topic in response.topics:
+            for part in topic.partitions:
+                raise_for(part.error_code)
+                tp = TopicPartition(topic.topic, part.partition)
+                found[tp] = (part.end_offset, part.size_bytes)
+    return found
 
 
 def log_bounds(

@@ -11,10 +11,11 @@ a socket. Nothing in it depends on which shell drives it, so a retry policy is a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from tidelog.client.connection import Call
 from tidelog.client.faults import ConnectError, NetworkError, error_code, raise_for
@@ -23,6 +24,7 @@ from tidelog.errors import ErrorCode, KafkaError, TidelogError
 from tidelog.model import TopicPartition
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 @dataclass(slots=True)
@@ -112,6 +114,18 @@ def retrying(cluster: Cluster, attempt: Callable[[], Operation[T]]) -> Operation
                 yield from try_refresh(cluster, ())
 
 
+def retried(
+    operation: Callable[Concatenate[Cluster, P], Operation[T]],
+) -> Callable[Concatenate[Cluster, P], Operation[T]]:
+    """The operation, begun anew as often as `retrying` allows."""
+
+    @wraps(operation)
+    def persistent(cluster: Cluster, /, *args: P.args, **kwargs: P.kwargs) -> Operation[T]:
+        return (yield from retrying(cluster, lambda: operation(cluster, *args, **kwargs)))
+
+    return persistent
+
+
 def refresh(
     cluster: Cluster, topics: Sequence[str] | None = None, *, create: bool = False
 ) -> Operation[None]:
@@ -137,6 +151,7 @@ def try_refresh(
         return
 
 
+@retried
 def topic_metadata(
     cluster: Cluster, topics: Sequence[str], *, create: bool = False
 ) -> Operation[dict[str, TopicMetadata]]:
@@ -145,20 +160,32 @@ def topic_metadata(
     KafkaError with UNKNOWN_TOPIC_OR_PARTITION at once where the topic does not exist, unless
     `create` asks the broker to create it, which may take a few tries to show.
     """
+    missing = [topic for topic in topics if not cluster.is_fresh(topic)]
+    if missing:
+        yield from refresh(cluster, missing, create=create)
+    for topic in topics:
+        known = cluster.topics.get(topic)
+        code = known.error_code if known else int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not create:
+            raise UnknownTopicError(topic)
+        raise_for(code, f"topic '{topic}': {error_code(code).message}")
+    return {topic: cluster.topics[topic] for topic in topics}
 
-    def attempt() -> Operation[dict[str, TopicMetadata]]:
-        missing = [topic for topic in topics if not cluster.is_fresh(topic)]
-        if missing:
-            yield from refresh(cluster, missing, create=create)
-        for topic in topics:
-            known = cluster.topics.get(topic)
-            code = known.error_code if known else int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not create:
-                raise UnknownTopicError(topic)
-            raise_for(code, f"topic '{topic}': {error_code(code).message}")
-        return {topic: cluster.topics[topic] for topic in topics}
 
-    return (yield from retrying(cluster, attempt))
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
+    """Partitions under the names of their topics, as requests name them."""
+    topics: dict[str, list[TopicPartition]] = {}
+    for tp in partitions:
+        topics.setdefault(tp.topic, []).append(tp)
+    return topics
+
+
+def answered(response: Any) -> Iterator[tuple[TopicPartition, Any]]:
+    """What a response says of each partition; the first error in it is raised."""
+    for topic in response.topics:
+        for part in topic.partitions:
+            raise_for(part.error_code)
+            yield TopicPartition(topic.name, part.partition_index), part
 
 
 class UnknownTopicError(TidelogError):

@@ -43,7 +43,7 @@ from tidelog.client.operation import (
     action_for,
     ask,
     backoff_seconds,
-    retrying,
+    retried,
 )
 from tidelog.client.partitioner import StickyPartitioner, partition_for_key
 from tidelog.client.settings import ProducerSettings
@@ -435,14 +435,12 @@ class ProducerCore:
         return min((moment for moment in times if moment > now), default=None)
 
 
+@retried
 def init_producer_id(cluster: Cluster) -> Operation[Identity]:
     """A producer id of our own from any broker."""
     from tidelog.protocol.messages.init_producer_id import InitProducerIdRequest
 
-    def attempt() -> Operation[Identity]:
-        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
-        response = yield from ask(Call(ANY, "InitProducerId", request))
-        raise_for(response.error_code)
-        return Identity(response.producer_id, response.producer_epoch)
-
-    return (yield from retrying(cluster, attempt))
+    request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
+    response = yield from ask(Call(ANY, "InitProducerId", request))
+    raise_for(response.error_code)
+    return Identity(response.producer_id, response.producer_epoch)
