@@ -62,8 +62,8 @@ def client_settings(timeout_s: float) -> ClientSettings:
     )
 
 
-def open_client(bootstrap: str, timeout_s: float) -> Client:
-    """A client for the options of `connection_options`."""
+def open_client(bootstrap: str, timeout_s: float, **_: object) -> Client:
+    """A client for the options of `connection_options`, given with any others."""
     return Client(bootstrap, client_settings(timeout_s))
 
 
@@ -113,6 +113,18 @@ def print_deleted(names: Sequence[str], output: str) -> None:
         return
     for name in names:
         say(f"{name} deleted")
+
+
+def print_rows(
+    rows: Sequence[Mapping[str, object]], columns: Sequence[str], output: str, nothing: str
+) -> None:
+    """Rows as the option `--format` asks; `nothing` is said of a table that would be empty."""
+    if output == "json":
+        print_json(rows)
+    elif rows:
+        print_table(rows, columns)
+    else:
+        say(nothing)
 
 
 def print_table(rows: Sequence[Mapping[str, object]], columns: Sequence[str]) -> None:

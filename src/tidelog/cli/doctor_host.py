@@ -8,7 +8,7 @@ import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from tidelog.cli.finding import Finding
+from tidelog.cli.finding import Finding, fault, well
 from tidelog.client.metadata import parse_bootstrap
 from tidelog.errors import ConfigError
 from tidelog.host.disk import Disk
@@ -46,9 +46,8 @@ def check_kernels() -> Finding:
     from tidelog import _kernels
 
     if _kernels.COMPILED:
-        return Finding(True, "kernels", "The record kernels are compiled.")
-    return Finding(
-        False,
+        return well("kernels", "The record kernels are compiled.")
+    return fault(
         "kernels",
         "The record kernels are not compiled, so records are checked about a hundred times slower.",
         "install a wheel, or a C compiler and then `pip install --force-reinstall tidelog`",
@@ -62,9 +61,8 @@ def check_open_files() -> Finding:
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if limit == resource.RLIM_INFINITY or limit >= OPEN_FILES_MIN:
         shown = "any number of" if limit == resource.RLIM_INFINITY else f"{limit:,}"
-        return Finding(True, "open files", f"A process may open {shown} files.")
-    return Finding(
-        False,
+        return well("open files", f"A process may open {shown} files.")
+    return fault(
         "open files",
         f"A process may open only {limit:,} files; a broker needs one per connection "
         "and up to three per partition.",
@@ -80,14 +78,13 @@ def check_configuration(files: tuple[str, ...], environment: Mapping[str, str]) 
     try:
         config = load(files=files, environment=environment, overrides={})
     except (ConfigError, OSError) as error:
-        return Finding(
-            False,
+        return fault(
             "configuration",
             f"The configuration cannot be used: {error}",
             "docs/configuration.md lists every setting",
         )
     note = f" with {len(config.warnings)} warnings" if config.warnings else ""
-    return Finding(True, "configuration", f"{shown} can be used{note}.")
+    return well("configuration", f"{shown} can be used{note}.")
 
 
 def check_port_free(host: str, port: int) -> Finding:
@@ -99,9 +96,7 @@ def check_port_free(host: str, port: int) -> Finding:
         )[0]
     except socket.gaierror as error:
         reason = error.strerror or str(error)
-        return Finding(
-            False, "port", f"The name {host} cannot be resolved: {reason}.", "name an address"
-        )
+        return fault("port", f"The name {host} cannot be resolved: {reason}.", "name an address")
     with socket.socket(family, kind, protocol) as stream:
         stream.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -109,14 +104,13 @@ def check_port_free(host: str, port: int) -> Finding:
             stream.listen(1)
         except OSError as error:
             return _not_bound(error, host, port)
-    return Finding(True, "port", f"{address} is free to listen on.")
+    return well("port", f"{address} is free to listen on.")
 
 
 def _not_bound(error: OSError, host: str, port: int) -> Finding:
     address = f"{host}:{port}"
     if error.errno == errno.EADDRINUSE:
-        return Finding(
-            False,
+        return fault(
             "port",
             f"Port {port} on {host} is taken by another process.",
             f"stop it (`ss -ltnp 'sport = :{port}'` names it), or listen elsewhere: "
@@ -125,36 +119,32 @@ def _not_bound(error: OSError, host: str, port: int) -> Finding:
     if error.errno == errno.EADDRNOTAVAIL:
         sentence = f"{host} is no address of this machine."
         hint = f"--listen 0.0.0.0:{port} --advertise {address}"
-        return Finding(False, "port", sentence, hint)
+        return fault("port", sentence, hint)
     reason = error.strerror or str(error)
-    return Finding(
-        False, "port", f"{address} cannot be listened on: {reason}.", "try a port above 1023"
-    )
+    return fault("port", f"{address} cannot be listened on: {reason}.", "try a port above 1023")
 
 
 def check_lock(disk: Disk, data_dir: str) -> Finding:
     """Is the data directory free for a broker to use?"""
     path = os.path.join(data_dir, _LOCK)
     if not disk.exists(path):
-        return Finding(True, "data directory", f"{data_dir} is not in use.")
+        return well("data directory", f"{data_dir} is not in use.")
     try:
         disk.close(disk.lock(path))
     except BlockingIOError:
-        return Finding(
-            False,
+        return fault(
             "data directory",
             f"{data_dir} is locked by another broker{_holder(disk, path)}.",
             "stop that broker, or give this one a directory of its own: --data-dir DIR",
         )
     except OSError as error:
         reason = error.strerror or str(error)
-        return Finding(
-            False,
+        return fault(
             "data directory",
             f"{path} cannot be opened: {reason}.",
             "the broker's user must own its data directory",
         )
-    return Finding(True, "data directory", f"{data_dir} is not in use.")
+    return well("data directory", f"{data_dir} is not in use.")
 
 
 def _holder(disk: Disk, path: str) -> str:
@@ -174,9 +164,8 @@ def check_space(disk: Disk, data_dir: str) -> Finding:
         path = os.path.dirname(path)
     free = disk.free_bytes(path)
     if free >= FREE_BYTES_MIN:
-        return Finding(True, "disk", f"{data_dir} has {free / 1e9:,.1f} GB free.")
-    return Finding(
-        False,
+        return well("disk", f"{data_dir} has {free / 1e9:,.1f} GB free.")
+    return fault(
         "disk",
         f"{data_dir} has only {free / 1e6:,.0f} MB free; a broker refuses writes on a full disk.",
         "make room, lower retention.ms or retention.bytes, or use another disk: --data-dir DIR",

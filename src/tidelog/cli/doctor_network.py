@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 from tidelog.cli.common import client_settings
-from tidelog.cli.finding import Finding
+from tidelog.cli.finding import Finding, fault, well
 from tidelog.client.blocking import Client
 from tidelog.client.connection import Connection
 from tidelog.client.metadata import BrokerNode, TopicMetadata
@@ -42,14 +42,13 @@ def check_name(host: str) -> Finding:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (socket.gaierror, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        return Finding(
-            False,
+        return fault(
             "name",
             f"The name {host} cannot be resolved: {reason}.",
             "check the spelling and the DNS, or use an IP address with -b",
         )
     addresses = sorted({str(entry[4][0]) for entry in found})
-    return Finding(True, "name", f"{host} is {', '.join(addresses)}.")
+    return well("name", f"{host} is {', '.join(addresses)}.")
 
 
 def check_listening(host: str, port: int, timeout_s: float) -> Finding:
@@ -58,8 +57,7 @@ def check_listening(host: str, port: int, timeout_s: float) -> Finding:
     try:
         socket.create_connection((host, port), timeout_s).close()
     except ConnectionRefusedError:
-        return Finding(
-            False,
+        return fault(
             "port",
             f"Nothing listens on {address}.",
             "start a broker with `tidelog up`, or name another one with -b",
@@ -67,13 +65,12 @@ def check_listening(host: str, port: int, timeout_s: float) -> Finding:
     except OSError as error:
         silent = isinstance(error, TimeoutError)
         reason = "no answer in time" if silent else error.strerror or str(error)
-        return Finding(
-            False,
+        return fault(
             "port",
             f"{address} cannot be reached: {reason}.",
             "a firewall or the network may drop the connection; is the address right?",
         )
-    return Finding(True, "port", f"Something listens on {address}.")
+    return well("port", f"Something listens on {address}.")
 
 
 def check_protocol(host: str, port: int, timeout_s: float, *, tls: bool = False) -> Finding:
@@ -82,16 +79,14 @@ def check_protocol(host: str, port: int, timeout_s: float, *, tls: bool = False)
     if tls:
         return _check_tls(host, port, timeout_s)
     if _speaks_kafka(host, port, timeout_s):
-        return Finding(True, "protocol", f"{address} speaks Kafka's protocol, without TLS.")
+        return well("protocol", f"{address} speaks Kafka's protocol, without TLS.")
     if _speaks_tls(host, port, timeout_s) is None:
-        return Finding(
-            False,
+        return fault(
             "protocol",
             f"{address} speaks TLS, but the client speaks plaintext.",
             "set security.protocol=SSL in the client, or use a plaintext listener of the broker",
         )
-    return Finding(
-        False,
+    return fault(
         "protocol",
         f"Something listens on {address}, but it does not speak Kafka's protocol.",
         "is it another service's port? A broker's listeners are in its configuration",
@@ -102,17 +97,15 @@ def _check_tls(host: str, port: int, timeout_s: float) -> Finding:
     address = f"{host}:{port}"
     problem = _speaks_tls(host, port, timeout_s)
     if problem is None:
-        return Finding(True, "protocol", f"{address} speaks TLS.")
+        return well("protocol", f"{address} speaks TLS.")
     if _speaks_kafka(host, port, timeout_s):
-        return Finding(
-            False,
+        return fault(
             "protocol",
             f"The client speaks TLS, but {address} speaks plaintext.",
             "set security.protocol=PLAINTEXT in the client (here: leave out --tls), "
             "or use a TLS listener of the broker",
         )
-    return Finding(
-        False,
+    return fault(
         "protocol",
         f"{address} speaks neither TLS nor Kafka's protocol: {problem}.",
         "is it another service's port?",
@@ -164,9 +157,7 @@ def check_advertised(host: str, port: int, timeout_s: float) -> Iterator[Finding
         try:
             client.run(refresh(client.cluster))
         except TidelogError as error:
-            yield Finding(
-                False, "metadata", f"The broker gives no metadata: {error}.", "look at its log"
-            )
+            yield fault("metadata", f"The broker gives no metadata: {error}.", "look at its log")
             return
         yield check_partitions(client.cluster.topics.values())
         for broker in client.cluster.brokers.values():
@@ -183,11 +174,10 @@ def check_partitions(topics: Iterable[TopicMetadata]) -> Finding:
             if partition.leader < 0 or partition.leader in partition.offline:
                 offline.append(f"{topic.name}-{partition.partition}")
     if not offline:
-        return Finding(True, "partitions", f"Every partition is online: {count:,} of {count:,}.")
+        return well("partitions", f"Every partition is online: {count:,} of {count:,}.")
     shown = ", ".join(sorted(offline)[:_PARTITIONS_SHOWN])
     more = len(offline) - _PARTITIONS_SHOWN
-    return Finding(
-        False,
+    return fault(
         "partitions",
         f"{len(offline):,} of {count:,} partitions are offline: {shown}"
         + (f" and {more:,} more." if more > 0 else "."),
@@ -206,13 +196,10 @@ def _check_advertised(broker: BrokerNode, used: tuple[str, int], timeout_s: floa
         finding = step()
         if not finding.ok:
             right = f"{used[0]}:{used[1]}"
-            return Finding(
-                False,
+            return fault(
                 "advertised address",
                 f"Broker {broker.id} was reached at {right} but tells clients to use {told}, "
                 f"which cannot be reached from here.",
                 f"start the broker with --advertise {right}",
             )
-    return Finding(
-        True, "advertised address", f"Broker {broker.id} is at {told}, which can be reached."
-    )
+    return well("advertised address", f"Broker {broker.id} is at {told}, which can be reached.")

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 
-from tidelog.cli.finding import Finding
+from tidelog.cli.finding import Finding, fault, well
 
 
 def examine(environment: Mapping[str, str]) -> Iterator[Finding]:
@@ -29,38 +29,34 @@ def check_java(environment: Mapping[str, str]) -> Finding:
     try:
         java = find_java(environment)
     except JavaNotFoundError as error:
-        return Finding(
-            False,
+        return fault(
             "java",
             f"PySpark is installed, but {error}",
             "set JAVA_HOME, or `pip install 'tidelog[java]'`",
         )
-    return Finding(True, "java", f"Java {java.version} is in {java.home} ({java.origin}).")
+    return well("java", f"Java {java.version} is in {java.home} ({java.origin}).")
 
 
 def check_worker_python(environment: Mapping[str, str]) -> Finding:
     """Do Spark's workers run on the Python that Tidelog is installed in?"""
     named = environment.get("PYSPARK_PYTHON")
     if named is None:
-        return Finding(
-            True,
+        return well(
             "worker python",
             f"PYSPARK_PYTHON is not set; `tidelog pipeline run` sets it to {sys.executable}.",
         )
     found = shutil.which(named, path=environment.get("PATH"))
     if found is None:
-        return Finding(
-            False,
+        return fault(
             "worker python",
             f"PYSPARK_PYTHON names {named}, which is not there.",
             f"unset it, or set it to {sys.executable}",
         )
     if os.path.realpath(found) != os.path.realpath(sys.executable):
-        return Finding(
-            False,
+        return fault(
             "worker python",
             f"PYSPARK_PYTHON names {found}, but Tidelog runs on {sys.executable}: Spark's workers"
             " may not find its modules.",
             "unset it, unless Spark runs on other machines",
         )
-    return Finding(True, "worker python", f"Spark's workers run on {found}.")
+    return well("worker python", f"Spark's workers run on {found}.")

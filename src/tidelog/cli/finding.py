@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 
 @dataclass(slots=True)
@@ -15,9 +15,12 @@ class Finding:
     hint: str = ""
 
     def as_json(self) -> dict[str, object]:
-        return {
-            "ok": self.ok,
-            "name": self.name,
-            "sentence": self.sentence,
-            "hint": self.hint or None,
-        }
+        return {**asdict(self), "hint": self.hint or None}
+
+
+def well(name: str, sentence: str) -> Finding:
+    return Finding(True, name, sentence)
+
+
+def fault(name: str, sentence: str, hint: str) -> Finding:
+    return Finding(False, name, sentence, hint)

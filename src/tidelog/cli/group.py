@@ -11,6 +11,7 @@ from tidelog.cli.common import (
     open_client,
     print_deleted,
     print_json,
+    print_rows,
     print_table,
     say,
 )
@@ -44,7 +45,7 @@ def group() -> None:
 @connection_options
 def list_(**connection: Any) -> None:
     """List the groups."""
-    with _client(connection) as client:
+    with open_client(**connection) as client:
         found = client.run(list_groups(client.cluster))
     rows = [
         {
@@ -55,12 +56,8 @@ def list_(**connection: Any) -> None:
         }
         for each in found
     ]
-    if connection["output"] == "json":
-        print_json(rows)
-    elif rows:
-        print_table(rows, ["name", "type", "state", "protocol"])
-    else:
-        say("no groups")
+    columns = ["name", "type", "state", "protocol"]
+    print_rows(rows, columns, connection["output"], "no groups")
 
 
 @group.command()
@@ -71,7 +68,7 @@ def describe(name: str, **connection: Any) -> None:
 
     Seconds are the age of the oldest record that the group has not consumed.
     """
-    with _client(connection) as client:
+    with open_client(**connection) as client:
         found = _require(client, name)
         committed = client.run(committed_offsets(client.cluster, name))
         lags = client.run(group_lag(client.cluster, committed))
@@ -121,7 +118,7 @@ def _lag_row(tp: TopicPartition, lag: Lag | None, owner: str | None) -> dict[str
 @connection_options
 def members(name: str, **connection: Any) -> None:
     """Show the members of a group and what each owns."""
-    with _client(connection) as client:
+    with open_client(**connection) as client:
         found = _require(client, name)
     rows = [
         {
@@ -133,12 +130,8 @@ def members(name: str, **connection: Any) -> None:
         }
         for each in found.members
     ]
-    if connection["output"] == "json":
-        print_json(rows)
-    elif rows:
-        print_table(rows, ["member", "instance", "client", "host", "partitions"])
-    else:
-        say(f"{name} has no members")
+    columns = ["member", "instance", "client", "host", "partitions"]
+    print_rows(rows, columns, connection["output"], f"{name} has no members")
 
 
 @group.command()
@@ -172,7 +165,7 @@ def seek(name: str, place: str, topics: tuple[str, ...], execute: bool, **option
     from tidelog.cli.positions import parse_start
 
     chosen: tuple[int, ...] = options["chosen"]
-    with _client(options) as client:
+    with open_client(**options) as client:
         found = client.run(describe_group(client.cluster, name))
         if found is None and not topics:
             raise _unknown(name)
@@ -213,7 +206,7 @@ def seek(name: str, place: str, topics: tuple[str, ...], execute: bool, **option
 def delete(names: tuple[str, ...], if_exists: bool, **connection: Any) -> None:
     """Forget groups that have no members, and their offsets."""
     gone: list[str] = []
-    with _client(connection) as client:
+    with open_client(**connection) as client:
         for name in names:
             try:
                 client.run(delete_group(client.cluster, name))
@@ -240,7 +233,3 @@ def _unknown(name: str) -> CliError:
         f"group '{name}' does not exist", "`tidelog group list` shows the groups",
         EXIT_UNKNOWN_TOPIC,
     )  # fmt: skip
-
-
-def _client(connection: dict[str, Any]) -> Client:
-    return open_client(connection["bootstrap"], connection["timeout_s"])

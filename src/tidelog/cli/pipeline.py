@@ -18,7 +18,7 @@ from tidelog.cli.common import (
     format_option,
     parse_assignments,
     print_json,
-    print_table,
+    print_rows,
     say,
 )
 from tidelog.cli.faults import EXIT_FAILED, EXIT_USAGE, CliError, paint
@@ -272,13 +272,8 @@ def list_(bootstrap: str, output: str, timeout_s: float) -> None:
 
     words = read_published(bootstrap, client_settings(timeout_s))
     rows = [_listed(word, int(time.time() * 1000)) for word in words]
-    if output == "json":
-        print_json(rows)
-    elif rows:
-        columns = ["name", "mode", "state", "host", "started", "rows", "written", "lag", "bad"]
-        print_table(rows, [*columns, "late", "seconds_ago"])
-    else:
-        say("no pipelines")
+    columns = ["name", "mode", "state", "host", "started", "rows", "written", "lag", "bad"]
+    print_rows(rows, [*columns, "late", "seconds_ago"], output, "no pipelines")
 
 
 def _listed(word: Published, now_ms: int) -> dict[str, Any]:

@@ -37,10 +37,7 @@ class View:
         if self._quiet or now < self._next:
             return
         self._next = now + (_REPAINT_S if self._terminal else _LINE_S)
-        if self._terminal:
-            self._repaint(reports)
-        else:
-            self._write_lines(reports)
+        self._draw(reports)
 
     def note(self, text: str) -> None:
         """A line that stays."""
@@ -50,8 +47,10 @@ class View:
 
     def finish(self, reports: Sequence[QueryReport]) -> None:
         """The last state of all queries."""
-        if self._quiet:
-            return
+        if not self._quiet:
+            self._draw(reports)
+
+    def _draw(self, reports: Sequence[QueryReport]) -> None:
         if self._terminal:
             self._repaint(reports)
         else:

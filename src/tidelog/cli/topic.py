@@ -13,6 +13,7 @@ from tidelog.cli.common import (
     parse_assignments,
     print_deleted,
     print_json,
+    print_rows,
     print_table,
     say,
     topic_argument,
@@ -77,7 +78,7 @@ def create(
     """
     overrides = parse_assignments([*settings, *configs], "--set")
     made: list[dict[str, object]] = []
-    with _client(connection) as client:
+    with open_client(**connection) as client:
         for name in _all_names(names, flagged):
             wanted = admin.NewTopic(
                 name, partitions or -1, replicas or replication_factor or -1, overrides, dry_run
@@ -110,15 +111,10 @@ def create(
 @connection_options
 def list_(internal: bool, **connection: Any) -> None:
     """List the topics."""
-    with _client(connection) as client:
+    with open_client(**connection) as client:
         topics = client.run(admin.list_topics(client.cluster))
     rows = [_summary(entry) for entry in topics if internal or not entry.internal]
-    if connection["output"] == "json":
-        print_json(rows)
-    elif rows:
-        print_table(rows, ["name", "partitions", "replicas"])
-    else:
-        say("no topics")
+    print_rows(rows, ["name", "partitions", "replicas"], connection["output"], "no topics")
 
 
 def _summary(entry: TopicMetadata) -> dict[str, object]:
@@ -138,7 +134,7 @@ def _summary(entry: TopicMetadata) -> dict[str, object]:
 @connection_options
 def describe(names: tuple[str, ...], flagged: tuple[str, ...], **connection: Any) -> None:
     """Show partitions, leaders, offsets and the settings that differ from the defaults."""
-    with _client(connection) as client:
+    with open_client(**connection) as client:
         described = [_describe(client, name) for name in _all_names(names, flagged)]
     if connection["output"] == "json":
         print_json(described)
@@ -194,7 +190,7 @@ def delete(
 ) -> None:
     """Delete topics and all their records."""
     gone: list[str] = []
-    with _client(connection) as client:
+    with open_client(**connection) as client:
         for name in _all_names(names, flagged):
             try:
                 client.run(admin.delete_topic(client.cluster, name))
@@ -225,7 +221,7 @@ def add_partitions(topic: str, total: int, **connection: Any) -> None:
     Records stay where they are, but a key may go to another partition from now on: order by key
     holds only among the records written before, and among those written after.
     """
-    with _client(connection) as client:
+    with open_client(**connection) as client:
         client.run(admin.add_partitions(client.cluster, topic, total))
     if connection["output"] == "json":
         print_json({"name": topic, "partitions": total})
@@ -257,7 +253,7 @@ def config(
     ]
     changes += [(name, ConfigOperation.DELETE, None) for name in (*deleted, *deleted_config)]
     kind = ConfigResourceType.TOPIC
-    with _client(connection) as client:
+    with open_client(**connection) as client:
         if changes:
             client.run(admin.alter_configs(client.cluster, kind, topic, changes))
         entries = client.run(admin.describe_configs(client.cluster, kind, topic))
@@ -266,12 +262,8 @@ def config(
         for entry in entries
         if everything or entry.source == "topic"
     ]
-    if connection["output"] == "json":
-        print_json(rows)
-    elif rows:
-        print_table(rows, ["name", "value", "source"])
-    else:
-        say(f"{topic} has the defaults; --all shows them")
+    defaults = f"{topic} has the defaults; --all shows them"
+    print_rows(rows, ["name", "value", "source"], connection["output"], defaults)
 
 
 @topic.command()
@@ -289,21 +281,14 @@ def trim(topic: str, before: str, chosen: tuple[int, ...], **connection: Any) ->
     from tidelog.cli.positions import parse_start
     from tidelog.client.offsets import resolve_offsets
 
-    with _client(connection) as client:
+    with open_client(**connection) as client:
         entry = client.run(admin.describe_topic(client.cluster, topic))
         start = parse_start(before, client.cluster.clock.wall_ms())
         partitions = [TopicPartition(topic, number) for number in chosen or entry.partitions]
         offsets = client.run(resolve_offsets(client.cluster, dict.fromkeys(partitions, start)))
         low = client.run(admin.delete_records(client.cluster, offsets))
     rows = [{"partition": tp.partition, "start": low[tp]} for tp in sorted(low)]
-    if connection["output"] == "json":
-        print_json(rows)
-    else:
-        print_table(rows, ["partition", "start"])
-
-
-def _client(connection: dict[str, Any]) -> Client:
-    return open_client(connection["bootstrap"], connection["timeout_s"])
+    print_rows(rows, ["partition", "start"], connection["output"], f"{topic} has no partitions")
 
 
 def _count(number: object, noun: str) -> str:
