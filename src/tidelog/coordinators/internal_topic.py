@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
@@ -18,21 +19,15 @@ from tidelog.errors import ErrorCode, KafkaError
 _KEYS_REMEMBERED: Final = 10_000
 
 
+@dataclass(slots=True, eq=False)
 class InternalTopic:
     """One such topic, as the metadata show it."""
 
-    def __init__(
-        self,
-        name: str,
-        image: Callable[[], MetadataImage],
-        submit: Callable[[Command], Awaitable[object]],
-        creation: Callable[[MetadataImage], CreateTopic],
-    ) -> None:
-        self.name = name
-        self._image = image
-        self._submit = submit
-        self._creation = creation
-        self._creating: asyncio.Task[None] | None = None
+    name: str
+    _image: Callable[[], MetadataImage]
+    _submit: Callable[[Command], Awaitable[object]]
+    _creation: Callable[[MetadataImage], CreateTopic]
+    _creating: asyncio.Task[None] | None = field(default=None, init=False)
 
     async def ensure(self) -> None:
         """Return once the topic is there and its leaders here lead; KafkaError where it cannot be.

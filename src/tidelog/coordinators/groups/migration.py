@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -67,20 +68,14 @@ _log = logging.getLogger(__name__)
 _STICKY: Final = frozenset({"sticky", "cooperative-sticky"})
 
 
+@dataclass(slots=True, eq=False)
 class Migration:
     """Moves one shard's groups between the protocols."""
 
-    def __init__(
-        self,
-        groups: GroupTable,
-        settings: GroupSettings,
-        rebalances: Rebalances,
-        image: Callable[[], MetadataImage],
-    ) -> None:
-        self._groups = groups
-        self._settings = settings
-        self._rebalances = rebalances
-        self._image = image
+    _groups: GroupTable
+    _settings: GroupSettings
+    _rebalances: Rebalances
+    _image: Callable[[], MetadataImage]
 
     # From classic to consumer
 

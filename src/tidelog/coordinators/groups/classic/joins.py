@@ -66,20 +66,14 @@ class Join:
         )
 
 
+@dataclass(slots=True, eq=False)
 class Joins:
     """The joins of one shard's groups."""
 
-    def __init__(
-        self,
-        groups: GroupTable,
-        settings: GroupSettings,
-        rebalances: Rebalances,
-        random: Random,
-    ) -> None:
-        self._groups = groups
-        self._settings = settings
-        self._rebalances = rebalances
-        self._random = random
+    _groups: GroupTable
+    _settings: GroupSettings
+    _rebalances: Rebalances
+    _random: Random
 
     def join(self, join: Join) -> Outcome:
         """A checked request to join a classic group; its first member makes a new one."""

@@ -57,20 +57,14 @@ class Downgrades(Protocol):
     def take_over(self, takeover: Takeover) -> Outcome: ...
 
 
+@dataclass(slots=True, eq=False)
 class ClassicMembers:
     """Members of the classic protocol in one shard's consumer groups."""
 
-    def __init__(
-        self,
-        rebalancing: Rebalancing,
-        random: Random,
-        image: Callable[[], MetadataImage],
-        downgrades: Downgrades,
-    ) -> None:
-        self._rebalancing = rebalancing
-        self._random = random
-        self._image = image
-        self._downgrades = downgrades
+    _rebalancing: Rebalancing
+    _random: Random
+    _image: Callable[[], MetadataImage]
+    _downgrades: Downgrades
 
     # JoinGroup
 

@@ -65,22 +65,15 @@ class Departure:
     response: object = None
 
 
+@dataclass(slots=True, eq=False)
 class ConsumerMembers:
     """Sessions and departures of one shard's groups."""
 
-    def __init__(
-        self,
-        groups: GroupTable,
-        settings: GroupSettings,
-        timers: Timers,
-        image: Callable[[], MetadataImage],
-        downgrade: Callable[[Departure], Outcome | None],
-    ) -> None:
-        self._groups = groups
-        self._settings = settings
-        self._timers = timers
-        self._image = image
-        self._downgrade = downgrade
+    _groups: GroupTable
+    _settings: GroupSettings
+    _timers: Timers
+    _image: Callable[[], MetadataImage]
+    _downgrade: Callable[[Departure], Outcome | None]
 
     # Deadlines
 

@@ -63,20 +63,14 @@ class Step:
     records: Records = field(default_factory=list)
 
 
+@dataclass(slots=True, eq=False)
 class Rebalancing:
     """Takes the members of one shard's groups towards their targets."""
 
-    def __init__(
-        self,
-        groups: GroupTable,
-        settings: GroupSettings,
-        members: ConsumerMembers,
-        patterns: Patterns,
-    ) -> None:
-        self._groups = groups
-        self._settings = settings
-        self.members = members
-        self._patterns = patterns
+    _groups: GroupTable
+    _settings: GroupSettings
+    members: ConsumerMembers
+    _patterns: Patterns
 
     def begin(self, group: ConsumerGroup, caller: Caller, now: Now) -> Step:
         return Step(group, self._patterns.image(), caller, now)
