@@ -36,6 +36,8 @@ class Worst:
     calls: int = 60_000
     # What the answer may have beside that: one large thing that was asked for.
     answer_bytes: int = 64 * 1024
+    # The connection is closed behind the answer.
+    is_last: bool = False
 
 
 # Every API that is served has an entry: a new one is not complete without.
@@ -58,6 +60,8 @@ WORST: dict[str, Worst] = {
     "DescribeGroups": Worst(),
     "ListGroups": Worst(),
     "ApiVersions": Worst({"client_software_name": "raw", "client_software_version": "1"}),
+    "SaslHandshake": Worst({"mechanism": "SCRAM-SHA-512"}),
+    "SaslAuthenticate": Worst(is_last=True),
     "CreateTopics": Worst(
         {"num_partitions": 1, "replication_factor": 1, "validate_only": True},
         answer_bytes_per_element=200,

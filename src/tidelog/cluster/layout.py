@@ -1,6 +1,7 @@
 """How the metadata lies in the store: paths and values, and the way there and back.
 
     /cluster/id                        {"v":1,"id":"22 characters"}          written once
+    /cluster/key                       {"v":1,"key":"64 hex digits"}         written once, secret
     /controller/owner                  {"v":1,"broker":0,"epoch":7}          ephemeral
     /controller/epoch                  {"v":1,"epoch":7,"broker":0}          checked by every write
     /controller/sequence               {"v":1,"epoch":7,"number":42}         set by every write
@@ -66,6 +67,7 @@ from tidelog.store.port import Create, Delete, Operation, Set, Stored
 VALUE_VERSION: Final = 1
 
 CLUSTER_ID: Final = "/cluster/id"
+CLUSTER_KEY: Final = "/cluster/key"
 CONTROLLER_OWNER: Final = "/controller/owner"
 CONTROLLER_EPOCH: Final = "/controller/epoch"
 CONTROLLER_SEQUENCE: Final = "/controller/sequence"

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from tidelog.cluster import layout
 from tidelog.cluster.image import MetadataImage
+from tidelog.cluster.key import missing_key, new_key
 from tidelog.errors import StorageError
 from tidelog.host.random import Random
 from tidelog.store.port import (
@@ -51,7 +52,7 @@ async def take_office(store: Store, broker_id: int, random: Random) -> Term:
     if epoch_version is None:
         return await _found_cluster(store, broker_id, random)
     try:
-        return await _take_over(store, epoch_version)
+        return await _take_over(store, epoch_version, random)
     except BaseException:
         await resign(store, epoch_version)
         raise
@@ -94,7 +95,7 @@ async def _claim(store: Store, broker_id: int) -> int | None:
     return node.version + 1
 
 
-async def _take_over(store: Store, epoch_version: int) -> Term:
+async def _take_over(store: Store, epoch_version: int, random: Random) -> Term:
     """Read all of it and mark it as read: from here on it changes by this hand only."""
     await store.sync()
     tree = await store.tree("/")
@@ -111,6 +112,7 @@ async def _take_over(store: Store, epoch_version: int) -> Term:
                 held.sequence_version,
             ),
             *layout.missing_folders(tree),
+            *missing_key(tree, random),
         )
     )
     return Term(replace(held.image, version=revision), epoch_version, held.sequence_version + 1)
@@ -122,7 +124,7 @@ async def _found_cluster(store: Store, broker_id: int, random: Random) -> Term:
         raise StorageError(f"the metadata store has no {layout.CONTROLLER_EPOCH}")
     identifier = base64.urlsafe_b64encode(random.uuid().bytes)
     cluster_id = identifier.rstrip(b"=").decode()
-    operations = layout.first_operations(cluster_id, 1, broker_id)
+    operations = [*layout.first_operations(cluster_id, 1, broker_id), new_key(random)]
     try:
         revision = await store.multi(operations)
     except Conflict as conflict:

@@ -27,9 +27,10 @@ from tidelog.client.channel import Channel
 from tidelog.client.connection import Call, Connection
 from tidelog.client.faults import ConnectError, NetworkError, RequestTimeoutError
 from tidelog.cluster.image import Endpoint
-from tidelog.errors import TidelogError
+from tidelog.errors import KafkaError, TidelogError
 from tidelog.host.network import Network
 from tidelog.host.random import Random
+from tidelog.security.scram import ScramError
 
 # An answer to which no broker of ours comes; a larger one is refused before there is memory for it.
 _FRAME_BYTES_MAX: Final = 512 << 20
@@ -149,6 +150,10 @@ class PeerConnection:
                 await options.authenticate(_sender(channel))
             # It may have been closed meanwhile.
             self._check_open()
+        except (KafkaError, ScramError) as error:
+            refusal = ConnectError(self.address, f"authentication failed: {error}")
+            channel.lose(refusal)
+            raise refusal from error
         except BaseException:
             channel.lose(ConnectError(self.address, "the connection did not come about"))
             raise

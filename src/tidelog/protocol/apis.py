@@ -21,6 +21,7 @@ from tidelog.protocol.schema import NEVER_FLEXIBLE, message
 T = TypeVar("T")
 
 API_VERSIONS_KEY: Final = 18
+SASL_KEYS: Final = (17, 36)
 
 
 @dataclass(slots=True, frozen=True)
@@ -71,6 +72,7 @@ APIS: Final[tuple[Api, ...]] = (
     _served(14, "SyncGroup", "sync_group", (0, 5), flexible=4),
     _served(15, "DescribeGroups", "describe_groups", (0, 6), flexible=5),
     _served(16, "ListGroups", "list_groups", (0, 5), flexible=3),
+    _served(17, "SaslHandshake", "sasl", (0, 1), flexible=NEVER_FLEXIBLE),
     _served(18, "ApiVersions", "api_versions", (0, 4), flexible=3),
     _served(19, "CreateTopics", "create_topics", (2, 7), flexible=5),
     _served(20, "DeleteTopics", "delete_topics", (1, 6), flexible=4),
@@ -80,6 +82,7 @@ APIS: Final[tuple[Api, ...]] = (
     _served(32, "DescribeConfigs", "describe_configs", (1, 4), flexible=4),
     _served(33, "AlterConfigs", "alter_configs", (0, 2), flexible=2),
     _served(35, "DescribeLogDirs", "describe_log_dirs", (1, 5), flexible=2),
+    _served(36, "SaslAuthenticate", "sasl", (0, 2), flexible=2),
     _served(37, "CreatePartitions", "create_partitions", (0, 3), flexible=2),
     _served(42, "DeleteGroups", "delete_groups", (0, 2), flexible=2),
     _served(44, "IncrementalAlterConfigs", "incremental_alter_configs", (0, 1), flexible=1),

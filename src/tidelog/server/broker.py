@@ -11,10 +11,12 @@ from functools import partial
 from uuid import UUID
 
 from tidelog._kernels import COMPILED
+from tidelog.cluster.broker_login import BrokerLogin
 from tidelog.cluster.commands import AllocateProducerIds, ConfirmDeletion, ProducerIdBlock
 from tidelog.cluster.controller import Controller
 from tidelog.cluster.image import BrokerRegistration, Endpoint, MetadataImage
 from tidelog.cluster.image_feed import ImageFeed
+from tidelog.cluster.key import read_identity
 from tidelog.cluster.planner import PlannerRules
 from tidelog.cluster.registration import register_broker
 from tidelog.config import BrokerConfig
@@ -27,6 +29,7 @@ from tidelog.host.offload import ThreadOffload
 from tidelog.model import TopicPartition
 from tidelog.replication.replicas import Replicas
 from tidelog.security.authorizer import OpenAuthorizer
+from tidelog.security.failure_delays import FailureDelays
 from tidelog.server.answer_cache import AnswerCache
 from tidelog.server.answer_memory import AnswerMemory
 from tidelog.server.connection_counts import ConnectionCounts
@@ -50,6 +53,7 @@ from tidelog.server.tools import (
     GroupTools,
     ProducerTools,
     RequestTools,
+    SaslTools,
 )
 from tidelog.storage.data_dir import DataDir
 from tidelog.storage.file_cache import FileCache
@@ -76,6 +80,7 @@ class Parts:
     submitter: Submitter
     groups: GroupCoordinator
     fetch_sessions: FetchSessions
+    login: BrokerLogin
     requests: RequestTools
     frontend: Frontend
     listeners: list[Listener]
@@ -198,6 +203,7 @@ class Broker:
             config.node_id, replicas, host, lambda: metadata.image, submitter.submit
         )
         fetch_sessions = FetchSessions(_session_limits(config), host.clock, host.random)
+        login = BrokerLogin(lambda: read_identity(store), host.random)
         answers, metrics = AnswerCache(), BrokerMetrics()
         requests = RequestTools(
             host.clock, OpenAuthorizer(), metadata, Turns(), AnswerMemory(), metrics
@@ -208,6 +214,7 @@ class Broker:
             ),
             DiskTools(replicas, host.disk, os.path.abspath(data_dir.path)),
             ProducerTools(ProducerIds(partial(self._allocate_producer_ids, controller))),
+            SaslTools(lambda: login.identity, host.random, FailureDelays(host.clock)),
             GroupTools(groups, config.node_id),
             ClusterTools(config.node_id, submitter, answers, lambda: replicas.config),
         )
@@ -234,6 +241,7 @@ class Broker:
             submitter=submitter,
             groups=groups,
             fetch_sessions=fetch_sessions,
+            login=login,
             requests=requests,
             frontend=frontend,
             listeners=listeners,
@@ -254,6 +262,7 @@ class Broker:
         for listener in parts.listeners:
             await listener.bind()
         await parts.controller.start()
+        await parts.login.learn()
         parts.data_dir.identify(parts.controller.image.cluster_id, config.node_id)
         registration = await register_broker(
             parts.store,

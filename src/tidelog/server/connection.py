@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, cast
 
 from tidelog.errors import ProtocolError
 from tidelog.security.authorizer import Principal
+from tidelog.security.scram import ScramServer
 from tidelog.server.dispatch import CloseConnection, Pending, Result
 from tidelog.server.outbox import Outbox
 from tidelog.server.receive_buffer import INITIAL_BYTES, ReceiveBuffer
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from tidelog.server.listener import Listener
 
 _log = logging.getLogger(__name__)
+
+# While it is not known who sends them, frames are as small as SASL's messages are.
+_SASL_FRAME_BYTES_MAX = 64 * 1024
 
 
 class Exchange:
@@ -51,9 +55,16 @@ class Connection(asyncio.BufferedProtocol):
         self._awaiting_memory = False
         self._closing = False
         self._draining = False
+        self._last_words = "the broker is shutting down"
+        # Who takes the next request: another while the connection authenticates.
+        self._start_request = self._frontend.dispatcher.start
         # True while the request that came last is still decoded or prepared from its frame.
         self.frame_in_use = False
         self.principal = Principal("User:ANONYMOUS", listener.is_inter_broker)
+        self.is_authenticated = False
+        # The exchange that is to prove who this is, while it is under way.
+        self.sasl: ScramServer | None = None
+        self.sasl_began_at = 0.0
         self.last_active_at = self._loop.time()
         self.peer = self.local_host = "?"
         self.local_port = 0
@@ -106,6 +117,22 @@ class Connection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         self.last_active_at = self._loop.time()
         self._outbox.transport_ready()
+
+    # -- who is at the other end ------------------------------------------------------------------
+
+    def begin_authentication(self, sasl: ScramServer) -> None:
+        """From here on nothing is taken but SASL's messages, until it is known who this is."""
+        self.sasl = sasl
+        self.sasl_began_at = self._loop.time()
+        self._start_request = self._frontend.dispatcher.start_unauthenticated
+        self._buffer.frame_bytes_max = _SASL_FRAME_BYTES_MAX
+
+    def authenticated(self, principal: Principal) -> None:
+        self.sasl = None
+        self.is_authenticated = True
+        self.principal = principal
+        self._start_request = self._frontend.dispatcher.start
+        self._buffer.frame_bytes_max = self._frontend.limits.frame_bytes_max
 
     # -- what the listener and the housekeeping ask ---------------------------------------------
 
@@ -172,7 +199,12 @@ class Connection(asyncio.BufferedProtocol):
         self._draining = True
         self._pause_reading()
         if self.is_idle:
-            self.close("the broker is shutting down")
+            self.close(self._last_words)
+
+    def finish(self, reason: str) -> None:
+        """Close behind the answer that is being made."""
+        self._last_words = reason
+        self.drain()
 
     def close(self, reason: str, *, level: int = logging.DEBUG) -> None:
         if self._closing:
@@ -225,7 +257,7 @@ class Connection(asyncio.BufferedProtocol):
         finally:
             self._outbox.let_go()
         if self._draining and self.is_idle:
-            self.close("the broker is shutting down")
+            self.close(self._last_words)
         elif self._buffer.is_full:
             self._pause_reading()
 
@@ -239,7 +271,7 @@ class Connection(asyncio.BufferedProtocol):
         return not exchanges[-1].overlaps or len(exchanges) >= limit
 
     def _start(self, frame: memoryview) -> None:
-        result = self._frontend.dispatcher.start(frame, self)
+        result = self._start_request(frame, self)
         if not self._exchanges and not isinstance(result, Pending):
             # Answered on the spot with nothing before it, as most requests are.
             if result:

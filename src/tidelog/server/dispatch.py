@@ -20,7 +20,7 @@ from types import CoroutineType, GeneratorType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tidelog.errors import PartitionBrokenError, ProtocolError, TidelogError
-from tidelog.protocol.apis import API_BY_KEY, API_VERSIONS_KEY, Api
+from tidelog.protocol.apis import API_BY_KEY, API_VERSIONS_KEY, SASL_KEYS, Api
 from tidelog.protocol.framing import decode_request_header, encode_response, frame_response
 from tidelog.protocol.primitives import Part, part_size
 from tidelog.protocol.schema import decode, decode_in_pieces, encode_in_pieces, encode_sized
@@ -109,6 +109,13 @@ class Dispatcher:
         context.in_pieces = True
         connection.frame_in_use = True
         return self._pending(self._serve_large(route_, decoding, context), context)
+
+    def start_unauthenticated(self, frame: memoryview, connection: Connection) -> Result:
+        """As `start`, for a connection that has begun to authenticate and is not done."""
+        header, _ = decode_request_header(frame)
+        if header.api_key not in SASL_KEYS:
+            raise CloseConnection(f"a request of API {header.api_key} during authentication")
+        return self.start(frame, connection)
 
     def _begin(self, route_: Route, request: object, context: Context) -> Result:
         if route_.prepare is None:

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+# From the handshake to the last message of SASL.
+_AUTHENTICATION_SECONDS_MAX = 10.0
+
 
 @dataclass(slots=True)
 class ListenerAddress:
@@ -44,6 +47,7 @@ class Listener:
         self._acceptor = frontend.network.acceptor(address.name, self, frontend.clock)
         self._drops = RefusalLog("slow requests dropped", address.name, frontend.clock)
         self._unread = RefusalLog("unread answers dropped", address.name, frontend.clock)
+        self._strangers = RefusalLog("authentications failed", address.name, frontend.clock)
         self._stopping = False
         self._emptied = asyncio.Event()
         self.port = address.port
@@ -94,6 +98,10 @@ class Listener:
     def answer_dropped(self, connection: Connection) -> None:
         self._unread.refused(connection.peer, "others waited for the memory they held")
 
+    def authentication_failed(self, connection: Connection, reason: str) -> None:
+        self.frontend.metrics.authentications_failed += 1
+        self._strangers.refused(connection.peer, reason)
+
     def sweep(self, now: float) -> None:
         """Close what is idle or stalled past its deadline; give back unused memory."""
         limits = self.frontend.limits
@@ -104,6 +112,8 @@ class Listener:
                     connection.close(f"no byte within {limits.first_byte_ms_max} ms")
             elif connection.is_receiving_frame and quiet_ms > limits.frame_ms_max:
                 connection.close(f"frame unfinished for {limits.frame_ms_max} ms")
+            elif connection.sasl and now - connection.sasl_began_at > _AUTHENTICATION_SECONDS_MAX:
+                connection.close("not authenticated in time")
             elif 0 <= limits.idle_ms_max < quiet_ms:
                 connection.close(f"idle for {limits.idle_ms_max} ms")
             elif quiet_ms > 1000:

@@ -60,6 +60,7 @@ class BrokerMetrics:
         self.apis: dict[int, ApiMetrics] = {}
         self.connections_opened = 0
         self.connections_refused = 0
+        self.authentications_failed = 0
         self.frames_dropped = 0
         self.protocol_errors = 0
         self.produced_records = 0
@@ -102,6 +103,11 @@ class BrokerMetrics:
         for name, value, text in (
             ("connections_opened", self.connections_opened, "Connections accepted."),
             ("connections_refused", self.connections_refused, "Connections beyond a limit."),
+            (
+                "authentications_failed",
+                self.authentications_failed,
+                "Connections that could not prove who they are.",
+            ),
             ("frames_dropped", self.frames_dropped, "Requests that arrived too slowly, dropped."),
             ("protocol_errors", self.protocol_errors, "Frames that closed their connection."),
             ("produced_records", self.produced_records, "Records appended by producers."),

@@ -21,11 +21,11 @@ _read_length = struct.Struct(">i").unpack_from
 class ReceiveBuffer:
     """A window [start, end) of received bytes in a buffer that grows and shrinks on request."""
 
-    __slots__ = ("_end", "_frame_bytes_max", "_frame_end", "_start", "view")
+    __slots__ = ("_end", "_frame_end", "_start", "frame_bytes_max", "view")
 
     def __init__(self, frame_bytes_max: int) -> None:
         self.view = memoryview(bytearray(INITIAL_BYTES))
-        self._frame_bytes_max = frame_bytes_max
+        self.frame_bytes_max = frame_bytes_max
         self._start = 0
         self._end = 0
         # Where the frame handed out last ends: its bytes are given up at the next call.
@@ -62,9 +62,9 @@ class ReceiveBuffer:
                 self._compact()
             return None
         (length,) = _read_length(self.view, start)
-        if length <= 0 or length > self._frame_bytes_max:
+        if length <= 0 or length > self.frame_bytes_max:
             raise ProtocolError(
-                f"frame length {length} is outside 1..{self._frame_bytes_max}"
+                f"frame length {length} is outside 1..{self.frame_bytes_max}"
                 " (socket.request.max.bytes)"
             )
         if held < 4 + length:

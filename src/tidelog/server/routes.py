@@ -13,7 +13,14 @@ from functools import cache
 from importlib import import_module
 from typing import Any, Final, TypedDict, Unpack
 
-from tidelog.server.tools import ClusterTools, DataTools, DiskTools, GroupTools, ProducerTools
+from tidelog.server.tools import (
+    ClusterTools,
+    DataTools,
+    DiskTools,
+    GroupTools,
+    ProducerTools,
+    SaslTools,
+)
 
 # By what its handlers work with and the name of the API: a module of `server/handlers`, imported
 # on first use, and its function.
@@ -31,6 +38,10 @@ _HANDLERS: Final[dict[type, dict[str, str]]] = {
     },
     ProducerTools: {
         "InitProducerId": "init_producer_id:init_producer_id",
+    },
+    SaslTools: {
+        "SaslHandshake": "sasl:sasl_handshake",
+        "SaslAuthenticate": "sasl:sasl_authenticate",
     },
     GroupTools: {
         "FindCoordinator": "find_coordinator:find_coordinator",

@@ -16,8 +16,11 @@ from tidelog.host.clock import Clock
 from tidelog.host.disk import Disk
 from tidelog.host.line_rate import LineRate
 from tidelog.host.offload import Offload
+from tidelog.host.random import Random
 from tidelog.replication.replicas import Replicas
 from tidelog.security.authorizer import Authorizer
+from tidelog.security.broker_identity import BrokerIdentity
+from tidelog.security.failure_delays import FailureDelays
 from tidelog.server.answer_cache import AnswerCache
 from tidelog.server.answer_memory import AnswerMemory
 from tidelog.server.context import RequestContext
@@ -69,6 +72,16 @@ class ProducerTools:
 
 
 @dataclass(slots=True, frozen=True)
+class SaslTools:
+    """For requests about who is at the other end of a connection."""
+
+    # Known once the store could be asked.
+    identity: Callable[[], BrokerIdentity | None]
+    random: Random
+    failure_delays: FailureDelays
+
+
+@dataclass(slots=True, frozen=True)
 class GroupTools:
     """For requests about groups and their offsets."""
 
@@ -91,5 +104,6 @@ class ClusterTools:
 DataContext = RequestContext[DataTools]
 DiskContext = RequestContext[DiskTools]
 ProducerContext = RequestContext[ProducerTools]
+SaslContext = RequestContext[SaslTools]
 GroupContext = RequestContext[GroupTools]
 ClusterContext = RequestContext[ClusterTools]

@@ -33,6 +33,7 @@ from tidelog.server.tools import (
     GroupTools,
     ProducerTools,
     RequestTools,
+    SaslTools,
 )
 from tidelog.testing.virtual_loop import virtual_host
 
@@ -64,7 +65,7 @@ class Middle:
             self.answer_memory,
             self.metrics,
         )
-        families = (DataTools, DiskTools, ProducerTools, GroupTools, ClusterTools)
+        families = (DataTools, DiskTools, ProducerTools, SaslTools, GroupTools, ClusterTools)
         self.dispatcher = Dispatcher(shared, [object.__new__(each) for each in families])
         limits = Limits(
             frame_bytes_max=FRAME_BYTES_MAX,

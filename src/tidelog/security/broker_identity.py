@@ -1,0 +1,72 @@
+"""How the brokers of a cluster know each other: one user, with a password from the cluster's key.
+
+The key lies in the metadata store, which only brokers may read. Everything else is derived from it,
+so each broker finds the same credential, and nothing secret is ever configured or sent.
+"""
+
+from __future__ import annotations
+
+import hmac
+from typing import Final
+
+from tidelog.security.scram import (
+    ITERATIONS_MIN,
+    SCRAM_SHA_512,
+    Credential,
+    Mechanism,
+    ScramClient,
+    ScramServer,
+    credential_of,
+)
+
+BROKER_USER: Final = "__broker"
+KEY_BYTES: Final = 32
+_SALT_BYTES: Final = 16
+
+
+class BrokerIdentity:
+    """The credential that all brokers share; as a client's, and as a server's."""
+
+    mechanism: Final[Mechanism] = SCRAM_SHA_512
+
+    def __init__(self, key: bytes) -> None:
+        assert len(key) == KEY_BYTES
+        self._key = key
+        self._password = self._derived("password").hex().encode()
+        self._salt = self._salt_of(BROKER_USER)
+        self._salted_password = self.mechanism.salt_password(
+            self._password, self._salt, ITERATIONS_MIN
+        )
+        self._credential = credential_of(
+            self.mechanism, self._salted_password, self._salt, ITERATIONS_MIN
+        )
+
+    @property
+    def password(self) -> str:
+        return self._password.decode()
+
+    def client(self, nonce: str) -> ScramClient:
+        """The side that connects."""
+        return ScramClient(self.mechanism, BROKER_USER, self._salted, nonce)
+
+    def server(self, nonce: str) -> ScramServer:
+        """The side that was connected to."""
+        return ScramServer(self.mechanism, self._find, nonce)
+
+    def _salted(self, salt: bytes, iterations: int) -> bytes:
+        if (salt, iterations) == (self._salt, ITERATIONS_MIN):
+            return self._salted_password
+        return self.mechanism.salt_password(self._password, salt, iterations)
+
+    def _find(self, user: str) -> Credential:
+        if user == BROKER_USER:
+            return self._credential
+        # No password has this digest; all else looks as for a user that exists.
+        nothing = self._derived("no such user")
+        return Credential(self._salt_of(user), ITERATIONS_MIN, nothing, nothing)
+
+    def _salt_of(self, user: str) -> bytes:
+        return self._derived(f"salt {user}")[:_SALT_BYTES]
+
+    def _derived(self, purpose: str) -> bytes:
+        return hmac.digest(self._key, f"tidelog broker {purpose}".encode(), "sha512")
