@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 from uuid import UUID
 
-from tidelog.cluster.image import BrokerRegistration
+from tidelog.cluster.image import BrokerRegistration, PartitionState
 from tidelog.model import ConfigOperation
 
 
@@ -97,6 +98,43 @@ class AllocateProducerIds:
     broker_epoch: int
 
 
+class Member(NamedTuple):
+    """A replica in a proposed ISR, in the life in which its leader has seen it."""
+
+    broker_id: int
+    broker_epoch: int
+
+
+class Proposal(NamedTuple):
+    """A new ISR that the leader asks the controller for."""
+
+    leader_epoch: int
+    partition_epoch: int
+    isr: tuple[Member, ...]
+
+    @property
+    def broker_ids(self) -> frozenset[int]:
+        return frozenset(member.broker_id for member in self.isr)
+
+
+@dataclass(slots=True)
+class AlterPartition:
+    """A leader proposes another ISR; the answer is `PartitionDecided`, also to a proposal that was
+    done before.
+
+    Refused as Kafka refuses it: STALE_BROKER_EPOCH, UNKNOWN_TOPIC_ID, NOT_CONTROLLER (the leader
+    knows more than the controller), FENCED_LEADER_EPOCH, INVALID_UPDATE_VERSION (the state has
+    changed: wait for the image), INELIGIBLE_REPLICA (a member is gone, is shutting down or lives
+    another life), INVALID_REQUEST.
+    """
+
+    broker_id: int
+    broker_epoch: int
+    topic_id: UUID
+    partition: int
+    proposal: Proposal
+
+
 Command = (
     RegisterBroker
     | UnregisterBroker
@@ -106,6 +144,7 @@ Command = (
     | AddPartitions
     | AlterConfigs
     | AllocateProducerIds
+    | AlterPartition
 )
 
 
@@ -141,4 +180,12 @@ class ProducerIdBlock:
     size: int
 
 
-Answer = Done | CreatedTopic | DeletedTopic | ProducerIdBlock
+@dataclass(slots=True)
+class PartitionDecided:
+    """What holds for a partition now. Another leader epoch than the proposal's means that moving
+    replicas was completed with it and the partition has a new leader or a new epoch."""
+
+    state: PartitionState
+
+
+Answer = Done | CreatedTopic | DeletedTopic | ProducerIdBlock | PartitionDecided

@@ -23,9 +23,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from tidelog.audit import audit
 from tidelog.cluster import layout
 from tidelog.cluster.changes import Change, ChangeBatch, Update
 from tidelog.cluster.commands import Answer, Command, RegisterBroker, UnregisterBroker
+from tidelog.cluster.failover import Loss
 from tidelog.cluster.image import Draft, MetadataImage
 from tidelog.cluster.office import resign, take_office
 from tidelog.cluster.planner import PlannerRules, plan, refused_together
@@ -78,6 +80,7 @@ class _Round:
     operations: list[Operation] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
     outcomes: list[tuple[asyncio.Future[Answer], Answer | KafkaError]] = field(default_factory=list)
+    losses: list[Loss] = field(default_factory=list)
     value_bytes: int = 0
 
     def write(self, operations: Iterable[Operation]) -> None:
@@ -128,6 +131,8 @@ class Controller:
         self._history_start = 0
         self._history_changes = 0
         self._brokers_unseen = False
+        # Elections of leaders that may lack committed records, since the start.
+        self.unclean_elections = 0
         self._closing = False
         self._task: asyncio.Task[None] | None = None
 
@@ -318,6 +323,7 @@ class Controller:
         if revision is not None:
             self._image = round_.draft.image(revision)
             self._remember(ChangeBatch(revision, tuple(round_.changes)))
+            self._report(round_.losses)
         round_.tell()
 
     async def _plan_round(self, round_: _Round) -> None:
@@ -352,6 +358,7 @@ class Controller:
             round_.write(layout.operations_of(change, draft, epoch))
             change.apply_to(draft)
         round_.changes.extend(planned.changes)
+        round_.losses.extend(planned.losses)
         return planned.answer
 
     async def _write(self, operations: list[Operation]) -> int:
@@ -397,6 +404,18 @@ class Controller:
                 return await self._store.read(layout.CONTROLLER_SEQUENCE)
             except ConnectionLoss:
                 await asyncio.sleep(_READ_BACK_DELAY_S)
+
+    def _report(self, losses: Sequence[Loss]) -> None:
+        """Committed records may be missing: an operator must find that again."""
+        self.unclean_elections += len(losses)
+        for topic, state, lost_by in losses:
+            audit(
+                "elected a leader that may lack committed records",
+                partition=f"{topic}-{state.partition}",
+                leader=state.leader,
+                leader_epoch=state.leader_epoch,
+                replicas_that_had_them=list(lost_by),
+            )
 
     def _remember(self, batch: ChangeBatch) -> None:
         self._history.append(batch)

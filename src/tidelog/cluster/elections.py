@@ -8,13 +8,13 @@ committed may be lost, and the last known leader is the best that there is.
 
 The order of choice: the leader as it is, a member of the ISR, where that is empty one of the ELR,
 where both are empty the last known leader, and any replica only where an unclean election was asked
-for. Each but the first is a new leader epoch.
+for. Each but the first is a new leader epoch. Each decision is one step of the partition epoch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tidelog.cluster.image import PartitionState
 from tidelog.model import NO_LEADER
@@ -24,14 +24,17 @@ from tidelog.model import NO_LEADER
 class Circumstances:
     """What an election depends on beside the partition itself."""
 
-    # Brokers that may lead: alive, not fenced, not shutting down.
+    # Brokers that may be elected: alive, not fenced, not shutting down.
     can_lead: Collection[int]
     min_isr: int
-    # Replicas whose last restart may have lost records.
+    # Replicas whose last restart may have lost records, and those of them that lost all.
     lossy: frozenset[int] = frozenset()
+    emptied: frozenset[int] = frozenset()
     unclean: bool = False
     # Give the office back to the first replica where it may have it.
     prefer_first: bool = False
+    # Brokers that may go on leading while nobody else can: those that are shutting down.
+    may_stay: Collection[int] = ()
 
 
 @dataclass(slots=True)
@@ -40,7 +43,7 @@ class Decision:
 
     state: PartitionState
     may_have_lost: bool = False
-    # Replicas that a cautious operator should hear of.
+    # Replicas that had all that was committed, as far as it is known.
     lost_by: tuple[int, ...] = field(default=())
 
 
@@ -56,10 +59,10 @@ def decide(
         # From the ELR, or with records missing: the others have to catch up with it.
         members = (leader,)
         elr = tuple(each for each in elr if each != leader)
-    if len(members) >= circumstances.min_isr:
-        elr, last_known = (), ()
-    if leader != NO_LEADER and unclean:
-        elr, last_known = (), ()
+    if leader != NO_LEADER:
+        last_known = ()
+    if len(members) >= circumstances.min_isr or (leader != NO_LEADER and unclean):
+        elr = ()
     decided = state._replace(leader=leader, isr=members, elr=elr, last_known_elr=last_known)
     if decided == state and not unclean:
         return None
@@ -78,18 +81,53 @@ def leaves(
     return decide(state, circumstances, [each for each in state.isr if each not in brokers])
 
 
+def returns(state: PartitionState, broker: int, circumstances: Circumstances) -> Decision | None:
+    """The next state when a broker begins a new life: it was gone and is back, in one step.
+
+    What it led in its last life it leads in a new epoch, if at all.
+    """
+    if broker not in state.replicas:
+        return None
+    others = [each for each in circumstances.can_lead if each != broker]
+    stay = [each for each in circumstances.may_stay if each != broker]
+    meanwhile = replace(
+        circumstances, can_lead=others, may_stay=stay, lossy=frozenset(), unclean=False
+    )
+    gone = leaves(state, {broker}, meanwhile)
+    between = state if gone is None else gone.state
+    back = decide(between, circumstances)
+    decided = Decision(between) if back is None else back
+    after = decided.state
+    led_before = state.leader == broker
+    new_epoch = led_before or after.leader != state.leader or decided.may_have_lost
+    after = after._replace(
+        partition_epoch=state.partition_epoch, leader_epoch=state.leader_epoch + new_epoch
+    )
+    if after == state:
+        return None
+    decided.state = after._replace(partition_epoch=state.partition_epoch + 1)
+    if decided.may_have_lost:
+        decided.lost_by = state.isr + state.elr
+    return decided
+
+
 def _eligible(
     state: PartitionState, members: tuple[int, ...], circumstances: Circumstances
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The ELR and what is remembered of the last ones who had everything."""
-    if len(members) >= circumstances.min_isr:
-        return (), ()
+    """The ELR, and the last ones who had everything, the one that led last before others.
+
+    The log of the last leader is at least as long as any other's. One that lost all would make the
+    others lose it, too.
+    """
     had_all = {*state.isr, *state.elr}
-    elr = _in_order(state.replicas, had_all - set(members) - circumstances.lossy)
-    forgotten = [each for each in state.last_known_elr if each not in elr]
-    # The leader first: its log is at least as long as any other's.
     lost = _in_order((state.leader, *state.replicas), had_all & circumstances.lossy)
-    return elr, tuple(dict.fromkeys((*lost, *forgotten)))
+    led = (state.leader,) if state.has_leader else state.last_known_elr
+    last_known = tuple(dict.fromkeys((*led, *lost)))
+    if len(state.replicas) > 1:
+        last_known = tuple(each for each in last_known if each not in circumstances.emptied)
+    if len(members) >= circumstances.min_isr:
+        return (), last_known
+    return _in_order(state.replicas, had_all - set(members) - circumstances.lossy), last_known
 
 
 def _elect(
@@ -110,6 +148,8 @@ def _elect(
         return state.leader, False
     if able:
         return able[0], False
+    if state.leader in members and state.leader in circumstances.may_stay:
+        return state.leader, False
     if not members and not elr and last_known and last_known[0] in circumstances.can_lead:
         return last_known[0], True
     if circumstances.unclean:

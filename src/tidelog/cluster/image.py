@@ -34,12 +34,27 @@ class Endpoint(NamedTuple):
 
 
 class BrokerRegistration(NamedTuple):
-    """A live broker; `epoch` differs for every life of the same broker id."""
+    """A broker in one of its lives; `epoch` differs for every life of the same broker id.
+
+    What follows the endpoints tells the controller what the broker can have lost since its last
+    life (`cluster/lives.py`); empty and -1 stand for unknown.
+    """
 
     id: int
     epoch: int
     rack: str | None
     endpoints: tuple[Endpoint, ...]
+    # Made with the data directory: an emptied or another directory has another one.
+    directory_id: str = ""
+    # Both the same as before: the kernel and its page cache have outlived the broker.
+    boot_id: str = ""
+    mount_id: str = ""
+    # The broker epoch that ended with all records on disk, or with the process still running.
+    clean_epoch: int = -1
+    # What the broker's own file says of `min.insync.replicas`; 0 where it says nothing.
+    min_isr: int = 0
+    # Set by the controller, ends with this life: it neither leads nor joins an ISR any more.
+    shutting_down: bool = False
 
     def endpoint(self, listener: str) -> Endpoint | None:
         """The address for this listener's clients, or None where the broker has none."""
@@ -47,7 +62,11 @@ class BrokerRegistration(NamedTuple):
 
 
 class PartitionState(NamedTuple):
-    """Who leads a partition and who is in sync; `partition_epoch` counts the changes of this."""
+    """Who leads a partition and who is in sync; `partition_epoch` counts the changes of this.
+
+    While replicas are moved, `replicas` has the old and the new ones, `adding` those that the
+    partition did not have before and `removing` those that it will not have afterwards.
+    """
 
     partition: int
     leader: int
@@ -57,18 +76,22 @@ class PartitionState(NamedTuple):
     partition_epoch: int = 0
     elr: tuple[int, ...] = ()
     last_known_elr: tuple[int, ...] = ()
-
-    def led_by(self, leader: int) -> PartitionState:
-        """The state in the next epoch, under this leader or, with NO_LEADER, under none."""
-        return self._replace(
-            leader=leader,
-            leader_epoch=self.leader_epoch + 1,
-            partition_epoch=self.partition_epoch + 1,
-        )
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
 
     @property
     def has_leader(self) -> bool:
         return self.leader != NO_LEADER
+
+    @property
+    def replication_factor(self) -> int:
+        """How many replicas count: those that are only on their way do not."""
+        return len(self.replicas) - len(self.adding)
+
+    @property
+    def target(self) -> tuple[int, ...]:
+        """The replicas that the partition has when nothing is moved any more."""
+        return tuple(each for each in self.replicas if each not in self.removing)
 
 
 class TopicImage(NamedTuple):
@@ -82,7 +105,7 @@ class TopicImage(NamedTuple):
 
     @property
     def replication_factor(self) -> int:
-        return len(self.partitions[0].replicas)
+        return self.partitions[0].replication_factor
 
     @property
     def holders(self) -> tuple[int, ...]:

@@ -1,27 +1,31 @@
 """How the metadata lies in the store: paths and values, and the way there and back.
 
-    /cluster/id                        {"v":1,"id":"22 characters"}          written once
-    /cluster/key                       {"v":1,"key":"64 hex digits"}         written once, secret
-    /controller/owner                  {"v":1,"broker":0,"epoch":7}          ephemeral
-    /controller/epoch                  {"v":1,"epoch":7,"broker":0}          checked by every write
-    /controller/sequence               {"v":1,"epoch":7,"number":42}         set by every write
-    /brokers/ids/<id>                  {"v":1,"rack":null,"endpoints":[["PLAINTEXT","host",9092]]}
+    /cluster/id                        {"v":2,"id":"22 characters"}          written once
+    /cluster/key                       {"v":2,"key":"64 hex digits"}         written once, secret
+    /controller/owner                  {"v":2,"broker":0,"epoch":7}          ephemeral
+    /controller/epoch                  {"v":2,"epoch":7,"broker":0}          checked by every write
+    /controller/sequence               {"v":2,"epoch":7,"number":42}         set by every write
+    /brokers/ids/<id>                  {"v":2,"rack":null,"endpoints":[["PLAINTEXT","host",9092]],
+                                       "directory_id":"","boot_id":"","mount_id":"",
+                                       "clean_epoch":-1,"min_isr":0,"shutting_down":false}
                                        ephemeral; the broker's own, the revision that made it is
                                        the broker epoch
-    /brokers/seen/<id>                 {"v":1,"epoch":9,"alive":true,"rack":null,"endpoints":[]}
-                                       what the controller last knew of a broker; written with the
+    /brokers/seen/<id>                 {"v":2,"epoch":9,"alive":true, and all of the above}
+                                       what the controller last knew of a broker; written after the
                                        partition states that follow from it
-    /topics/<name>                     {"v":1,"id":"32 hex digits","configs":{},"replicas":[[0]]}
-    /topics/<name>/partitions/<n>      {"v":1,"leader":0,"leader_epoch":3,"isr":[0],"elr":[],
-                                       "last_known_elr":[],"controller_epoch":7}
+    /topics/<name>                     {"v":2,"id":"32 hex digits","configs":{},"partitions":1}
+                                       the count says which partitions there are
+    /topics/<name>/partitions/<n>      {"v":2,"leader":0,"leader_epoch":3,"replicas":[0],"isr":[0],
+                                       "elr":[],"last_known_elr":[],"controller_epoch":7}
+                                       and, while replicas are moved, "adding" and "removing";
                                        the node's version is the partition epoch
-    /deleted/<topic id>                {"v":1,"brokers":[0]}
+    /deleted/<topic id>                {"v":2,"brokers":[0]}
                                        a tombstone: the topic was deleted, these brokers may still
                                        have files of it
-    /config/brokers/<id or default>    {"v":1,"configs":{}}
-    /config/groups/<digest>            {"v":1,"group":"any text","configs":{}}
+    /config/brokers/<id or default>    {"v":2,"configs":{}}
+    /config/groups/<digest>            {"v":2,"group":"any text","configs":{}}
                                        a group's name may be no name of a node, or too long for one
-    /producer_ids/next                 {"v":1,"next":5000,"broker":0}
+    /producer_ids/next                 {"v":2,"next":5000,"broker":0}
 
 Promises: applying a change to an image and writing its operations to the store come to the same:
 reading the store back gives an equal image. A value with a higher "v" than is known here, or one
@@ -64,7 +68,18 @@ from tidelog.cluster.image import (
 from tidelog.errors import StorageError
 from tidelog.store.port import Create, Delete, Operation, Set, Stored
 
-VALUE_VERSION: Final = 1
+VALUE_VERSION: Final = 2
+# Values of older versions are read; the next write of a node makes it one of this version.
+_READ_VERSIONS: Final = (1, 2)
+# What a broker registers that the first version did not know.
+_SINCE_VERSION_2: Final = (
+    "directory_id",
+    "boot_id",
+    "mount_id",
+    "clean_epoch",
+    "min_isr",
+    "shutting_down",
+)
 
 CLUSTER_ID: Final = "/cluster/id"
 CLUSTER_KEY: Final = "/cluster/key"
@@ -109,10 +124,10 @@ def decode(path: str, value: bytes) -> dict[str, Any]:
         version = fields["v"]
     except (ValueError, KeyError, TypeError) as error:
         raise StorageError(f"the metadata at {path} is not readable: {error}") from error
-    if version != VALUE_VERSION:
+    if version not in _READ_VERSIONS:
         raise StorageError(
             f"the metadata at {path} has version {version}, this version of Tidelog reads"
-            f" {VALUE_VERSION}; start the version that wrote it"
+            f" {' and '.join(map(str, _READ_VERSIONS))}; start the version that wrote it"
         )
     assert isinstance(fields, dict)
     return fields
@@ -124,7 +139,8 @@ def broker_path(broker_id: int) -> str:
 
 def encode_broker(registration: BrokerRegistration, **others: object) -> bytes:
     endpoints = [[each.listener, each.host, each.port] for each in registration.endpoints]
-    return encode(**others, rack=registration.rack, endpoints=endpoints)
+    fields = {name: getattr(registration, name) for name in _SINCE_VERSION_2}
+    return encode(**others, rack=registration.rack, endpoints=endpoints, **fields)
 
 
 def first_operations(cluster_id: str, epoch: int, controller_id: int) -> list[Operation]:
@@ -144,14 +160,14 @@ def operations_of(change: Change, before: ImageView, controller_epoch: int) -> I
     """What writes a change to a store that holds the image before it."""
     match change:
         case TopicCreated(topic):
-            yield Create(_topic_path(topic.name), _encode_topic(topic))
-            yield Create(f"{_topic_path(topic.name)}/partitions", b"")
+            yield Create(topic_path(topic.name), _encode_topic(topic))
+            yield Create(f"{topic_path(topic.name)}/partitions", b"")
             yield from _create_partitions(topic.name, topic.partitions, controller_epoch)
         case TopicDeleted(name, topic_id, partition_count):
             for partition in range(partition_count):
-                yield Delete(_partition_path(name, partition))
-            yield Delete(f"{_topic_path(name)}/partitions")
-            yield Delete(_topic_path(name))
+                yield Delete(partition_path(name, partition))
+            yield Delete(f"{topic_path(name)}/partitions")
+            yield Delete(topic_path(name))
             brokers = before.topics[name].holders
             yield Create(_tombstone_path(topic_id), encode(brokers=brokers))
         case DeletionConfirmed(topic_id, holders):
@@ -159,16 +175,16 @@ def operations_of(change: Change, before: ImageView, controller_epoch: int) -> I
             yield Set(path, encode(brokers=holders)) if holders else Delete(path)
         case PartitionsAdded(name, partitions):
             topic = before.topics[name]
-            replicas = [each.replicas for each in (*topic.partitions, *partitions)]
-            yield Set(_topic_path(name), _encode_topic(topic, replicas=replicas))
+            count = len(topic.partitions) + len(partitions)
+            yield Set(topic_path(name), _encode_topic(topic, partitions=count))
             yield from _create_partitions(name, partitions, controller_epoch)
         case PartitionsChanged(name, partitions):
             for state in partitions:
                 value = _encode_partition(state, controller_epoch)
-                path = _partition_path(name, state.partition)
+                path = partition_path(name, state.partition)
                 yield Set(path, value, state.partition_epoch - 1)
         case TopicConfigsChanged(name, configs):
-            yield Set(_topic_path(name), _encode_topic(before.topics[name], configs=configs))
+            yield Set(topic_path(name), _encode_topic(before.topics[name], configs=configs))
         case BrokerConfigsChanged(broker, configs):
             path = f"{BROKER_CONFIGS}/{broker or _EVERY_BROKER}"
             yield _write_configs(path, configs, broker in before.broker_configs)
@@ -235,7 +251,10 @@ def _load_node(path: str, tree: Mapping[str, Stored], draft: Draft, states: _Sta
     """Add what a node says to the draft, if it is one that the image holds."""
     folder, _, name = path.rpartition("/")
     if folder == TOPICS:
-        draft.put_topic(_load_topic(name, tree, states))
+        topic = _load_topic(name, tree, states)
+        # Without any, it was not created yet or is not deleted yet: see `repairs`.
+        if topic.partitions:
+            draft.put_topic(topic)
     elif folder == BROKERS_SEEN:
         fields = decode(path, tree[path].value)
         registration = _registration(int(name), fields["epoch"], fields)
@@ -253,33 +272,36 @@ def _load_node(path: str, tree: Mapping[str, Stored], draft: Draft, states: _Sta
 
 
 def _load_topic(name: str, tree: Mapping[str, Stored], states: _States) -> TopicImage:
-    path = _topic_path(name)
+    path = topic_path(name)
     fields = decode(path, tree[path].value)
+    # The first version kept the replicas here, and no count.
+    replicas = fields.get("replicas")
     partitions = []
-    for partition, replicas in enumerate(fields["replicas"]):
-        state_path = _partition_path(name, partition)
+    for partition in range(fields["partitions"] if replicas is None else len(replicas)):
+        state_path = partition_path(name, partition)
         node = tree[state_path]
         state = states.get(node.value)
         if state is None:
             state = states[node.value] = _decode_state(decode(state_path, node.value))
-        partitions.append(
-            state._replace(
-                partition=partition, replicas=tuple(replicas), partition_epoch=node.version
-            )
-        )
+        state = state._replace(partition=partition, partition_epoch=node.version)
+        if not state.replicas and replicas is not None:
+            state = state._replace(replicas=tuple(replicas[partition]))
+        partitions.append(state)
     return TopicImage(name, UUID(fields["id"]), tuple(partitions), fields["configs"])
 
 
 def _decode_state(fields: dict[str, Any]) -> PartitionState:
-    """What a partition's value says; partition, replicas and partition epoch are not in it."""
+    """What a partition's value says; partition and partition epoch are not in it."""
     return PartitionState(
         partition=-1,
         leader=fields["leader"],
         leader_epoch=fields["leader_epoch"],
-        replicas=(),
+        replicas=tuple(fields.get("replicas", ())),
         isr=tuple(fields["isr"]),
         elr=tuple(fields["elr"]),
         last_known_elr=tuple(fields["last_known_elr"]),
+        adding=tuple(fields.get("adding", ())),
+        removing=tuple(fields.get("removing", ())),
     )
 
 
@@ -289,7 +311,8 @@ def _load_broker(path: str, broker_id: int, node: Stored) -> BrokerRegistration:
 
 def _registration(broker_id: int, epoch: int, fields: dict[str, Any]) -> BrokerRegistration:
     endpoints = tuple(Endpoint(*each) for each in fields["endpoints"])
-    return BrokerRegistration(broker_id, epoch, fields["rack"], endpoints)
+    others = {name: fields[name] for name in _SINCE_VERSION_2 if name in fields}
+    return BrokerRegistration(broker_id, epoch, fields["rack"], endpoints, **others)
 
 
 def load_brokers(tree: Mapping[str, Stored]) -> dict[int, BrokerRegistration]:
@@ -311,11 +334,11 @@ def missing_folders(tree: Mapping[str, Stored]) -> list[Operation]:
     return [Create(path, b"") for path in _FOLDERS if path not in tree]
 
 
-def _topic_path(name: str) -> str:
+def topic_path(name: str) -> str:
     return f"{TOPICS}/{name}"
 
 
-def _partition_path(topic: str, partition: int) -> str:
+def partition_path(topic: str, partition: int) -> str:
     return f"{TOPICS}/{topic}/partitions/{partition}"
 
 
@@ -323,38 +346,31 @@ def _encode_topic(
     topic: TopicImage,
     *,
     configs: Mapping[str, str] | None = None,
-    replicas: list[tuple[int, ...]] | None = None,
+    partitions: int | None = None,
 ) -> bytes:
     return encode(
         id=topic.topic_id.hex,
         configs=dict(topic.configs if configs is None else configs),
-        replicas=[each.replicas for each in topic.partitions] if replicas is None else replicas,
+        partitions=len(topic.partitions) if partitions is None else partitions,
     )
 
 
 def _encode_partition(state: PartitionState, controller_epoch: int) -> bytes:
-    return _encode_state(
-        (state.leader, state.leader_epoch),
-        state.isr,
-        (state.elr, state.last_known_elr),
-        controller_epoch,
-    )
+    return _encode_state(state._replace(partition=-1, partition_epoch=-1), controller_epoch)
 
 
 # The partitions of a topic are mostly in the same state; ten thousand encodings would be felt.
 @lru_cache(maxsize=256)
-def _encode_state(
-    leader: tuple[int, int],
-    isr: tuple[int, ...],
-    eligible: tuple[tuple[int, ...], tuple[int, ...]],
-    controller_epoch: int,
-) -> bytes:
+def _encode_state(state: PartitionState, controller_epoch: int) -> bytes:
+    moved = {"adding": state.adding, "removing": state.removing}
     return encode(
-        leader=leader[0],
-        leader_epoch=leader[1],
-        isr=isr,
-        elr=eligible[0],
-        last_known_elr=eligible[1],
+        leader=state.leader,
+        leader_epoch=state.leader_epoch,
+        replicas=state.replicas,
+        isr=state.isr,
+        elr=state.elr,
+        last_known_elr=state.last_known_elr,
+        **{name: replicas for name, replicas in moved.items() if replicas},
         controller_epoch=controller_epoch,
     )
 
@@ -364,7 +380,7 @@ def _create_partitions(
 ) -> Iterator[Operation]:
     for state in partitions:
         value = _encode_partition(state, controller_epoch)
-        yield Create(_partition_path(topic, state.partition), value)
+        yield Create(partition_path(topic, state.partition), value)
 
 
 def _write_configs(path: str, configs: Mapping[str, str], exists: bool, **owner: str) -> Operation:

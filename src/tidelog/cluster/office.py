@@ -15,6 +15,7 @@ from typing import NamedTuple
 from tidelog.cluster import layout
 from tidelog.cluster.image import MetadataImage
 from tidelog.cluster.key import missing_key, new_key
+from tidelog.cluster.repairs import in_steps, repairs
 from tidelog.errors import StorageError
 from tidelog.host.random import Random
 from tidelog.store.port import (
@@ -102,6 +103,12 @@ async def _take_over(store: Store, epoch_version: int, random: Random) -> Term:
     held = layout.load(tree)
     if held.epoch_version != epoch_version:
         raise OfficeTaken("another broker took the office meanwhile")
+    steps = list(in_steps(repairs(tree)))
+    if steps:
+        for step in steps:
+            await store.multi((Check(layout.CONTROLLER_EPOCH, epoch_version), *step))
+        tree = await store.tree("/")
+        held = layout.load(tree)
     epoch = held.image.controller_epoch
     revision = await store.multi(
         (

@@ -4,23 +4,20 @@ Promises: no I/O, no clock, chance only through the given Random. A command that
 raises KafkaError with the code and, as far as they are known, the words that Apache Kafka's own
 controller uses, because tools and tests of its users look at them.
 
-Left out for now: racks, reassignment, in-sync set changes, unclean elections.
+Left out for now: racks, reassignment.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from tidelog.cluster import placement
 from tidelog.cluster.changes import (
-    BrokerGone,
-    BrokerRegistered,
     Change,
     DeletionConfirmed,
     PartitionsAdded,
-    PartitionsChanged,
     ProducerIdsAllocated,
     TopicCreated,
     TopicDeleted,
@@ -29,6 +26,7 @@ from tidelog.cluster.commands import (
     AddPartitions,
     AllocateProducerIds,
     AlterConfigs,
+    AlterPartition,
     Answer,
     Command,
     ConfirmDeletion,
@@ -37,6 +35,7 @@ from tidelog.cluster.commands import (
     DeletedTopic,
     DeleteTopic,
     Done,
+    PartitionDecided,
     ProducerIdBlock,
     RegisterBroker,
     UnregisterBroker,
@@ -47,6 +46,14 @@ from tidelog.cluster.configs import (
     plan_configs,
     unknown_topic,
     validated,
+)
+from tidelog.cluster.failover import (
+    Loss,
+    Outcome,
+    alter_partition,
+    check_broker_epoch,
+    register_broker,
+    unregister_broker,
 )
 from tidelog.cluster.image import ImageView, PartitionState, TopicImage, unify_name
 from tidelog.cluster.names import check_topic_name
@@ -85,6 +92,8 @@ class Plan:
 
     changes: tuple[Change, ...]
     answer: Answer
+    # What an operator must hear of.
+    losses: tuple[Loss, ...] = ()
 
 
 def plan(image: ImageView, command: Command, rules: PlannerRules) -> Plan:
@@ -103,9 +112,16 @@ def plan(image: ImageView, command: Command, rules: PlannerRules) -> Plan:
         case AllocateProducerIds():
             return _allocate_producer_ids(image, command)
         case RegisterBroker():
-            return _register_broker(image, command)
+            return _plan_of(register_broker(image, command, rules.config))
         case UnregisterBroker():
-            return _unregister_broker(image, command)
+            return _plan_of(unregister_broker(image, command, rules.config))
+        case AlterPartition():
+            outcome, state = alter_partition(image, command, rules.config)
+            return _plan_of(outcome, PartitionDecided(state))
+
+
+def _plan_of(outcome: Outcome, answer: Answer | None = None) -> Plan:
+    return Plan(outcome.changes, answer or Done(), outcome.losses)
 
 
 def refused_together(commands: Sequence[Command], rules: PlannerRules) -> KafkaError | None:
@@ -290,7 +306,7 @@ def _delete_topic(image: ImageView, command: DeleteTopic) -> Plan:
 
 
 def _confirm_deletion(image: ImageView, command: ConfirmDeletion) -> Plan:
-    _check_broker_epoch(image, command.broker_id, command.broker_epoch)
+    check_broker_epoch(image, command.broker_id, command.broker_epoch)
     changes = []
     for topic_id in command.topic_ids:
         holders = image.deleted.get(topic_id, ())
@@ -341,78 +357,10 @@ def _add_partitions(image: ImageView, command: AddPartitions, rules: PlannerRule
 
 
 def _allocate_producer_ids(image: ImageView, command: AllocateProducerIds) -> Plan:
-    _check_broker_epoch(image, command.broker_id, command.broker_epoch)
+    check_broker_epoch(image, command.broker_id, command.broker_epoch)
     first = image.next_producer_id
     after = first + PRODUCER_IDS_PER_BLOCK
     if after > PRODUCER_ID_MAX:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "There are no more producer ids.")
     change = ProducerIdsAllocated(command.broker_id, after)
     return Plan((change,), ProducerIdBlock(first, PRODUCER_IDS_PER_BLOCK))
-
-
-def _check_broker_epoch(image: ImageView, broker_id: int, broker_epoch: int) -> None:
-    registration = image.brokers.get(broker_id)
-    if registration is None:
-        raise KafkaError(
-            ErrorCode.BROKER_ID_NOT_REGISTERED, f"No broker with id {broker_id} is registered."
-        )
-    if registration.epoch != broker_epoch:
-        raise KafkaError(
-            ErrorCode.STALE_BROKER_EPOCH,
-            f"Broker {broker_id} has broker epoch {registration.epoch}, not {broker_epoch}.",
-        )
-
-
-def _register_broker(image: ImageView, command: RegisterBroker) -> Plan:
-    """The broker is alive, and leads in a new epoch what it led in its last life."""
-    registration = command.registration
-    known = image.brokers.get(registration.id)
-    if known is not None and known.epoch >= registration.epoch:
-        raise KafkaError(
-            ErrorCode.STALE_BROKER_EPOCH,
-            f"Broker {registration.id} is registered with epoch {known.epoch}, got"
-            f" {registration.epoch}.",
-        )
-    changes: list[Change] = [BrokerRegistered(registration)]
-    changes += _elect(image, lambda state: _leader_on_return(state, registration.id))
-    return Plan(tuple(changes), Done())
-
-
-def _leader_on_return(state: PartitionState, broker_id: int) -> int | None:
-    """The leader to elect because this broker came (back), or None to leave things as they are."""
-    if state.leader == broker_id:
-        return broker_id
-    return broker_id if not state.has_leader and broker_id in state.isr else None
-
-
-def _unregister_broker(image: ImageView, command: UnregisterBroker) -> Plan:
-    """The broker is gone; what it led goes to the next in-sync replica that is alive, or waits."""
-    _check_broker_epoch(image, command.broker_id, command.broker_epoch)
-
-    def leader_after(state: PartitionState) -> int | None:
-        if state.leader != command.broker_id:
-            return None
-        others = (
-            each
-            for each in state.replicas
-            if each in state.isr and each in image.brokers and each != command.broker_id
-        )
-        return next(others, NO_LEADER)
-
-    changes: list[Change] = [BrokerGone(command.broker_id)]
-    changes += _elect(image, leader_after)
-    return Plan(tuple(changes), Done())
-
-
-def _elect(
-    image: ImageView, choose: Callable[[PartitionState], int | None]
-) -> Iterator[PartitionsChanged]:
-    """A new epoch under the chosen leader wherever `choose` names one."""
-    for topic in image.topics.values():
-        states = []
-        for state in topic.partitions:
-            leader = choose(state)
-            if leader is not None:
-                states.append(state.led_by(leader))
-        if states:
-            yield PartitionsChanged(topic.name, tuple(states))

@@ -22,28 +22,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from tidelog.cluster.commands import Member, Proposal
 from tidelog.cluster.image import PartitionState
 
 UNKNOWN: Final = -1
-
-
-class Member(NamedTuple):
-    """A replica in a proposed ISR, in the life in which its leader has seen it."""
-
-    broker_id: int
-    broker_epoch: int
-
-
-class Proposal(NamedTuple):
-    """A new ISR that the leader asks the controller for."""
-
-    leader_epoch: int
-    partition_epoch: int
-    isr: tuple[Member, ...]
-
-    @property
-    def broker_ids(self) -> frozenset[int]:
-        return frozenset(member.broker_id for member in self.isr)
 
 
 @dataclass(slots=True)

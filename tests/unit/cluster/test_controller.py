@@ -50,10 +50,10 @@ def test_an_answer_is_durable(tmp_path: Path) -> None:
             assert stored is not None
             fields = layout.decode("/topics/orders", stored.value)
             assert fields == {
-                "v": 1,
+                "v": 2,
                 "id": created.topic_id.hex,
                 "configs": {},
-                "replicas": [[0], [0], [0]],
+                "partitions": 3,
             }
 
     asyncio.run(run())

@@ -20,8 +20,10 @@ from tidelog.cluster.image import (
 from tidelog.errors import ProtocolError
 
 ID = UUID(int=7)
-BROKER = BrokerRegistration(1, 5, "r", (Endpoint("PLAINTEXT", "h", 9092),))
-STATE = PartitionState(0, 1, 3, (1, 2), (1,), 4, (2,), (2,))
+BROKER = BrokerRegistration(
+    1, 5, "r", (Endpoint("PLAINTEXT", "h", 9092),), "d", "b", "m", 4, 2, shutting_down=True
+)
+STATE = PartitionState(0, 1, 3, (1, 2, 3), (1,), 4, (2,), (2,), (3,), (2,))
 TOPIC = TopicImage("t", ID, (STATE,), {"retention.ms": "1"})
 CHANGE = commands.ConfigChange("a", None, commands.ConfigOperation.DELETE)
 COMMANDS: list[Any] = [
@@ -33,6 +35,7 @@ COMMANDS: list[Any] = [
     commands.AddPartitions("t", 4, ((1,), (2,))),
     commands.AlterConfigs(2, "t", (CHANGE,), replace=True),
     commands.AllocateProducerIds(1, 5),
+    commands.AlterPartition(1, 5, ID, 0, commands.Proposal(3, 4, (commands.Member(1, 5),))),
 ]
 CHANGES: list[Any] = [
     changes.BrokerRegistered(BROKER),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from tidelog.cluster.commands import Member
 from tidelog.cluster.image import PartitionState
-from tidelog.replication.in_sync import InSyncReplicas, Look, Member
+from tidelog.replication.in_sync import InSyncReplicas, Look
 
 LAG_S = 30.0
 EPOCHS = {1: 10, 2: 20, 3: 30}

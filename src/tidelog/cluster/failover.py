@@ -1,0 +1,244 @@
+"""The controller's decisions on brokers that come and go, and on proposed ISRs: pure functions.
+
+A broker that is gone leaves every ISR; one that comes back in a new life was gone and is back, in
+one step. What it may have lost is judged first (`lives`), who leads afterwards (`elections`).
+
+The changes come in an order in which they can be written in steps: each state of a partition by
+itself, and what is known of the broker last. A controller that finds the broker as it was known
+before does the whole again, and finds nothing to do where it was done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from tidelog.cluster.changes import (
+    BrokerGone,
+    BrokerRegistered,
+    Change,
+    PartitionsChanged,
+)
+from tidelog.cluster.commands import AlterPartition, RegisterBroker, UnregisterBroker
+from tidelog.cluster.elections import Circumstances, Decision, decide, leaves, returns
+from tidelog.cluster.image import BrokerRegistration, ImageView, PartitionState, TopicImage
+from tidelog.cluster.lives import may_have_lost_records
+from tidelog.cluster.min_isr import default_min_isr, min_isr_of
+from tidelog.config import BrokerConfig
+from tidelog.errors import ErrorCode, KafkaError
+
+# So that one change is far below what a transaction takes.
+STATES_PER_CHANGE: Final = 250
+_UNCLEAN: Final = "unclean.leader.election.enable"
+
+
+class Loss(NamedTuple):
+    """A partition leads on although committed records may be missing; somebody must hear of it."""
+
+    topic: str
+    state: PartitionState
+    # The replicas that had them.
+    lost_by: tuple[int, ...]
+
+
+class Outcome(NamedTuple):
+    """What changes, in the order in which it is written, and what may be lost by it."""
+
+    changes: tuple[Change, ...]
+    losses: tuple[Loss, ...] = ()
+
+
+class Electorate:
+    """Who can be elected in one image, and by which rules."""
+
+    def __init__(self, image: ImageView, config: BrokerConfig) -> None:
+        self._image = image
+        self._default_min_isr = default_min_isr(image)
+        altered = image.broker_configs.get("", {}).get(_UNCLEAN)
+        self._unclean = (
+            config.get_bool(_UNCLEAN) if altered is None else altered.strip().lower() == "true"
+        )
+        self.can_lead = {each.id for each in image.brokers.values() if not each.shutting_down}
+        self.may_stay = {each.id for each in image.brokers.values() if each.shutting_down}
+        self.lossy: frozenset[int] = frozenset()
+        self.emptied: frozenset[int] = frozenset()
+
+    def without(self, broker_id: int) -> None:
+        """The broker is gone."""
+        self.can_lead.discard(broker_id)
+        self.may_stay.discard(broker_id)
+
+    def with_new_life(self, known: BrokerRegistration | None, now: BrokerRegistration) -> None:
+        """The broker is here again, after the life in which it was known."""
+        self.may_stay.discard(now.id)
+        self.can_lead.add(now.id)
+        if known is not None and may_have_lost_records(known, now):
+            self.lossy = frozenset({now.id})
+            if known.directory_id != now.directory_id:
+                self.emptied = self.lossy
+
+    def circumstances(self, topic: TopicImage, state: PartitionState) -> Circumstances:
+        unclean = topic.configs.get(_UNCLEAN)
+        return Circumstances(
+            can_lead=self.can_lead,
+            min_isr=min_isr_of(topic.configs, self._default_min_isr, state.replication_factor),
+            lossy=self.lossy,
+            emptied=self.emptied,
+            unclean=self._unclean if unclean is None else unclean.strip().lower() == "true",
+            may_stay=self.may_stay,
+        )
+
+
+def register_broker(image: ImageView, command: RegisterBroker, config: BrokerConfig) -> Outcome:
+    """The broker is alive; it leads what only it can lead, and joins ISRs by fetching."""
+    now = command.registration
+    known = image.brokers.get(now.id)
+    if known is not None and known.epoch >= now.epoch:
+        raise KafkaError(
+            ErrorCode.STALE_BROKER_EPOCH,
+            f"Broker {now.id} is registered with epoch {known.epoch}, got {now.epoch}.",
+        )
+    electorate = Electorate(image, config)
+    electorate.with_new_life(known or image.absent.get(now.id), now)
+
+    def judge(topic: TopicImage, state: PartitionState) -> Decision | None:
+        if now.id not in state.replicas:
+            return None
+        return returns(state, now.id, electorate.circumstances(topic, state))
+
+    return _everywhere(image, judge, BrokerRegistered(now))
+
+
+def unregister_broker(image: ImageView, command: UnregisterBroker, config: BrokerConfig) -> Outcome:
+    """The broker is gone; what it led goes to the next in-sync replica that is alive, or waits."""
+    check_broker_epoch(image, command.broker_id, command.broker_epoch)
+    electorate = Electorate(image, config)
+    electorate.without(command.broker_id)
+
+    def judge(topic: TopicImage, state: PartitionState) -> Decision | None:
+        if command.broker_id not in state.isr:
+            return None
+        return leaves(state, {command.broker_id}, electorate.circumstances(topic, state))
+
+    return _everywhere(image, judge, BrokerGone(command.broker_id))
+
+
+def alter_partition(
+    image: ImageView, command: AlterPartition, config: BrokerConfig
+) -> tuple[Outcome, PartitionState]:
+    """Decide on a leader's proposal; what changes, and the state that holds then."""
+    topic, state = _proposed_for(image, command)
+    proposal = command.proposal
+    if proposal.broker_ids == frozenset(state.isr):
+        # Perhaps an earlier try of the same, whose answer was lost.
+        return Outcome(()), state
+    if proposal.partition_epoch < state.partition_epoch:
+        raise KafkaError(
+            ErrorCode.INVALID_UPDATE_VERSION,
+            f"The state has partition epoch {state.partition_epoch}, not"
+            f" {proposal.partition_epoch}.",
+        )
+    _check_members(image, command, state)
+    electorate = Electorate(image, config)
+    circumstances = replace(electorate.circumstances(topic, state), unclean=False)
+    decision = decide(state, circumstances, proposal.broker_ids)
+    if decision is None:
+        return Outcome(()), state
+    return Outcome((PartitionsChanged(topic.name, (decision.state,)),)), decision.state
+
+
+def check_broker_epoch(image: ImageView, broker_id: int, broker_epoch: int) -> None:
+    """KafkaError unless the broker lives in this epoch."""
+    registration = image.brokers.get(broker_id)
+    if registration is None:
+        raise KafkaError(
+            ErrorCode.BROKER_ID_NOT_REGISTERED, f"No broker with id {broker_id} is registered."
+        )
+    if registration.epoch != broker_epoch:
+        raise KafkaError(
+            ErrorCode.STALE_BROKER_EPOCH,
+            f"Broker {broker_id} has broker epoch {registration.epoch}, not {broker_epoch}.",
+        )
+
+
+def _proposed_for(image: ImageView, command: AlterPartition) -> tuple[TopicImage, PartitionState]:
+    """The partition that a proposal is for; KafkaError where the proposer does not lead it."""
+    check_broker_epoch(image, command.broker_id, command.broker_epoch)
+    proposal = command.proposal
+    name = image.topic_names.get(command.topic_id)
+    if name is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+    topic = image.topics[name]
+    if not 0 <= command.partition < len(topic.partitions):
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    state = topic.partitions[command.partition]
+    if (
+        proposal.leader_epoch > state.leader_epoch
+        or proposal.partition_epoch > state.partition_epoch
+    ):
+        # The leader has seen what this controller has not: it is not the controller any more.
+        raise KafkaError(ErrorCode.NOT_CONTROLLER)
+    if proposal.leader_epoch < state.leader_epoch:
+        raise KafkaError(
+            ErrorCode.FENCED_LEADER_EPOCH,
+            f"The leader epoch is {state.leader_epoch}, not {proposal.leader_epoch}.",
+        )
+    if state.leader != command.broker_id:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"Broker {command.broker_id} does not lead the partition."
+        )
+    return topic, state
+
+
+def _check_members(image: ImageView, command: AlterPartition, state: PartitionState) -> None:
+    proposal = command.proposal
+    if len(proposal.broker_ids) != len(proposal.isr):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "The ISR names a replica more than once.")
+    if not proposal.broker_ids <= set(state.replicas):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "The ISR has members that are not replicas.")
+    if state.leader not in proposal.broker_ids:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "The leader is missing in the ISR.")
+    for member in proposal.isr:
+        fault = _ineligible(image, member.broker_id, member.broker_epoch)
+        # A leader that shuts down goes on leading until another one can.
+        if fault is not None and not (fault == _SHUTS_DOWN and member.broker_id == state.leader):
+            raise KafkaError(
+                ErrorCode.INELIGIBLE_REPLICA, f"Broker {member.broker_id} may not join: {fault}."
+            )
+
+
+_SHUTS_DOWN: Final = "it is shutting down"
+
+
+def _ineligible(image: ImageView, broker_id: int, broker_epoch: int) -> str | None:
+    """Why a replica may not be in an ISR; None where it may."""
+    registration = image.brokers.get(broker_id)
+    if registration is None:
+        return "it is not registered"
+    if registration.epoch != broker_epoch:
+        return f"it has broker epoch {registration.epoch}, not {broker_epoch}"
+    return _SHUTS_DOWN if registration.shutting_down else None
+
+
+def _everywhere(
+    image: ImageView,
+    judge: Callable[[TopicImage, PartitionState], Decision | None],
+    last: Change,
+) -> Outcome:
+    """What is decided on every partition, and at the end what is known then."""
+    changes: list[Change] = []
+    losses: list[Loss] = []
+    for topic in image.topics.values():
+        decided = [(judge(topic, state)) for state in topic.partitions]
+        made = [each for each in decided if each is not None]
+        losses += (
+            Loss(topic.name, each.state, each.lost_by) for each in made if each.may_have_lost
+        )
+        changes += _in_portions(topic.name, [each.state for each in made])
+    return Outcome((*changes, last), tuple(losses))
+
+
+def _in_portions(topic: str, states: list[PartitionState]) -> Iterator[PartitionsChanged]:
+    for start in range(0, len(states), STATES_PER_CHANGE):
+        yield PartitionsChanged(topic, tuple(states[start : start + STATES_PER_CHANGE]))
