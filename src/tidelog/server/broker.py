@@ -210,7 +210,13 @@ class Broker:
         )
         families = (
             DataTools(
-                replicas, fetch_sessions, host.clock, host.offload, metrics, LineRate(host.clock)
+                replicas,
+                fetch_sessions,
+                host.clock,
+                host.offload,
+                metrics,
+                LineRate(host.clock),
+                config.node_id,
             ),
             DiskTools(replicas, host.disk, os.path.abspath(data_dir.path)),
             ProducerTools(ProducerIds(partial(self._allocate_producer_ids, controller))),

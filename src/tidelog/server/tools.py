@@ -53,6 +53,7 @@ class DataTools:
     metrics: BrokerMetrics
     # Of lines about data that cannot be read.
     damage_rate: LineRate
+    broker_id: int
 
 
 @dataclass(slots=True, frozen=True)

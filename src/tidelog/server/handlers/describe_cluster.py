@@ -14,7 +14,7 @@ from tidelog.protocol.messages.describe_cluster import (
     DescribeClusterResponse,
 )
 from tidelog.security.authorizer import CLUSTER
-from tidelog.server.handlers.metadata import address
+from tidelog.server.handlers.addresses import reachable, reachable_controller
 from tidelog.server.tools import ClusterContext
 
 _BROKERS = 1
@@ -35,16 +35,13 @@ def describe_cluster(
             error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
             error_message=f"Unsupported endpoint type {request.endpoint_type}",
         )
+    online = reachable(image, context)
     response = DescribeClusterResponse(
         cluster_id=image.cluster_id,
-        controller_id=image.controller_id,
+        controller_id=reachable_controller(image, online),
         brokers=[
-            DescribeClusterBroker(
-                broker.id,
-                *address(broker, context),
-                broker.rack,
-            )
-            for broker in image.brokers.values()
+            DescribeClusterBroker(broker_id, *address, image.brokers[broker_id].rack)
+            for broker_id, address in online.items()
         ],
     )
     if request.include_cluster_authorized_operations:

@@ -17,8 +17,8 @@ from tidelog.protocol.messages.find_coordinator import (
     FindCoordinatorResponse,
 )
 from tidelog.security.authorizer import Operation
+from tidelog.server.handlers.addresses import address_of
 from tidelog.server.handlers.asked import distinct
-from tidelog.server.handlers.metadata import address
 from tidelog.server.tools import GroupContext
 
 
@@ -49,8 +49,12 @@ async def _find(key: str, key_type: int, context: GroupContext) -> Coordinator:
         context.require_group(Operation.DESCRIBE, key)
         groups = context.tools.coordinator
         await groups.topic.ensure()
-        broker = context.image.brokers[groups.topic.leader_of(key)]
-        return Coordinator(key, broker.id, *address(broker, context))
+        image = context.image
+        broker = image.brokers.get(groups.topic.leader_of(key))
+        address = None if broker is None else address_of(broker, image, context)
+        if broker is None or address is None:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return Coordinator(key, broker.id, *address)
     except KafkaError as error:
         return Coordinator(key, -1, "", -1, error.code, error.message)
 

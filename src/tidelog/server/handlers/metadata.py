@@ -3,23 +3,28 @@
 Behaviour: brokers, controller, and the topics asked for: all of them for a null list (an empty one
 in version 0). An unknown topic is created first where the client and `auto.create.topics.enable`
 allow it, so the answer already names its leader, where Kafka's first answer is an error
-([why](decisions/0006-topics-created-at-once.md)). This broker's own address is the one that the
-client connected to, unless its listener has an advertised address: so a client that reached us
-once reaches us again.
-Versions: 10 topic ids, 12 topics by id alone, 13 a top-level error (never set).
+([why](decisions/0006-topics-created-at-once.md)). Brokers are those that live and have a listener
+of the client's kind. This broker's own address is the one that the client connected to, and so is
+the host of every broker beside it, unless the listener has an advertised address: so a client that
+reached us once reaches us again, and our neighbours. A partition without a leader that can be
+reached is LEADER_NOT_AVAILABLE; its replicas are listed all the same, the ones that cannot be
+reached as offline.
+Versions: 0 leaves out replicas that cannot be reached, 6 LISTENER_NOT_FOUND for a leader without
+a listener of the client's kind, 10 topic ids, 12 topics by id alone, 13 a top-level error (never
+set).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Hashable, Iterable
+from collections.abc import Collection, Generator, Hashable, Iterable
 
 from tidelog.cluster.commands import CreateTopic
-from tidelog.cluster.image import BrokerRegistration, TopicImage
+from tidelog.cluster.image import PartitionState, TopicImage
 from tidelog.cluster.names import INTERNAL_TOPICS
 from tidelog.cluster.planner import PARTITIONS_PER_REQUEST_MAX
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.model import NO_TOPIC_ID
+from tidelog.model import NO_LEADER, NO_TOPIC_ID
 from tidelog.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -31,9 +36,10 @@ from tidelog.protocol.messages.metadata import (
 from tidelog.protocol.schema import encode_in_pieces
 from tidelog.security.authorizer import CLUSTER, Operation, Resource, ResourceType
 from tidelog.server.answer_cache import EncodedAnswer
+from tidelog.server.handlers.addresses import reachable, reachable_controller
 from tidelog.server.handlers.asked import distinct_by
 from tidelog.server.pieces import LazyList
-from tidelog.server.tools import ClusterContext, GroupContext
+from tidelog.server.tools import ClusterContext
 from tidelog.topic_names import topic_name_fault
 
 _Answer = EncodedAnswer | MetadataResponse | asyncio.Future[MetadataResponse]
@@ -149,6 +155,7 @@ class _Description:
         self._request = request
         self._context = context
         self._image = context.image
+        self._reachable = reachable(self._image, context)
         # Of this broker's own replicas, by topic.
         self._failed: dict[str, set[int]] = {}
         for topic, partition in context.tools.answers.offline:
@@ -163,15 +170,11 @@ class _Description:
         image, context = self._image, self._context
         response = MetadataResponse(
             brokers=[
-                MetadataResponseBroker(
-                    broker.id,
-                    *address(broker, context),
-                    broker.rack,
-                )
-                for broker in image.brokers.values()
+                MetadataResponseBroker(broker_id, *address, image.brokers[broker_id].rack)
+                for broker_id, address in self._reachable.items()
             ],
             cluster_id=image.cluster_id,
-            controller_id=image.controller_id,
+            controller_id=reachable_controller(image, self._reachable),
             topics=LazyList(count, topics),
         )
         if self._request.include_cluster_authorized_operations:
@@ -202,26 +205,8 @@ class _Description:
         return self.topic(topic)
 
     def topic(self, topic: TopicImage) -> MetadataResponseTopic:
-        live, own_id = self._image.brokers, self._context.tools.broker_id
         failed = self._failed.get(topic.name, ())
-
-        def is_offline(broker: int, partition: int) -> bool:
-            return broker not in live or (broker == own_id and partition in failed)
-
-        partitions = (
-            MetadataResponsePartition(
-                error_code=0 if state.leader in live else ErrorCode.LEADER_NOT_AVAILABLE,
-                partition_index=state.partition,
-                leader_id=state.leader,
-                leader_epoch=state.leader_epoch,
-                replica_nodes=list(state.replicas),
-                isr_nodes=list(state.isr),
-                offline_replicas=[
-                    each for each in state.replicas if is_offline(each, state.partition)
-                ],
-            )
-            for state in topic.partitions
-        )
+        partitions = (self._partition(each, failed) for each in topic.partitions)
         answer = MetadataResponseTopic(
             name=topic.name,
             topic_id=topic.topic_id,
@@ -233,14 +218,32 @@ class _Description:
             answer.topic_authorized_operations = self._context.allowed_operations(resource)
         return answer
 
-
-def address(broker: BrokerRegistration, context: ClusterContext | GroupContext) -> tuple[str, int]:
-    """Where this client reaches a broker: for ourselves, where it has just reached us."""
-    connection = context.connection
-    listener = connection.listener
-    if broker.id == context.tools.broker_id and listener.address.advertised is None:
-        return connection.local_host, connection.local_port
-    endpoint = broker.endpoint(listener.name)
-    if endpoint is None:
-        return "", -1
-    return endpoint.host, endpoint.port
+    def _partition(
+        self, state: PartitionState, failed: Collection[int]
+    ) -> MetadataResponsePartition:
+        online, version = self._reachable, self._context.version
+        code = ErrorCode.NONE
+        if state.leader not in online:
+            has_no_listener = state.leader in self._image.brokers and version >= 6
+            code = (
+                ErrorCode.LISTENER_NOT_FOUND if has_no_listener else ErrorCode.LEADER_NOT_AVAILABLE
+            )
+        answer = MetadataResponsePartition(
+            partition_index=state.partition,
+            leader_id=NO_LEADER if code else state.leader,
+            leader_epoch=state.leader_epoch,
+            replica_nodes=list(state.replicas),
+            isr_nodes=list(state.isr),
+        )
+        own_id = self._context.tools.broker_id
+        answer.offline_replicas = [
+            each
+            for each in state.replicas
+            if each not in online or (each == own_id and state.partition in failed)
+        ]
+        if version == 0 and not online.keys() >= {*state.replicas}:
+            answer.replica_nodes = [each for each in state.replicas if each in online]
+            answer.isr_nodes = [each for each in state.isr if each in online]
+            code = code or ErrorCode.REPLICA_NOT_AVAILABLE
+        answer.error_code = code
+        return answer
