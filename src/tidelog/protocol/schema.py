@@ -34,6 +34,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import (
     Any,
     Final,
@@ -182,24 +183,17 @@ def boolean(versions: str = "0+", *, default: bool = False, **options: Unpack[Op
     return made
 
 
-def int8(versions: str = "0+", *, default: int = 0, **options: Unpack[Options]) -> int:
-    made: int = _declare("int8", versions, default, options)
+def _integer(
+    wire_type: str, versions: str = "0+", *, default: int = 0, **options: Unpack[Options]
+) -> int:
+    made: int = _declare(wire_type, versions, default, options)
     return made
 
 
-def int16(versions: str = "0+", *, default: int = 0, **options: Unpack[Options]) -> int:
-    made: int = _declare("int16", versions, default, options)
-    return made
-
-
-def int32(versions: str = "0+", *, default: int = 0, **options: Unpack[Options]) -> int:
-    made: int = _declare("int32", versions, default, options)
-    return made
-
-
-def int64(versions: str = "0+", *, default: int = 0, **options: Unpack[Options]) -> int:
-    made: int = _declare("int64", versions, default, options)
-    return made
+int8 = partial(_integer, "int8")
+int16 = partial(_integer, "int16")
+int32 = partial(_integer, "int32")
+int64 = partial(_integer, "int64")
 
 
 def uuid(versions: str = "0+", **options: Unpack[Options]) -> UUID:

@@ -62,10 +62,7 @@ class _EncoderWriter(SourceWriter):
         self.line("w = out.append")
         self.structure(schema, "m")
         self.flush()
-        self.line("if out:")
-        self.line("    joined = join(out)")
-        self.line("    parts.append(joined)")
-        self.line("    size += len(joined)")
+        self.cut("if out:")
         self.line("return parts, size")
         if self.in_pieces:
             # An encoder without arrays never pauses, and is a generator all the same.
@@ -74,12 +71,16 @@ class _EncoderWriter(SourceWriter):
     def pause(self) -> None:
         """Let the caller do something else; called behind every element of an array."""
         if self.write == "w":
-            self.line(f"if len(out) > {_PIECES_TO_JOIN}:")
-            self.line("    joined = join(out)")
-            self.line("    parts.append(joined)")
-            self.line("    size += len(joined)")
+            self.cut(f"if len(out) > {_PIECES_TO_JOIN}:")
             self.line("    out.clear()")
         self.line("yield size")
+
+    def cut(self, condition: str) -> None:
+        """Make a part of what was collected."""
+        self.line(condition)
+        self.line("    joined = join(out)")
+        self.line("    parts.append(joined)")
+        self.line("    size += len(joined)")
 
     def packed(self, run: list[tuple[str, str]]) -> str:
         """The expression that packs a run; "x" is a zero byte without a value."""
@@ -210,11 +211,9 @@ class _EncoderWriter(SourceWriter):
 
     def shared(self, content: str) -> None:
         """Write bytes; large ones become a part of their own and are not copied."""
-        self.line(f"if len({content}) > {_BYTES_TO_COPY}:")
-        self.line("    joined = join(out)")
-        self.line("    parts.append(joined)")
+        self.cut(f"if len({content}) > {_BYTES_TO_COPY}:")
         self.line(f"    parts.append({content})")
-        self.line(f"    size += len(joined) + len({content})")
+        self.line(f"    size += len({content})")
         self.line("    out.clear()")
         self.line("else:")
         self.line(f"    w({content})")
@@ -226,11 +225,9 @@ class _EncoderWriter(SourceWriter):
         self.refuse_null(spec, content, label)
         count = self.counted(spec, content, f"part_size({content})")
         self.flush_prefix(count, "i")
-        self.line(f"if {count} > {1 if self.flexible else 0}:")
-        self.line("    joined = join(out)")
-        self.line("    parts.append(joined)")
+        self.cut(f"if {count} > {1 if self.flexible else 0}:")
         self.line(f"    parts.append({content})")
-        self.line(f"    size += len(joined) + {count}{' - 1' if self.flexible else ''}")
+        self.line(f"    size += {count}{' - 1' if self.flexible else ''}")
         self.line("    out.clear()")
 
     def array(self, spec: FieldSpec, value: str, label: str) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from typing import Final
 
 from tidelog.coordinators.groups.classic.group import ClassicGroup, GroupState, Member
 from tidelog.coordinators.groups.classic.rebalances import Rebalances
@@ -27,6 +29,8 @@ from tidelog.protocol.messages.leave_group import (
 from tidelog.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 _log = logging.getLogger(__name__)
+
+_VERSION_WITH_MEMBERS: Final = 3
 
 
 class Members:
@@ -110,24 +114,16 @@ class Members:
     # LeaveGroup
 
     def leave(self, request: LeaveGroupRequest, version: int, now: Now) -> Outcome:
-        leaving = request.members
-        if version < 3:
-            leaving = [MemberIdentity(request.member_id)]
         group = self._require_group(request.group_id)
-        response = LeaveGroupResponse()
-        anybody = False
-        for identity in leaving:
-            answer = MemberResponse(identity.member_id, identity.group_instance_id)
-            response.members.append(answer)
-            try:
-                self._rebalances.drop(group, self._leaver(group, identity))
-                anybody = True
-            except KafkaError as error:
-                answer.error_code = error.code
-        if version < 3:
-            response.error_code = response.members[0].error_code
-            response.members = []
-        if not anybody:
+        gone = set()
+
+        def leave(identity: MemberIdentity) -> None:
+            member_id = self._leaver(group, identity)
+            self._rebalances.drop(group, member_id)
+            gone.add(member_id)
+
+        response = leave_each(request, version, leave)
+        if not gone:
             return Outcome(response)
         return Outcome(response, self._rebalances.after_departure(group, "members leave", now))
 
@@ -189,6 +185,25 @@ class Members:
                 # A consumer group that had just become this one.
                 records += self._rebalances.prepare(group, "it has no leader", now)
         return records
+
+
+def leave_each(
+    request: LeaveGroupRequest, version: int, leave: Callable[[MemberIdentity], None]
+) -> LeaveGroupResponse:
+    """Have everybody leave whom the request names, and answer for each by itself."""
+    names_several = version >= _VERSION_WITH_MEMBERS
+    response = LeaveGroupResponse()
+    for identity in request.members if names_several else [MemberIdentity(request.member_id)]:
+        answer = MemberResponse(identity.member_id, identity.group_instance_id)
+        response.members.append(answer)
+        try:
+            leave(identity)
+        except KafkaError as error:
+            answer.error_code = error.code
+    if not names_several:
+        response.error_code = response.members[0].error_code
+        response.members = []
+    return response
 
 
 def _restored(recorded: MemberMetadata, value: GroupMetadataValue) -> Member:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
-from typing import Final
 
 from tidelog.cluster.image import MetadataImage
+from tidelog.coordinators.groups.classic.members import leave_each
 from tidelog.coordinators.groups.consumer.changes import (
     Records,
     current_record,
@@ -37,16 +37,10 @@ from tidelog.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
-from tidelog.protocol.messages.leave_group import (
-    LeaveGroupRequest,
-    LeaveGroupResponse,
-    MemberIdentity,
-    MemberResponse,
-)
+from tidelog.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 
 _log = logging.getLogger(__name__)
 
-_VERSION_WITH_MEMBERS: Final = 3
 _REASONS = {
     TimerKind.CONSUMER_SESSION: "its session is over",
     TimerKind.CONSUMER_REVOCATION: "it kept its partitions",
@@ -221,22 +215,13 @@ class ConsumerMembers:
         self, group: ConsumerGroup, request: LeaveGroupRequest, version: int, now: Now
     ) -> Outcome:
         """LeaveGroup: members of the classic protocol, or whom an administrator removes."""
-        response = LeaveGroupResponse()
-        identities = request.members
-        if version < _VERSION_WITH_MEMBERS:
-            identities = [MemberIdentity(request.member_id)]
         leaving: dict[str, ConsumerMember] = {}
-        for identity in identities:
-            answer = MemberResponse(identity.member_id, identity.group_instance_id)
-            response.members.append(answer)
-            try:
-                member = self._leaver(group, identity)
-                leaving[member.member_id] = member
-            except KafkaError as error:
-                answer.error_code = error.code
-        if version < _VERSION_WITH_MEMBERS:
-            response.error_code = response.members[0].error_code
-            response.members = []
+
+        def leave(identity: MemberIdentity) -> None:
+            member = self._leaver(group, identity)
+            leaving[member.member_id] = member
+
+        response = leave_each(request, version, leave)
         if not leaving:
             return Outcome(response)
         return self.fence(group, leaving.values(), now, response)
