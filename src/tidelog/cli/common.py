@@ -26,28 +26,46 @@ bootstrap_option = click.option(
     show_envvar=True,
     help="The brokers to ask first.",
 )
-format_option = click.option(
-    "--format",
-    "output",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="How data is printed.",
-)
-timeout_option = click.option(
-    "--timeout",
-    "timeout_s",
-    metavar="SECONDS",
-    type=click.FloatRange(min=0.1),
-    default=10.0,
-    show_default=True,
-    help="How long to try.",
+
+
+def choice_option(
+    *names: str, choices: Sequence[str], help_text: str, default: str = ""
+) -> Callable[[F], F]:
+    """An option that is one of some words, by default the first of them."""
+    return click.option(
+        *names,
+        type=click.Choice(choices),
+        default=default or choices[0],
+        show_default=True,
+        help=help_text,
+    )
+
+
+def timeout_option(default: float, help_text: str) -> Callable[[F], F]:
+    return click.option(
+        "--timeout",
+        "timeout_s",
+        metavar="SECONDS",
+        type=click.FloatRange(min=0.1),
+        default=default,
+        show_default=True,
+        help=help_text,
+    )
+
+
+def partitions_option(help_text: str) -> Callable[[F], F]:
+    kind = click.IntRange(min=0)
+    return click.option("-p", "--partition", "chosen", type=kind, multiple=True, help=help_text)
+
+
+format_option = choice_option(
+    "--format", "output", choices=("text", "json"), help_text="How data is printed."
 )
 
 
 def connection_options(function: F) -> F:
     """`-b`, `--format` and `--timeout`, which every command that asks a broker takes."""
-    return bootstrap_option(format_option(timeout_option(function)))
+    return bootstrap_option(format_option(timeout_option(10.0, "How long to try.")(function)))
 
 
 def client_settings(timeout_s: float) -> ClientSettings:

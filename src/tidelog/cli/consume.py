@@ -8,9 +8,17 @@ from typing import Any, Protocol, runtime_checkable
 
 import click
 
-from tidelog.cli.common import client_settings, connection_options, say, topic_argument
+from tidelog.cli.common import (
+    choice_option,
+    client_settings,
+    connection_options,
+    partitions_option,
+    say,
+    topic_argument,
+)
 from tidelog.cli.faults import EXIT_USAGE, CliError, way_past
 from tidelog.cli.positions import parse_start
+from tidelog.cli.values import ENCODINGS
 from tidelog.client.admin import describe_topic
 from tidelog.client.blocking_consumer import Consumer
 from tidelog.client.faults import UnreadableBatchError
@@ -36,14 +44,7 @@ Print = Callable[[TopicPartition, Record], bytes]
 
 @click.command()
 @topic_argument
-@click.option(
-    "-p",
-    "--partition",
-    "chosen",
-    type=click.IntRange(min=0),
-    multiple=True,
-    help="Only this partition; repeatable.",
-)
+@partitions_option("Only this partition; repeatable.")
 @click.option(
     "-o",
     "--offset",
@@ -72,19 +73,11 @@ Print = Callable[[TopicPartition, Record], bytes]
 @click.option(
     "-f", "--template", metavar="TEMPLATE", help=r"How a record is printed: '%p:%o %k=%v\n'."
 )
-@click.option(
-    "--value-as",
-    type=click.Choice(["text", "json", "hex", "base64"]),
-    default="text",
-    show_default=True,
-    help="How values are printed.",
-)
-@click.option(
+@choice_option("--value-as", choices=ENCODINGS, help_text="How values are printed.")
+@choice_option(
     "--isolation",
-    type=click.Choice(["uncommitted", "committed"]),
-    default="uncommitted",
-    show_default=True,
-    help="Whether to show open and aborted transactions.",
+    choices=("uncommitted", "committed"),
+    help_text="Whether to show open and aborted transactions.",
 )
 @connection_options
 def consume(topic: str, **options: Any) -> None:

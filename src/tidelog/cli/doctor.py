@@ -15,7 +15,7 @@ import click
 from tidelog.cli import doctor_host as host
 from tidelog.cli import doctor_network as network
 from tidelog.cli import doctor_spark as spark
-from tidelog.cli.common import bootstrap_option, format_option, print_json
+from tidelog.cli.common import bootstrap_option, format_option, print_json, timeout_option
 from tidelog.cli.faults import EXIT_FAILED, paint
 from tidelog.cli.finding import Finding
 from tidelog.client.metadata import parse_bootstrap
@@ -29,15 +29,7 @@ from tidelog.host.disk import SystemDisk
 @click.option("--listen", metavar="HOST:PORT", help="Where a broker shall listen.")
 @click.option("--data-dir", metavar="DIR", help="Where a broker shall keep its data.")
 @click.option("--config", "files", multiple=True, metavar="FILE", help="A broker's settings.")
-@click.option(
-    "--timeout",
-    "timeout_s",
-    type=click.FloatRange(min=0.1),
-    default=3.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long to wait for each answer.",
-)
+@timeout_option(3.0, "How long to wait for each answer.")
 @click.pass_context
 def doctor(
     context: click.Context,

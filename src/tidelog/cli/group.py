@@ -9,6 +9,7 @@ import click
 from tidelog.cli.common import (
     connection_options,
     open_client,
+    partitions_option,
     print_deleted,
     print_json,
     print_rows,
@@ -144,14 +145,7 @@ def members(name: str, **connection: Any) -> None:
     help="Where to: -N for the last N, @TIME for a date, ms or an age such as @-1h.",
 )
 @click.option("--topic", "topics", multiple=True, help="Only this topic; repeatable.")
-@click.option(
-    "-p",
-    "--partition",
-    "chosen",
-    type=click.IntRange(min=0),
-    multiple=True,
-    help="Only this partition of each topic; repeatable.",
-)
+@partitions_option("Only this partition of each topic; repeatable.")
 @click.option("--execute", is_flag=True, help="Do it; without this it is only shown.")
 @connection_options
 def seek(name: str, place: str, topics: tuple[str, ...], execute: bool, **options: Any) -> None:

@@ -7,12 +7,14 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from tidelog.cli.common import (
+    choice_option,
     client_settings,
     connection_options,
     format_option,
@@ -117,12 +119,10 @@ def check(
 
 @pipeline.command()
 @_file_argument
-@click.option(
+@choice_option(
     "--mode",
-    type=click.Choice(["stream", "catch-up", "batch"]),
-    default="stream",
-    show_default=True,
-    help="For ever; up to what is there now; or over history, without a checkpoint.",
+    choices=("stream", "catch-up", "batch"),
+    help_text="For ever; up to what is there now; or over history, without a checkpoint.",
 )
 @click.option("--target", "targets", multiple=True, metavar="NAME", help="Only this; repeatable.")
 @click.option(
@@ -230,20 +230,7 @@ def test(
 
             results = [run_case(session, found, checked, case) for case in wanted]
     if output == "json":
-        print_json(
-            [
-                {
-                    "name": each.name,
-                    "passed": each.passed,
-                    "rows": each.rows,
-                    "differences": {
-                        name: {"missing": difference.missing, "extra": difference.extra}
-                        for name, difference in each.differences.items()
-                    },
-                }
-                for each in results
-            ]
-        )
+        print_json([{"name": each.name, "passed": each.passed, **asdict(each)} for each in results])
     else:
         for each in results:
             mark = (

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from tidelog.cli.common import client_settings, connection_options, topic_argument
+from tidelog.cli.common import choice_option, client_settings, connection_options, topic_argument
 from tidelog.cli.faults import EXIT_INTERRUPTED, EXIT_USAGE, CliError, explain
 from tidelog.cli.produce_report import Interrupt, Report
 from tidelog.cli.values import ENCODINGS, check_json, record_from_json, to_bytes
@@ -34,47 +34,30 @@ Parse = Callable[[bytes], ProducerRecord]
 @click.option("-K", "--key-separator", metavar="TEXT", help="Each line is KEY TEXT VALUE.")
 @click.option("-p", "--partition", type=click.IntRange(min=0), help="Else the key decides.")
 @click.option("-H", "--header", "headers", multiple=True, metavar="NAME=VALUE", help="Repeatable.")
-@click.option(
+@choice_option(
     "-z",
     "--compress",
     "codec",
-    type=click.Choice([c.name.lower() for c in Codec]),
-    default="none",
-    show_default=True,
-    help="Compression of the batches.",
+    choices=[codec.name.lower() for codec in Codec],
+    help_text="Compression of the batches.",
 )
 @click.option("-f", "--template", metavar="TEMPLATE", help=r"How a line is read, such as '%k\t%v'.")
-@click.option(
+@choice_option(
     "-i",
     "--input",
     "source",
-    type=click.Choice(["lines", "json", "raw"]),
-    default="lines",
-    show_default=True,
-    help="Lines as values, lines as records in JSON, or all of stdin as one value.",
+    choices=("lines", "json", "raw"),
+    help_text="Lines as values, lines as records in JSON, or all of stdin as one value.",
 )
 @click.option("--whole", is_flag=True, help="With -i json: each line is a value, sent as it is.")
-@click.option(
-    "--value-as",
-    type=click.Choice(ENCODINGS),
-    default="text",
-    show_default=True,
-    help="How values are written.",
-)
-@click.option(
-    "--key-as",
-    type=click.Choice(ENCODINGS),
-    default="text",
-    show_default=True,
-    help="How keys are written.",
-)
+@choice_option("--value-as", choices=ENCODINGS, help_text="How values are written.")
+@choice_option("--key-as", choices=ENCODINGS, help_text="How keys are written.")
 @click.option("--null", "null", metavar="TEXT", help="A value that reads so is sent as null.")
-@click.option(
+@choice_option(
     "--acks",
-    type=click.Choice(list(_ACKS)),
+    choices=list(_ACKS),
     default="all",
-    show_default=True,
-    help="Who must have a record before it counts as sent.",
+    help_text="Who must have a record before it counts as sent.",
 )
 @click.option("-q", "--quiet", is_flag=True, help="No progress and no summary.")
 @connection_options
