@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import tidelog
+from tests.unit.cluster.helpers import join
 from tidelog.cluster import layout
 from tidelog.cluster.commands import (
     AddPartitions,
@@ -36,9 +37,9 @@ from tidelog.cluster.commands import (
     ProducerIdBlock,
 )
 from tidelog.cluster.controller import Controller
-from tidelog.cluster.image import Endpoint, MetadataImage
+from tidelog.cluster.image import MetadataImage
+from tidelog.cluster.office import Place
 from tidelog.cluster.planner import PlannerRules
-from tidelog.cluster.registration import register_broker
 from tidelog.host.disk import SystemDisk
 from tidelog.host.offload import ThreadOffload
 from tidelog.host.random import SystemRandom
@@ -68,12 +69,9 @@ async def live(directory: str, seed: int, calls: int) -> None:
     """One life: open, claim, register, then call until `calls` are answered or the kill comes."""
     say("begin")
     store = await open_store(directory)
-    controller = Controller(store, 0, PlannerRules(SystemRandom()))
+    controller = Controller(store, Place(0), PlannerRules(SystemRandom()))
     await controller.start()
-    endpoints = (Endpoint("PLAINTEXT", "localhost", 9092),)
-    registration = await register_broker(store, 0, endpoints)
-    while (image := controller.image).brokers.get(0) != registration:
-        await controller.changes_after(image.version, 10.0, image.controller_epoch)
+    registration = await join(store, controller, 0)
     say("registered", epoch=registration.epoch)
     async with asyncio.TaskGroup() as group:
         for worker in range(WORKERS):
@@ -299,7 +297,8 @@ def check_producer_ids(image: MetadataImage, ledger: Ledger) -> None:
 
 def run_life(directory: Path, ledger: Ledger, source: random.Random, kill: str) -> None:
     """Start a child, kill it (at its start, amid its calls, or not), take in all of its lines."""
-    environment = {**os.environ, "PYTHONPATH": str(Path(tidelog.__file__).parents[1])}
+    roots = (Path(tidelog.__file__).parents[1], Path(__file__).parents[2])
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, roots))}
     seed = source.randrange(1 << 30)
     calls = 10_000 if kill else 80
     with subprocess.Popen(

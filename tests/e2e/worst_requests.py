@@ -101,6 +101,8 @@ WORST: dict[str, Worst] = {
     ),
     "ConsumerGroupDescribe": Worst(),
     "ListConfigResources": Worst(),
+    "FollowMetadata": Worst({"timeout_ms": 0}),
+    "SubmitCommand": Worst({"timeout_ms": 0}),
     "OffsetsWithinBytes": Worst({"start_offset": 0, "max_bytes": 1}),
 }
 

@@ -10,8 +10,7 @@ Every transaction checks the controller epoch, so a deposed controller cannot wr
 `/controller/sequence` by compare-and-set, so after a lost connection reading that one node tells
 whether the transaction was done.
 
-Left out for now: giving up leadership when the store is merely suspended, elections for leaders
-that died while no controller ran.
+A controller that is out of touch with the store for too long stops: another may have the office.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from tidelog.cluster.changes import Change, ChangeBatch, Update
 from tidelog.cluster.commands import Answer, Command, RegisterBroker, UnregisterBroker
 from tidelog.cluster.failover import Loss
 from tidelog.cluster.image import Draft, MetadataImage
-from tidelog.cluster.office import resign, take_office
+from tidelog.cluster.office import Place, resign, take_office
 from tidelog.cluster.planner import PlannerRules, plan, refused_together
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.store.port import (
@@ -64,6 +63,8 @@ class ControllerLimits:
     # Reached, a transaction takes no further command; one has at most 256 KiB of settings.
     bytes_per_write: int = 128 * 1024
     history_changes: int = 10_000
+    # Two thirds of a session: then the office may be another's before this one knows.
+    out_of_touch_s: float = 6.0
 
 
 @dataclass(slots=True)
@@ -104,7 +105,7 @@ class _Round:
 class Controller:
     """Owns the changes of one store's metadata, from `start` to `close`.
 
-    controller = Controller(store, node_id=0, rules=PlannerRules(host.random))
+    controller = Controller(store, Place(broker_id=0), PlannerRules(host.random))
     await controller.start()
     created = await controller.submit(CreateTopic("orders", partitions=6))
     """
@@ -112,12 +113,13 @@ class Controller:
     def __init__(
         self,
         store: Store,
-        node_id: int,
+        place: Place,
         rules: PlannerRules,
         limits: ControllerLimits | None = None,
     ) -> None:
         self._store = store
-        self._node_id = node_id
+        self._place = place
+        self._node_id = place.broker_id
         self._rules = rules
         self._limits = limits or ControllerLimits()
         self._image = MetadataImage()
@@ -134,6 +136,7 @@ class Controller:
         # Elections of leaders that may lack committed records, since the start.
         self.unclean_elections = 0
         self._closing = False
+        self._out_of_touch: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -152,7 +155,7 @@ class Controller:
         be understood.
         """
         assert self._task is None, "a controller starts once"
-        term = await take_office(self._store, self._node_id, self._rules.random)
+        term = await take_office(self._store, self._place, self._rules.random)
         self._image = term.image
         self._epoch_version = term.epoch_version
         self._sequence_version = term.sequence_version
@@ -176,6 +179,12 @@ class Controller:
             return
         await asyncio.wait([self._task])
         await resign(self._store, self._epoch_version)
+
+    def abandon(self) -> None:
+        """Stop at once: whether the transaction at hand is done, nobody learns."""
+        self._closing = True
+        if self._task is not None:
+            self._task.cancel()
 
     async def wait_closed(self) -> None:
         """Return once the controller has stopped; raise what made it stop, if it was not asked."""
@@ -239,7 +248,7 @@ class Controller:
     def _enqueue(self, command: Command) -> asyncio.Future[Answer]:
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         if not self.running:
-            _refuse(future, _not_controller())
+            _refuse(future, not_controller())
         elif len(self._queue) >= self._limits.queued_commands:
             message = "Too many metadata changes are waiting; try again later."
             _refuse(future, KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, message))
@@ -250,7 +259,7 @@ class Controller:
 
     def _check_running(self) -> None:
         if not self.running:
-            raise _not_controller()
+            raise not_controller()
 
     async def _run(self) -> None:
         cancels = (
@@ -277,10 +286,11 @@ class Controller:
         finally:
             for cancel in cancels:
                 cancel()
+            self._stop_waiting_for_store()
             self._closing = True
             self._changed.set()
             for pending in self._queue:
-                _refuse(pending.answer, _not_controller())
+                _refuse(pending.answer, not_controller())
             self._queue.clear()
 
     def _brokers_changed(self, event: WatchEvent) -> None:
@@ -303,6 +313,21 @@ class Controller:
     def _session_changed(self, state: SessionState) -> None:
         if state is SessionState.LOST:
             self._wake.set()
+        elif state is SessionState.SUSPENDED and self._out_of_touch is None:
+            self._out_of_touch = asyncio.get_running_loop().call_later(
+                self._limits.out_of_touch_s, self._lost_touch
+            )
+        elif state is SessionState.CONNECTED:
+            self._stop_waiting_for_store()
+
+    def _stop_waiting_for_store(self) -> None:
+        if self._out_of_touch is not None:
+            self._out_of_touch.cancel()
+            self._out_of_touch = None
+
+    def _lost_touch(self) -> None:
+        logger.error("controller stopped node=%d reason=out of touch with the store", self._node_id)
+        self.abandon()
 
     async def _do_round(self) -> None:
         """Plan what waits, write it as one transaction, then make it true and tell everyone."""
@@ -385,7 +410,7 @@ class Controller:
                 if conflict.index > 1:
                     raise
                 if not lost:
-                    raise _not_controller() from conflict
+                    raise not_controller() from conflict
             node = await self._read_back()
             if node is not None and node.value == mark:
                 revision = node.modified
@@ -433,5 +458,6 @@ def _refuse(future: asyncio.Future[Answer], error: KafkaError) -> None:
         future.set_exception(error)
 
 
-def _not_controller() -> KafkaError:
+def not_controller() -> KafkaError:
+    """What one is answered that takes this broker for the controller."""
     return KafkaError(ErrorCode.NOT_CONTROLLER)

@@ -1,6 +1,7 @@
 """How a broker keeps its image: fed by the controller, change by change.
 
-Promises: the image moves forward only, by whole transactions, in the controller's order.
+Promises: the image moves forward only, by whole transactions, in the controller's order; what an
+older controller says, or one that is behind, is not taken.
 Subscribers are called synchronously, in the order in which they subscribed, with the image before,
 the image after and the changes between; `image` is the new one by then, and whoever waits for its
 version goes on only after all subscribers are done. A subscriber that fails is given the whole
@@ -19,7 +20,7 @@ from typing import Final
 from tidelog.cluster.changes import Change, TopicDeleted, Update, changes_between
 from tidelog.cluster.controller import UNKNOWN_EPOCH
 from tidelog.cluster.image import MetadataImage
-from tidelog.errors import ErrorCode, KafkaError
+from tidelog.errors import ErrorCode, KafkaError, TidelogError
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +45,7 @@ class ImageFeed:
         self._poll = poll
         self._image = MetadataImage()
         self._epoch = UNKNOWN_EPOCH
+        self._delay_s = _RETRY_DELAY_S
         self._subscribers: list[Subscriber] = []
         self._waiters: list[tuple[Callable[[MetadataImage], bool], asyncio.Future[None]]] = []
         self._task: asyncio.Task[None] | None = None
@@ -53,9 +55,10 @@ class ImageFeed:
         return self._image
 
     async def start(self) -> None:
-        """Take the first image, then follow; a controller that cannot be reached raises here."""
+        """Take the first image, then follow; a controller that cannot be reached is waited for."""
         assert self._task is None, "a feed starts once"
-        await self._poll_once()
+        while not self._image.version:
+            await self._poll_patiently()
         self._task = asyncio.create_task(self._run(), name="image-feed")
 
     async def close(self) -> None:
@@ -101,32 +104,51 @@ class ImageFeed:
                 self._waiters.remove(entry)
 
     async def _run(self) -> None:
-        delay_s = _RETRY_DELAY_S
         try:
             while True:
-                try:
-                    await self._poll_once()
-                    delay_s = _RETRY_DELAY_S
-                except (KafkaError, OSError) as error:
-                    logger.warning(
-                        "metadata not followed reason=%s retry_s=%.1f version=%d",
-                        error,
-                        delay_s,
-                        self._image.version,
-                    )
-                    await asyncio.sleep(delay_s)
-                    delay_s = min(2 * delay_s, _RETRY_DELAY_MAX_S)
+                await self._poll_patiently()
         finally:
             for _, waiter in self._waiters:
                 if not waiter.done():
                     waiter.set_exception(_stopped())
 
-    async def _poll_once(self) -> None:
-        update = await self._poll(self._image.version, _POLL_TIMEOUT_S, self._epoch)
-        if update.image is not None:
-            self._epoch = update.image.controller_epoch
-            self._move_to(update.image, changes_between(self._image, update.image))
+    async def _poll_patiently(self) -> None:
+        """Ask once; where that fails, wait a little, longer each time."""
+        try:
+            update = await self._poll(self._image.version, _POLL_TIMEOUT_S, self._epoch)
+            self._check(update)
+        except (TidelogError, OSError) as error:
+            logger.warning(
+                "metadata not followed reason=%s retry_s=%.1f version=%d",
+                error,
+                self._delay_s,
+                self._image.version,
+            )
+            await asyncio.sleep(self._delay_s)
+            self._delay_s = min(2 * self._delay_s, _RETRY_DELAY_MAX_S)
+        else:
+            self._delay_s = _RETRY_DELAY_S
+            self._take(update)
+
+    def _check(self, update: Update) -> None:
+        image = update.image
+        if image is not None and (
+            image.version < self._image.version or image.controller_epoch < self._epoch
+        ):
+            raise KafkaError(
+                ErrorCode.STALE_CONTROLLER_EPOCH,
+                f"an older image was offered: version {image.version} of controller epoch"
+                f" {image.controller_epoch}",
+            )
+
+    def _take(self, update: Update) -> None:
+        image = update.image
+        if image is not None:
+            self._epoch = image.controller_epoch
+            self._move_to(image, changes_between(self._image, image))
         for batch in update.batches:
+            if batch.version <= self._image.version:
+                continue
             self._move_to(self._image.apply_all(batch.changes, batch.version), batch.changes)
 
     def _move_to(self, image: MetadataImage, changes: tuple[Change, ...]) -> None:

@@ -2,7 +2,8 @@
 
     /cluster/id                        {"v":2,"id":"22 characters"}          written once
     /cluster/key                       {"v":2,"key":"64 hex digits"}         written once, secret
-    /controller/owner                  {"v":2,"broker":0,"epoch":7}          ephemeral
+    /controller/owner                  {"v":2,"broker":0,"epoch":7,"endpoint":["INTERNAL","h",9093]}
+                                       ephemeral; where brokers reach the controller
     /controller/epoch                  {"v":2,"epoch":7,"broker":0}          checked by every write
     /controller/sequence               {"v":2,"epoch":7,"number":42}         set by every write
     /brokers/ids/<id>                  {"v":2,"rack":null,"endpoints":[["PLAINTEXT","host",9092]],
@@ -143,14 +144,14 @@ def encode_broker(registration: BrokerRegistration, **others: object) -> bytes:
     return encode(**others, rack=registration.rack, endpoints=endpoints, **fields)
 
 
-def first_operations(cluster_id: str, epoch: int, controller_id: int) -> list[Operation]:
-    """What makes an empty store the store of a new cluster."""
+def first_operations(cluster_id: str, controller_id: int, owner: bytes) -> list[Operation]:
+    """What makes an empty store the store of a new cluster, in the epoch 1 of its controller."""
     operations: list[Operation] = [Create(path, b"") for path in _FOLDERS]
     operations += (
         Create(CLUSTER_ID, encode(id=cluster_id)),
-        Create(CONTROLLER_OWNER, encode(epoch=epoch, broker=controller_id), ephemeral=True),
-        Create(CONTROLLER_EPOCH, encode(epoch=epoch, broker=controller_id)),
-        Create(CONTROLLER_SEQUENCE, encode(epoch=epoch, number=0)),
+        Create(CONTROLLER_OWNER, owner, ephemeral=True),
+        Create(CONTROLLER_EPOCH, encode(epoch=1, broker=controller_id)),
+        Create(CONTROLLER_SEQUENCE, encode(epoch=1, number=0)),
         Create(PRODUCER_IDS, encode(next=0, broker=controller_id)),
     )
     return operations

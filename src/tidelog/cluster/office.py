@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from tidelog.cluster import layout
-from tidelog.cluster.image import MetadataImage
+from tidelog.cluster.image import Endpoint, MetadataImage
 from tidelog.cluster.key import missing_key, new_key
 from tidelog.cluster.repairs import in_steps, repairs
 from tidelog.errors import StorageError
@@ -35,6 +35,36 @@ class OfficeTaken(StoreError):
     """Another broker is the controller."""
 
 
+class Place(NamedTuple):
+    """The broker that stands for the office, and where the others reach it."""
+
+    broker_id: int
+    endpoint: Endpoint | None = None
+    # A broker whose directory names a cluster never founds another one.
+    may_found: bool = True
+
+    def as_owner(self, epoch: int) -> bytes:
+        """The value of the owner's node."""
+        return layout.encode(broker=self.broker_id, epoch=epoch, endpoint=self.endpoint)
+
+
+class Owner(NamedTuple):
+    """Who is the controller, and where it is reached."""
+
+    broker_id: int
+    epoch: int
+    endpoint: Endpoint | None
+
+    @classmethod
+    def decode(cls, value: bytes) -> Owner:
+        """From the value of the owner's node; one of an older version has no endpoint."""
+        fields = layout.decode(layout.CONTROLLER_OWNER, value)
+        endpoint = fields.get("endpoint")
+        return cls(
+            fields["broker"], fields["epoch"], None if endpoint is None else Endpoint(*endpoint)
+        )
+
+
 class Term(NamedTuple):
     """What a controller begins with: the metadata, and the versions that its writes check."""
 
@@ -43,15 +73,15 @@ class Term(NamedTuple):
     sequence_version: int
 
 
-async def take_office(store: Store, broker_id: int, random: Random) -> Term:
+async def take_office(store: Store, place: Place, random: Random) -> Term:
     """Become the controller; found the cluster where the store is empty.
 
     `OfficeTaken` where another broker has the office; StorageError where what the store holds
     cannot be understood.
     """
-    epoch_version = await _claim(store, broker_id)
+    epoch_version = await _claim(store, place)
     if epoch_version is None:
-        return await _found_cluster(store, broker_id, random)
+        return await _found_cluster(store, place, random)
     try:
         return await _take_over(store, epoch_version, random)
     except BaseException:
@@ -67,16 +97,20 @@ async def resign(store: Store, epoch_version: int) -> None:
         )
 
 
-async def _claim(store: Store, broker_id: int) -> int | None:
+async def _claim(store: Store, place: Place) -> int | None:
     """The version of the node that every write checks; None where the store is empty."""
     node = await store.read(layout.CONTROLLER_EPOCH)
     if node is None:
         return None
     epoch = layout.decode(layout.CONTROLLER_EPOCH, node.value)["epoch"] + 1
-    office = layout.encode(broker=broker_id, epoch=epoch)
+    office = place.as_owner(epoch)
     operations: list[Operation] = [
         Create(layout.CONTROLLER_OWNER, office, ephemeral=True),
-        Set(layout.CONTROLLER_EPOCH, office, node.version),
+        Set(
+            layout.CONTROLLER_EPOCH,
+            layout.encode(broker=place.broker_id, epoch=epoch),
+            node.version,
+        ),
     ]
     owner = await store.read(layout.CONTROLLER_OWNER)
     if owner is not None:
@@ -125,13 +159,20 @@ async def _take_over(store: Store, epoch_version: int, random: Random) -> Term:
     return Term(replace(held.image, version=revision), epoch_version, held.sequence_version + 1)
 
 
-async def _found_cluster(store: Store, broker_id: int, random: Random) -> Term:
+async def _found_cluster(store: Store, place: Place, random: Random) -> Term:
     """Write what a new cluster begins with, in one transaction."""
     if await store.children("/"):
         raise StorageError(f"the metadata store has no {layout.CONTROLLER_EPOCH}")
+    if not place.may_found:
+        raise StorageError(
+            "the metadata store is empty, but the data directory belongs to a cluster;"
+            " start the broker with the store of that cluster, or with an empty directory"
+        )
     identifier = base64.urlsafe_b64encode(random.uuid().bytes)
     cluster_id = identifier.rstrip(b"=").decode()
-    operations = [*layout.first_operations(cluster_id, 1, broker_id), new_key(random)]
+    broker_id = place.broker_id
+    first = layout.first_operations(cluster_id, broker_id, place.as_owner(1))
+    operations = [*first, new_key(random)]
     try:
         revision = await store.multi(operations)
     except Conflict as conflict:

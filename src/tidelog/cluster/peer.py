@@ -115,7 +115,8 @@ class PeerConnection:
         """Connect no more; requests under way get a NetworkError."""
         self._is_closed = True
         if self._channel is not None:
-            self._channel.lose(self._closed_error())
+            # Not a ConnectError: what is under way was sent, and may have been done.
+            self._channel.lose(NetworkError(self.address, "the connection was closed here"))
 
     def _closed_error(self) -> NetworkError:
         return ConnectError(self.address, "the connection was closed on this side")

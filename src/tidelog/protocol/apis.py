@@ -92,6 +92,8 @@ APIS: Final[tuple[Api, ...]] = (
     _served(69, "ConsumerGroupDescribe", "consumer_group_describe", (0, 1), flexible=0),
     _served(74, "ListConfigResources", "list_config_resources", (0, 1), flexible=0),
     Api(20000, "OffsetsWithinBytes", "offsets_within_bytes", (0, 0), (0, 0), 0, private=True),
+    Api(20001, "FollowMetadata", "follow_metadata", (0, 0), (0, 0), 0, private=True),
+    Api(20002, "SubmitCommand", "submit_command", (0, 0), (0, 0), 0, private=True),
 )
 
 API_BY_KEY: Final[dict[int, Api]] = {each.key: each for each in APIS}

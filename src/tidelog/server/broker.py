@@ -5,20 +5,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 from uuid import UUID
 
 from tidelog._kernels import COMPILED
 from tidelog.cluster.broker_login import BrokerLogin
 from tidelog.cluster.commands import AllocateProducerIds, ConfirmDeletion, ProducerIdBlock
-from tidelog.cluster.controller import Controller
+from tidelog.cluster.controller_link import ControllerLink
 from tidelog.cluster.image import BrokerRegistration, Endpoint, MetadataImage
 from tidelog.cluster.image_feed import ImageFeed
 from tidelog.cluster.key import read_identity
+from tidelog.cluster.membership import Membership, MembershipOptions
+from tidelog.cluster.peer import PeerConnection, PeerOptions
 from tidelog.cluster.planner import PlannerRules
-from tidelog.cluster.registration import register_broker
 from tidelog.config import BrokerConfig
 from tidelog.coordinators.groups.coordinator import GroupCoordinator
 from tidelog.coordinators.producer_ids import ProducerIds
@@ -48,6 +50,7 @@ from tidelog.server.request_memory import RequestMemory
 from tidelog.server.submitter import Submitter
 from tidelog.server.tools import (
     ClusterTools,
+    ControllerTools,
     DataTools,
     DiskTools,
     GroupTools,
@@ -73,8 +76,8 @@ class Parts:
 
     deferred: DeferredWork
     data_dir: DataDir
-    store: Store
-    controller: Controller
+    membership: Membership
+    link: ControllerLink
     metadata: ImageFeed
     replicas: Replicas
     submitter: Submitter
@@ -129,9 +132,9 @@ class Broker:
         # Partitions to serve with what is left of them.
         self._accept_loss = accept_loss
         self._parts: Parts | None = None
-        # Known once the broker is registered.
-        self._epoch = -1
         self._stopping = False
+        # The listener that serves the other brokers before this one is ready.
+        self._early: Listener | None = None
 
     # -- what others ask --------------------------------------------------------------------------
 
@@ -169,21 +172,14 @@ class Broker:
         )
         data_dir = DataDir.open(directory, context)
         context.running_clock.resume(host.disk, directory, is_new=data_dir.identity is None)
-        try:
-            store = await self._open_store(data_dir)
-        except BaseException:
-            data_dir.close()
-            raise
-        self._parts = self._build(deferred, data_dir, store)
+        self._parts = self._build(deferred, data_dir)
         try:
             await self._bring_up(self._parts)
         except BaseException:
             await self.stop(drain=False)
             raise
 
-    async def _open_store(self, data_dir: DataDir) -> Store:
-        if self._connect_store is not None:
-            return await self._connect_store()
+    async def _open_own_store(self, data_dir: DataDir) -> Store:
         return await EmbeddedStore.open(
             os.path.join(data_dir.path, METADATA_FILE),
             self._host.disk,
@@ -192,18 +188,34 @@ class Broker:
             create=data_dir.identity is None,
         )
 
-    def _build(self, deferred: DeferredWork, data_dir: DataDir, store: Store) -> Parts:
-        """Everything that stands on the data directory and the store, not yet started."""
+    def _build(self, deferred: DeferredWork, data_dir: DataDir) -> Parts:
+        """Everything that stands on the data directory, not yet started."""
         config, host = self._config, self._host
-        controller = Controller(store, config.node_id, PlannerRules(host.random, config))
-        metadata = ImageFeed(controller.changes_after)
+        rules = PlannerRules(host.random, config)
+        membership = Membership(
+            config.node_id,
+            self._connect_store or partial(self._open_own_store, data_dir),
+            rules,
+            host.clock,
+            MembershipOptions(
+                is_shared=self._connect_store is not None, may_found=data_dir.identity is None
+            ),
+        )
+        login = BrokerLogin(lambda: read_identity(membership.store), host.random)
+        options = PeerOptions(authenticate=login.authenticate)
+        link = ControllerLink(
+            membership,
+            rules,
+            lambda endpoint: PeerConnection(host.network, endpoint, options),
+            host.offload,
+        )
+        metadata = ImageFeed(link.changes_after)
         replicas = Replicas(config.node_id, config, data_dir, host)
-        submitter = Submitter(controller, metadata, replicas)
+        submitter = Submitter(link, metadata, replicas)
         groups = GroupCoordinator(
             config.node_id, replicas, host, lambda: metadata.image, submitter.submit
         )
         fetch_sessions = FetchSessions(_session_limits(config), host.clock, host.random)
-        login = BrokerLogin(lambda: read_identity(store), host.random)
         answers, metrics = AnswerCache(), BrokerMetrics()
         requests = RequestTools(
             host.clock, OpenAuthorizer(), metadata, Turns(), AnswerMemory(), metrics
@@ -219,9 +231,10 @@ class Broker:
                 config.node_id,
             ),
             DiskTools(replicas, host.disk, os.path.abspath(data_dir.path)),
-            ProducerTools(ProducerIds(partial(self._allocate_producer_ids, controller))),
+            ProducerTools(ProducerIds(partial(self._allocate_producer_ids, membership, link))),
             SaslTools(lambda: login.identity, host.random, FailureDelays(host.clock)),
             GroupTools(groups, config.node_id),
+            ControllerTools(membership, host.offload),
             ClusterTools(config.node_id, submitter, answers, lambda: replicas.config),
         )
         limits = _limits(config)
@@ -240,8 +253,8 @@ class Broker:
         return Parts(
             deferred=deferred,
             data_dir=data_dir,
-            store=store,
-            controller=controller,
+            membership=membership,
+            link=link,
             metadata=metadata,
             replicas=replicas,
             submitter=submitter,
@@ -254,44 +267,46 @@ class Broker:
             housekeeping=Housekeeping(household, host),
         )
 
-    async def _allocate_producer_ids(self, controller: Controller) -> ProducerIdBlock:
-        block = await controller.submit(AllocateProducerIds(self._config.node_id, self._epoch))
+    async def _allocate_producer_ids(
+        self, membership: Membership, link: ControllerLink
+    ) -> ProducerIdBlock:
+        epoch = membership.broker_epoch
+        block = await link.submit(AllocateProducerIds(membership.broker_id, epoch))
         assert isinstance(block, ProducerIdBlock)
         return block
 
     async def _confirm_deletions(self, topic_ids: Sequence[UUID]) -> None:
-        submit = self._running().submitter.submit
-        await submit(ConfirmDeletion(self._config.node_id, self._epoch, topic_ids))
+        parts = self._running()
+        epoch = parts.membership.broker_epoch
+        await parts.submitter.submit(ConfirmDeletion(self._config.node_id, epoch, topic_ids))
 
     async def _bring_up(self, parts: Parts) -> None:
         config = self._config
         for listener in parts.listeners:
             await listener.bind()
-        await parts.controller.start()
+        await self._serve_brokers(parts)
+        await self._unless_failed(parts.metadata.start())
         await parts.login.learn()
-        parts.data_dir.identify(parts.controller.image.cluster_id, config.node_id)
-        registration = await register_broker(
-            parts.store,
-            config.node_id,
-            tuple(_endpoint(listener) for listener in parts.listeners),
-            config.get_str("broker.rack") or None,
-        )
-        self._epoch = registration.epoch
-        await parts.metadata.start()
-        await parts.metadata.wait_for(lambda image: _is_in(image, registration))
+        parts.data_dir.identify(parts.metadata.image.cluster_id, config.node_id)
         replicas = parts.replicas
+        # Recover, then register: a broker that is registered leads.
         await replicas.start(parts.metadata.image, self._accept_loss)
         parts.metadata.subscribe(replicas.image_changed)
+        registration = await parts.membership.register(self._entry(parts))
+        await self._unless_failed(
+            parts.metadata.wait_for(lambda image: _is_in(image, registration))
+        )
         replicas.on_caught_up = parts.groups.partitions_followed
         replicas.confirm_deletions_through(self._confirm_deletions)
         parts.metadata.subscribe(parts.groups.image_changed)
-        await parts.metadata.wait_for_version(parts.controller.image.version)
         await replicas.settled()
         replicas.space.judge(replicas.config.get_int("disk.min.free.bytes"))
         parts.groups.start()
         await self._serve_pages(parts)
+        parts.frontend.dispatcher.is_open = True
         for listener in parts.listeners:
-            listener.serve(config.get_int("socket.listen.backlog.size"))
+            if listener is not self._early:
+                listener.serve(config.get_int("socket.listen.backlog.size"))
         parts.housekeeping.start()
         _log.info(
             "started node_id=%d version=%s kernels=%s loop=%s partitions=%d",
@@ -304,6 +319,40 @@ class Broker:
                 listener.name, listener.address.host, listener.port, config.node_id,
                 parts.metadata.image.cluster_id,
             )  # fmt: skip
+
+    async def _serve_brokers(self, parts: Parts) -> None:
+        """Stand for the office; where the store is shared, be there for the other brokers."""
+        name = self._config.listeners.inter_broker
+        listener = next(each for each in parts.listeners if each.name == name)
+        if self._connect_store is not None:
+            parts.frontend.dispatcher.is_open = False
+            listener.serve(self._config.get_int("socket.listen.backlog.size"))
+            self._early = listener
+        await parts.membership.start(_endpoint(listener))
+
+    def _entry(self, parts: Parts) -> BrokerRegistration:
+        """How this broker introduces itself to the cluster."""
+        config = self._config
+        return BrokerRegistration(
+            config.node_id,
+            -1,
+            config.get_str("broker.rack") or None,
+            tuple(_endpoint(listener) for listener in parts.listeners),
+        )
+
+    async def _unless_failed(self, start: Coroutine[Any, Any, None]) -> None:
+        """Wait for a step of the start, unless the membership fails before."""
+        waits = [
+            asyncio.ensure_future(start),
+            asyncio.ensure_future(self._running().membership.wait_failed()),
+        ]
+        try:
+            done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            for each in done:
+                each.result()
+        finally:
+            for wait in waits:
+                wait.cancel()
 
     async def _serve_pages(self, parts: Parts) -> None:
         address = self._config.metrics_listener
@@ -333,7 +382,7 @@ class Broker:
         """Raise what makes it pointless to go on: a metadata store that failed, say."""
         parts = self._running()
         waits = [
-            asyncio.ensure_future(parts.controller.wait_closed()),
+            asyncio.ensure_future(parts.membership.wait_failed()),
             asyncio.ensure_future(parts.metadata.wait_closed()),
         ]
         try:
@@ -363,10 +412,10 @@ class Broker:
             await parts.pages.close()
         await parts.housekeeping.stop()
         await parts.metadata.close()
-        await parts.controller.close()
+        parts.link.close()
         parts.deferred.stop()
         await parts.replicas.close()
-        await parts.store.close()
+        await parts.membership.close()
         self._host.offload.close()
         self._parts = None
         _log.info("stopped node_id=%d", self._config.node_id)

@@ -33,7 +33,7 @@ from tidelog.server.answer_memory import (
 )
 from tidelog.server.context import RequestContext, ServedApi
 from tidelog.server.pieces import Work, first_piece
-from tidelog.server.routes import TOOLS, Answer, Route, SplitAndJoin, route
+from tidelog.server.routes import EARLY, TOOLS, Answer, Route, SplitAndJoin, route
 
 if TYPE_CHECKING:
     from tidelog.server.connection import Connection
@@ -75,6 +75,8 @@ class Dispatcher:
         self._families = {type(tools): tools for tools in families}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._served: dict[int, ServedApi[Any]] = {}
+        # Until the broker is ready, only what brokers need of each other is served.
+        self.is_open = True
 
     @property
     def running_tasks(self) -> frozenset[asyncio.Task[Any]]:
@@ -139,6 +141,8 @@ class Dispatcher:
         api = API_BY_KEY.get(api_key)
         if api is None:
             raise CloseConnection(f"unknown api key {api_key}")
+        if not self.is_open and api.name not in EARLY:
+            raise CloseConnection(f"{api.name} is not served yet: the broker starts")
         metrics = self._shared.metrics.api(api_key, api.name)
         tools = self._families[TOOLS[api.name]]
         served = self._served[api_key] = ServedApi(api, route(api.name), metrics, tools)

@@ -15,6 +15,7 @@ from typing import Any, Final, TypedDict, Unpack
 
 from tidelog.server.tools import (
     ClusterTools,
+    ControllerTools,
     DataTools,
     DiskTools,
     GroupTools,
@@ -58,6 +59,10 @@ _HANDLERS: Final[dict[type, dict[str, str]]] = {
         "ConsumerGroupHeartbeat": "consumer_groups:consumer_group_heartbeat",
         "ConsumerGroupDescribe": "consumer_groups:consumer_group_describe",
     },
+    ControllerTools: {
+        "FollowMetadata": "controlling:follow_metadata",
+        "SubmitCommand": "controlling:submit_command",
+    },
     ClusterTools: {
         "ApiVersions": "api_versions:api_versions",
         "Metadata": "metadata:metadata",
@@ -72,6 +77,10 @@ _HANDLERS: Final[dict[type, dict[str, str]]] = {
     },
 }
 HANDLERS: Final = {name: row for rows in _HANDLERS.values() for name, row in rows.items()}
+# Served before the broker is ready: what brokers need of each other to become so.
+EARLY: Final = frozenset(
+    {"ApiVersions", "SaslHandshake", "SaslAuthenticate", "FollowMetadata", "SubmitCommand"}
+)
 TOOLS: Final = {name: tools for tools, rows in _HANDLERS.items() for name in rows}
 
 Answer = Any

@@ -2,35 +2,53 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 from tidelog.cluster.commands import Answer, Command
-from tidelog.cluster.controller import Controller
+from tidelog.cluster.controller_link import COMMAND_TIMEOUT_S, ControllerLink
 from tidelog.cluster.image_feed import ImageFeed
-from tidelog.errors import KafkaError
+from tidelog.errors import ErrorCode, KafkaError
 from tidelog.replication.replicas import Replicas
 
 
 class Submitter:
     """Has the controller do something; one per broker."""
 
-    def __init__(self, controller: Controller, metadata: ImageFeed, replicas: Replicas) -> None:
-        self._controller = controller
+    def __init__(self, link: ControllerLink, metadata: ImageFeed, replicas: Replicas) -> None:
+        self._link = link
         self._metadata = metadata
         self._replicas = replicas
 
-    async def submit(self, command: Command) -> Answer:
+    async def submit(self, command: Command, principal: str = "") -> Answer:
         """Returns when the change is durable and this broker's partitions follow it."""
-        answer = await self._controller.submit(command)
-        await self._catch_up()
-        return answer
+        (outcome,) = await self.submit_all([command], principal)
+        if isinstance(outcome, KafkaError):
+            raise outcome
+        return outcome
 
-    async def submit_all(self, commands: Sequence[Command]) -> list[Answer | KafkaError]:
+    async def submit_all(
+        self,
+        commands: Sequence[Command],
+        principal: str = "",
+        timeout_s: float = COMMAND_TIMEOUT_S,
+    ) -> list[Answer | KafkaError]:
         """As `submit` for several at once, each done or refused by itself."""
-        answers = await self._controller.submit_all(commands)
-        await self._catch_up()
-        return answers
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        decided = await self._link.decide(commands, principal, timeout_s)
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._metadata.wait_for_version(decided.version)
+                await self._replicas.settled()
+        except TimeoutError:
+            return [
+                each if isinstance(each, KafkaError) else _not_seen() for each in decided.outcomes
+            ]
+        return decided.outcomes
 
-    async def _catch_up(self) -> None:
-        await self._metadata.wait_for_version(self._controller.image.version)
-        await self._replicas.settled()
+
+def _not_seen() -> KafkaError:
+    return KafkaError(
+        ErrorCode.REQUEST_TIMED_OUT,
+        "The change was made, but this broker has not learned of it in time.",
+    )

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tidelog.cluster.image_feed import ImageFeed
+from tidelog.cluster.membership import Membership
 from tidelog.config.broker_config import BrokerConfig
 from tidelog.coordinators.groups.coordinator import GroupCoordinator
 from tidelog.coordinators.producer_ids import ProducerIds
@@ -91,6 +92,14 @@ class GroupTools:
 
 
 @dataclass(slots=True, frozen=True)
+class ControllerTools:
+    """For requests of other brokers to the controller."""
+
+    membership: Membership
+    offload: Offload
+
+
+@dataclass(slots=True, frozen=True)
 class ClusterTools:
     """For requests about brokers, topics and settings."""
 
@@ -107,4 +116,5 @@ DiskContext = RequestContext[DiskTools]
 ProducerContext = RequestContext[ProducerTools]
 SaslContext = RequestContext[SaslTools]
 GroupContext = RequestContext[GroupTools]
+ControllerContext = RequestContext[ControllerTools]
 ClusterContext = RequestContext[ClusterTools]

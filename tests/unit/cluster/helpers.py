@@ -12,6 +12,7 @@ from tidelog.cluster import layout
 from tidelog.cluster.commands import Answer, Command
 from tidelog.cluster.controller import Controller, ControllerLimits
 from tidelog.cluster.image import BrokerRegistration, Endpoint, MetadataImage
+from tidelog.cluster.office import Place
 from tidelog.cluster.planner import PlannerRules, plan
 from tidelog.cluster.registration import register_broker
 from tidelog.config import BrokerConfig
@@ -54,7 +55,7 @@ async def join(
     store: Store, controller: Controller, broker_id: int, rack: str | None = None
 ) -> BrokerRegistration:
     """Register a broker and return once the controller knows it."""
-    registration = await register_broker(store, broker_id, ENDPOINTS, rack)
+    registration = await register_broker(store, BrokerRegistration(broker_id, -1, rack, ENDPOINTS))
     while True:
         image = controller.image
         known = image.brokers.get(broker_id)
@@ -69,7 +70,9 @@ async def start_controller(
     """One that takes over from whoever has the office, as if that one's session had expired."""
     if await store.read(layout.CONTROLLER_OWNER) is not None:
         await store.multi([Delete(layout.CONTROLLER_OWNER)])
-    controller = Controller(store, 0, make_rules(store.session if seed is None else seed), limits)
+    controller = Controller(
+        store, Place(0), make_rules(store.session if seed is None else seed), limits
+    )
     await controller.start()
     return controller
 

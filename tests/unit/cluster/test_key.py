@@ -6,7 +6,7 @@ import pytest
 
 from tidelog.cluster import layout
 from tidelog.cluster.key import read_identity
-from tidelog.cluster.office import resign, take_office
+from tidelog.cluster.office import Place, resign, take_office
 from tidelog.errors import StorageError
 from tidelog.store.port import Delete, Set
 from tidelog.testing.memory_store import MemoryTree
@@ -18,10 +18,10 @@ async def test_a_cluster_has_its_key_from_the_beginning_and_keeps_it() -> None:
     tree = MemoryTree()
     store = await tree.connect()
     assert await read_identity(store) is None
-    term = await take_office(store, 0, SeededRandom(1))
+    term = await take_office(store, Place(0), SeededRandom(1))
     first = await read_identity(store)
     await resign(store, term.epoch_version)
-    await take_office(store, 1, SeededRandom(2))
+    await take_office(store, Place(1), SeededRandom(2))
     second = await read_identity(store)
     assert first is not None and second is not None
     assert first.password == second.password
@@ -31,11 +31,11 @@ async def test_a_cluster_has_its_key_from_the_beginning_and_keeps_it() -> None:
 async def test_the_next_controller_gives_an_older_store_its_key() -> None:
     tree = MemoryTree()
     store = await tree.connect()
-    term = await take_office(store, 0, SeededRandom(1))
+    term = await take_office(store, Place(0), SeededRandom(1))
     await store.multi([Delete(layout.CLUSTER_KEY)])
     assert await read_identity(store) is None
     await resign(store, term.epoch_version)
-    await take_office(store, 1, SeededRandom(2))
+    await take_office(store, Place(1), SeededRandom(2))
     assert await read_identity(store) is not None
 
 
@@ -44,7 +44,7 @@ async def test_two_clusters_have_two_keys_and_no_image_shows_one() -> None:
     passwords = set()
     for seed in (1, 2):
         store = await MemoryTree().connect()
-        term = await take_office(store, 0, SeededRandom(seed))
+        term = await take_office(store, Place(0), SeededRandom(seed))
         node = await store.read(layout.CLUSTER_KEY)
         assert node is not None
         key = layout.decode(layout.CLUSTER_KEY, node.value)["key"]
@@ -63,7 +63,7 @@ def test_a_key_that_is_damaged_is_refused_and_not_shown(value: bytes) -> None:
     @virtual_time
     async def run() -> None:
         store = await MemoryTree().connect()
-        await take_office(store, 0, SeededRandom(1))
+        await take_office(store, Place(0), SeededRandom(1))
         await store.multi([Set(layout.CLUSTER_KEY, value)])
         with pytest.raises(StorageError, match="/cluster/key") as caught:
             await read_identity(store)

@@ -19,6 +19,7 @@ import inspect
 import random
 from collections import deque
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any, TypeVar, TypeVarTuple
 
 from tidelog.testing.virtual_loop import DeadlockError, VirtualLoop
@@ -78,6 +79,14 @@ def _abandon(task: asyncio.Task[Any]) -> None:
         coroutine.close()
 
 
+def _unwind(task: asyncio.Task[Any]) -> None:
+    """Leave a coroutine that will never be resumed; one that waits on its way out cannot."""
+    coroutine = task.get_coro()
+    if inspect.iscoroutine(coroutine):
+        with suppress(Exception):
+            coroutine.close()
+
+
 # Code that belongs to no node: the schedule of faults, the clients' side of a test.
 WORLD = "world"
 _NODE: contextvars.ContextVar[Node | None] = contextvars.ContextVar("node", default=None)
@@ -122,6 +131,10 @@ class SimulatedLoop(VirtualLoop):
         for node in self._nodes:
             if not node.is_gone:
                 node.crash()
+        # Collected later, their `finally` would meet a loop that is closed.
+        for node in self._nodes:
+            for task in tuple(node.tasks):
+                _unwind(task)
         super().close()
 
     @property

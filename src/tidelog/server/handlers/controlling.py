@@ -1,0 +1,66 @@
+"""FollowMetadata (20001, versions 0 to 0), SubmitCommand (20002, versions 0 to 0): our own.
+
+Behaviour: both are for brokers alone, and are answered by the broker that is the controller; others
+say NOT_CONTROLLER. FollowMetadata waits for something newer than the caller has. SubmitCommand does
+commands for a principal whom the caller has already checked. Both are served before the broker
+itself is ready: brokers that start at the same time need the metadata to recover.
+"""
+
+from __future__ import annotations
+
+from tidelog.cluster import wire
+from tidelog.cluster.controller import Controller, not_controller
+from tidelog.cluster.controller_link import decide_here, decode_commands, encode_outcomes
+from tidelog.errors import KafkaError
+from tidelog.protocol.messages.follow_metadata import (
+    FollowMetadataRequest,
+    FollowMetadataResponse,
+)
+from tidelog.protocol.messages.submit_command import SubmitCommandRequest, SubmitCommandResponse
+from tidelog.security.authorizer import CLUSTER, Operation
+from tidelog.server.routes import served
+from tidelog.server.tools import ControllerContext
+
+# No peer makes the controller wait longer for it than this.
+_WAIT_MAX_MS = 60_000
+
+
+def _controller(context: ControllerContext) -> Controller:
+    context.require(Operation.CLUSTER_ACTION, CLUSTER)
+    controller = context.tools.membership.controller
+    if controller is None:
+        raise not_controller()
+    return controller
+
+
+@served(waits=True)
+async def follow_metadata(
+    request: FollowMetadataRequest, context: ControllerContext
+) -> FollowMetadataResponse:
+    try:
+        update = await _controller(context).changes_after(
+            request.version, _seconds(request.timeout_ms), request.controller_epoch
+        )
+        encoded = await context.tools.offload.run(wire.encode, update)
+    except KafkaError as error:
+        return FollowMetadataResponse(error_code=error.code, error_message=error.message)
+    return FollowMetadataResponse(update=encoded)
+
+
+@served(waits=True)
+async def submit_command(
+    request: SubmitCommandRequest, context: ControllerContext
+) -> SubmitCommandResponse:
+    try:
+        controller = _controller(context)
+        commands = decode_commands(request.commands)
+        decided = await decide_here(controller, commands, _seconds(request.timeout_ms))
+    except KafkaError as error:
+        return SubmitCommandResponse(error_code=error.code, error_message=error.message)
+    return SubmitCommandResponse(
+        version=decided.version, outcomes=encode_outcomes(decided.outcomes)
+    )
+
+
+def _seconds(timeout_ms: int) -> float:
+    return min(max(timeout_ms, 0), _WAIT_MAX_MS) / 1000

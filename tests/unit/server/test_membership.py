@@ -1,0 +1,73 @@
+"""Brokers find each other, agree on a controller and follow what it decides."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.unit.server.clusters import (
+    add_machine,
+    agree,
+    controllers,
+    image,
+    parts,
+    simulate,
+    start_all,
+    until,
+)
+from tidelog.cluster.commands import CreatedTopic, CreateTopic
+from tidelog.testing.simulation.machines import World
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_three_brokers_that_start_at_once_form_one_cluster(seed: int) -> None:
+    async def main(world: World) -> None:
+        machines = await start_all(world, 3)
+        await until(lambda: agree(machines, [0, 1, 2]))
+        assert len(controllers(machines)) == 1
+        assert len({image(each).cluster_id for each in machines}) == 1
+        assert len({image(each).controller_id for each in machines}) == 1
+
+    simulate(main, seed)
+
+
+def test_a_broker_joins_a_cluster_that_another_founded() -> None:
+    async def main(world: World) -> None:
+        machines = [add_machine(world, broker_id) for broker_id in range(3)]
+        for count, machine in enumerate(machines, start=1):
+            await machine.start()
+            await until(lambda: agree(machines[:count], range(count)))  # noqa: B023
+        assert controllers(machines) == machines[:1]
+
+    simulate(main)
+
+
+def test_a_topic_created_through_any_broker_is_known_to_it_at_once_and_to_all_soon() -> None:
+    async def main(world: World) -> None:
+        machines = await start_all(world, 3)
+        for machine in machines:
+            assert machine.node is not None
+            command = CreateTopic(f"by-{machine.name}", partitions=3, replication_factor=1)
+            created = await machine.node.start(parts(machine).submitter.submit(command))
+            assert isinstance(created, CreatedTopic)
+            assert image(machine).topics[command.name].topic_id == created.topic_id
+        await until(lambda: agree(machines, [0, 1, 2]))
+        for machine in machines:
+            assert sorted(image(machine).topics) == ["by-b0", "by-b1", "by-b2"]
+            await until(lambda: len(parts(machine).replicas) == 3)  # noqa: B023
+
+    simulate(main)
+
+
+def test_two_clusters_of_one_seed_run_the_same_way() -> None:
+    def trace() -> str:
+        async def main(world: World) -> str:
+            machines = await start_all(world, 3)
+            await until(lambda: agree(machines, [0, 1, 2]))
+            await asyncio.sleep(5)
+            return world.loop.trace
+
+        return simulate(main, 7)
+
+    assert trace() == trace()
