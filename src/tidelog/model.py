@@ -59,6 +59,8 @@ class Isolation(IntEnum):
 
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
+    # Not on the wire: a follower reads to the end of the log.
+    REPLICA = 2
 
 
 class ListedOffset(IntEnum):

@@ -23,6 +23,7 @@ from tidelog.model import TopicPartition
 from tidelog.protocol.batches import Record, decode_records, encode_batch, iterate_batches
 from tidelog.replication.disk_space import Room
 from tidelog.replication.partition import Partition
+from tidelog.replication.standing import Standing
 from tidelog.storage.admission import admit
 from tidelog.storage.file_cache import FileCache
 from tidelog.storage.log import Log
@@ -84,8 +85,9 @@ async def one_life(
     assert values_of(log)[: len(survived)] == survived
     offload = HeldOffload()
     config, room = topic_config(load(), settings), Room("clients", "test")
-    partition = Partition(log, config, offload, room)  # type: ignore[arg-type]
-    partition.lead(PartitionState(0, 0, log.epochs.latest + 1, (0,), (0,)))
+    standing = Standing(0, SystemClock())
+    partition = Partition(log, config, offload, room, standing)  # type: ignore[arg-type]
+    partition.follow_image(PartitionState(0, 0, log.epochs.latest + 1, (0,), (0,)), 1)
     await partition.settle()
     sent = values_of(log)
     assert partition.high_watermark == len(sent), "the watermark never falls at a restart"

@@ -129,6 +129,12 @@ class InSyncReplicas:
         follower.fetched(broker_epoch, offset, leader_end, now)
         return True
 
+    def appended(self, end_before: int, now: float) -> None:
+        """The leader's log grew: who had all of it until now is behind from now on only."""
+        for follower in self.followers.values():
+            if follower.end >= end_before:
+                follower.caught_up_at = now
+
     def updated(self, state: PartitionState, now: float) -> None:
         """The metadata says something newer of the partition, in the same leader epoch."""
         assert state.leader_epoch == self._state.leader_epoch, "another epoch, another object"
@@ -147,9 +153,12 @@ class InSyncReplicas:
         """The controller's answer: the new state, or None where nothing was done for certain."""
         if proposal is not self._pending:
             return
-        if decided is not None and decided.leader_epoch == self._state.leader_epoch:
+        if decided is None:
+            self._pending = None
+        elif decided.leader_epoch == self._state.leader_epoch:
             self.updated(decided, now)
-        self._pending = None
+        # Else it was done and a new epoch has begun with it: this one ends with the metadata, and
+        # until then those count who may lead in the next.
 
     # -- what follows -----------------------------------------------------------------------------
 
@@ -159,7 +168,7 @@ class InSyncReplicas:
         if len(self._state.isr) < min_isr:
             return False
         end = own_end
-        counted = self.maximal_isr
+        counted = self.maximal_isr if self.followers else ()
         for replica, follower in self.followers.items():
             if replica in counted or (
                 self._may_join(replica, follower, look) and not look.lags(follower)

@@ -1,18 +1,22 @@
 """One partition as this broker sees it: its log, who leads it, what is committed.
 
-The two data paths meet here. `append` is the leader's write; `read` is everybody's read. The high
-watermark moves in one place, `_advance`: it is the least of the in-sync replicas' ends and, on a
-topic with `durability=fsync`, of what has reached the disk. A produce waits in `committed` for it;
-a fetch watches it. No method awaits, so what was checked at the top still holds at the bottom.
+The two data paths meet here. `append` is the leader's write, `append_from_leader` a follower's;
+`read` is everybody's read: consumers see up to the high watermark, replicas up to the log's end.
 
-Left out until there are followers: their positions, ISR changes, truncation.
+A leader's watermark moves by the rules of `in_sync`; what counts of its own log is, on a topic with
+`durability=fsync`, what has reached the disk. A follower's is what its leader tells. A produce
+waits in `committed` for it; a fetch watches it.
+
+`follow_image` is the one transition: to lead, to follow, to go on in a newer epoch. Only truncation
+awaits, and while it runs the partition does nothing else; whatever else was checked at the top of a
+method still holds at its bottom.
 """
 
 from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
 from tidelog.cluster.image import PartitionState
 from tidelog.config.topic_config import TopicConfig
@@ -21,7 +25,11 @@ from tidelog.host.offload import Offload
 from tidelog.model import Isolation, LogPosition
 from tidelog.replication.disk_space import Room
 from tidelog.replication.flushing import Flushing
-from tidelog.replication.waiters import CommitWait, CommitWaiters, Watchers
+from tidelog.replication.following import EpochEnd, Following
+from tidelog.replication.leading import Leading
+from tidelog.replication.standing import Standing
+from tidelog.replication.waiters import CommitWait, CommitWaiters
+from tidelog.replication.watermark import Watermark
 from tidelog.storage.admission import Admitted, config_on_loop
 from tidelog.storage.log import AppendResult, Log
 from tidelog.storage.slices import Slices
@@ -38,13 +46,6 @@ class PartitionRead:
     last_stable_offset: int
     log_start_offset: int
     aborted: list[tuple[int, int]] | None = None
-
-
-class EpochEnd(NamedTuple):
-    """Where the log of a leader epoch ends, or (-1, -1) where it is not known."""
-
-    leader_epoch: int
-    end_offset: int
 
 
 class Containment:
@@ -70,27 +71,34 @@ class Containment:
 
 
 class Partition:
-    """A replica on this broker; the leader, as long as there is one broker.
+    """A replica on this broker.
 
-    Made whole from a log and its topic's settings, it serves nothing until it is told to lead. It
-    leads, it has stopped, or it is offline for good: `_refusal` says which, in one place.
+    Made whole from a log and its topic's settings, it serves nothing until the metadata says what
+    it is. It leads, it follows, it has stopped, or it is offline for good: `_refusal` says what
+    those are told who want it to lead.
     """
 
-    def __init__(self, log: Log, config: TopicConfig, offload: Offload, room: Room) -> None:
+    def __init__(
+        self, log: Log, config: TopicConfig, offload: Offload, room: Room, standing: Standing
+    ) -> None:
         self.topic_partition = log.topic_partition
         self.topic_id = log.topic_id
         self.log = log
         self.leader_epoch = -1
-        self.isr: tuple[int, ...] = ()
-        self.watchers = Watchers()
         self.contained = Containment(self)
+        self.watermark = Watermark(log)
+        self._standing = standing
         self._room = room
-        self._waiters = CommitWaiters()
-        self._flushing = Flushing(log, offload, self._advance, self._write_out_failed)
+        # Those who wait for this broker's own disk.
+        self._disk_waiters = CommitWaiters()
+        self._flushing = Flushing(log, offload, self._flushed, self._write_out_failed)
+        self.leading = Leading(log, self.watermark, standing, self._committable)
+        self.following = Following(log, self.watermark, self._flushing, room, self._was_cut)
         # What those are told who want this broker to lead; None while it does.
         self._refusal: KafkaError | None = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self._offline: KafkaError | None = None
-        self._high_watermark = log.segments.position_after(log.log_start_offset)
+        # What the metadata says.
+        self._state: PartitionState | None = None
         self.reconfigure(config)
 
     def reconfigure(self, config: TopicConfig) -> None:
@@ -99,36 +107,82 @@ class Partition:
         self.config_on_loop = config_on_loop(config)
         self.log.reconfigure(config)
         self._flushing.configure(config)
+        self.following.syncs = config.durability_fsync
 
     # -- who leads --------------------------------------------------------------------------------
 
-    def lead(self, state: PartitionState) -> None:
-        """Become the leader in the epoch that the controller chose, or go on in a newer one."""
+    @property
+    def isr(self) -> tuple[int, ...]:
+        """The in-sync replicas, as far as it is known here."""
+        if self.leading.in_sync is not None:
+            return self.leading.in_sync.isr
+        return () if self._state is None else self._state.isr
+
+    @property
+    def replicas(self) -> tuple[int, ...]:
+        return () if self._state is None else self._state.replicas
+
+    @property
+    def leads(self) -> bool:
+        return self._refusal is None
+
+    @property
+    def role(self) -> tuple[int, bool, int]:
+        """What changes when it leads, follows somebody else, or neither."""
+        return self.leader_epoch, self.leads, self.following.leader_id
+
+    def follow_image(self, state: PartitionState, min_isr: int) -> None:
+        """Become what the metadata says: the leader, a follower, or the same in a newer epoch."""
         if self._offline is not None:
             return
-        with self.contained:
-            self._lead(state)
+        if self._state is not None and state.partition_epoch < self._state.partition_epoch:
+            return
+        self._state, self.leading.min_isr = state, min_isr
+        if not self.following.is_cutting:
+            with self.contained:
+                self._take_role(state)
 
-    def _lead(self, state: PartitionState) -> None:
+    def _was_cut(self) -> None:
+        """A truncation has ended: become what the metadata has said meanwhile."""
+        if self._state is not None:
+            self.follow_image(self._state, self.leading.min_isr)
+
+    def _take_role(self, state: PartitionState) -> None:
         assert set(state.isr) <= set(state.replicas), "an in-sync replica that is not a replica"
         assert state.leader_epoch >= self.leader_epoch, "leader epochs do not fall"
+        if state.leader != self._standing.broker_id:
+            if state.leader_epoch != self.leader_epoch or state.leader != self.following.leader_id:
+                self._follow(state)
+        elif state.leader_epoch != self.leader_epoch or not self.leads:
+            self._lead(state)
+        else:
+            self.leading.updated(state)
+
+    def _lead(self, state: PartitionState) -> None:
         if state.leader_epoch < self.log.epochs.latest:
             raise StorageError(
                 f"the metadata gives {self.topic_partition} leader epoch {state.leader_epoch}, its"
                 f" log has {self.log.epochs.latest}: put the newer metadata back and restart"
             )
-        self.isr = state.isr
-        if state.leader_epoch != self.leader_epoch:
-            self.leader_epoch = state.leader_epoch
-            self.log.epochs.assign(state.leader_epoch, self.log.log_end_offset)
-            # Whoever reads in the epoch before is to hear of this one.
-            self.watchers.notify()
+        self.following.end()
+        self.leader_epoch = state.leader_epoch
+        self.leading.begin(state)
         self._refusal = None
+        # Whoever reads in the epoch before is to hear of this one.
+        self.watermark.notify()
         if self.config.durability_fsync and self.log.unflushed_messages:
             # What a crash left may be in the page cache only; until it is on the disk it cannot
             # be shown, and what was shown before must not be missing: see `settle`.
             self._flushing.start()
-        self._advance()
+        self.leading.advance()
+
+    def _follow(self, state: PartitionState) -> None:
+        self.leader_epoch = state.leader_epoch
+        self._serve_no_more(
+            KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER),
+            KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another broker leads now"),
+        )
+        self.following.begin(state.leader, state.leader_epoch)
 
     def stop(self, code: ErrorCode, reason: str) -> None:
         """Lead and serve no more: deleted, moved or shut down. Those who wait are told."""
@@ -159,8 +213,11 @@ class Partition:
 
     def _serve_no_more(self, refusal: KafkaError, told: KafkaError) -> None:
         self._refusal = refusal
-        self._waiters.fail(told)
-        self.watchers.notify()
+        self.leading.end()
+        self.following.end()
+        self.watermark.waiters.fail(told)
+        self._disk_waiters.fail(told)
+        self.watermark.notify()
 
     def check_leader(self, known_epoch: int = -1) -> None:
         """KafkaError unless this broker leads, in the epoch that the client knows (-1: any)."""
@@ -185,21 +242,25 @@ class Partition:
         self.check_leader()
         if self._room.refusal is not None:
             self._refuse(admitted, self._room.refusal.again())
-        if required_acks == -1 and len(self.isr) < self.config.min_insync_replicas:
-            self._refuse(
-                admitted,
-                KafkaError(
-                    ErrorCode.NOT_ENOUGH_REPLICAS,
-                    f"{len(self.isr)} in-sync replicas, min.insync.replicas is"
-                    f" {self.config.min_insync_replicas}",
-                ),
-            )
+        if self._standing.out_of_touch:
+            self._refuse_out_of_touch(admitted, required_acks)
+        if required_acks == -1:
+            too_few = self.leading.check_enough()
+            if too_few is not None:
+                self._refuse(admitted, too_few)
         with self.contained:
+            end_before = self.log.log_end_offset
             result = self.log.append(admitted, self.leader_epoch, now_ms)
             if not result.duplicate:
                 self._flushing.appended()
-                self._advance()
+                self.leading.appended(end_before)
         return result
+
+    def _refuse_out_of_touch(self, admitted: Admitted, required_acks: int) -> None:
+        try:
+            self._standing.check_in_touch(len(self.replicas), required_acks)
+        except KafkaError as error:
+            self._refuse(admitted, error)
 
     def _refuse(self, admitted: Admitted, error: KafkaError) -> NoReturn:
         """Refuse a batch for now; those that its producer sent behind it hear the same.
@@ -212,7 +273,11 @@ class Partition:
         raise error
 
     def is_committed(self, offset: int) -> bool:
-        return offset < self._high_watermark.offset
+        return offset < self.watermark.offset
+
+    def is_on_disk(self, offset: int) -> bool:
+        """Whether this broker's own disk has it: what acks=1 means on a topic that syncs."""
+        return offset < self._flushing.committed_end().offset
 
     def committed(self, offset: int, deadline: float) -> CommitWait:
         """Wait until `offset` is committed; where `is_committed` says so already, do without.
@@ -220,11 +285,19 @@ class Partition:
         KafkaError where it cannot be, REQUEST_TIMED_OUT at the loop's time `deadline`. However the
         wait ends, by its cancellation too, nothing of it stays here.
         """
-        wait = self._waiters.wait_beyond(offset, deadline)
+        return self._wait(self.watermark.waiters, offset, deadline, self.watermark.offset)
+
+    def on_disk(self, offset: int, deadline: float) -> CommitWait:
+        """As `committed`, for this broker's own disk alone."""
+        end = self._flushing.committed_end().offset
+        return self._wait(self._disk_waiters, offset, deadline, end)
+
+    def _wait(self, waiters: CommitWaiters, offset: int, deadline: float, end: int) -> CommitWait:
+        wait = waiters.wait_beyond(offset, deadline)
         if self._refusal is not None:
-            self._waiters.fail(self._refusal)
+            waiters.fail(self._refusal)
         else:
-            self._waiters.advance(self._high_watermark.offset)
+            waiters.advance(end)
         return wait
 
     def flush(self) -> None:
@@ -249,19 +322,27 @@ class Partition:
 
     @property
     def high_watermark(self) -> int:
-        return self._high_watermark.offset
+        return self.watermark.offset
+
+    @property
+    def latest_is_known(self) -> bool:
+        """Whether all that earlier leaders committed is known to be: until then the end that
+        consumers are told would fall."""
+        return self.watermark.offset >= self.leading.epoch_start
 
     @property
     def last_stable_offset(self) -> int:
         return self.readable_end(Isolation.READ_COMMITTED).offset
 
     def readable_end(self, isolation: int) -> LogPosition:
-        """How far a consumer may read."""
+        """How far a reader may read: a replica to the log's end, others to what is committed."""
+        if isolation == Isolation.REPLICA:
+            return self.log.end_position
         if isolation == Isolation.READ_COMMITTED:
             unstable = self.log.first_unstable_offset
-            if unstable is not None and unstable.offset < self._high_watermark.offset:
+            if unstable is not None and unstable.offset < self.watermark.offset:
                 return unstable
-        return self._high_watermark
+        return self.watermark.position
 
     def readable_bytes(self, position: LogPosition, isolation: int) -> int:
         """Bytes from `position` to what a consumer may read: a sum of positions, no read."""
@@ -270,20 +351,21 @@ class Partition:
             return 0
         return self.log.segments.bytes_between(position, end)
 
-    def check_offset(self, offset: int) -> None:
-        """OFFSET_OUT_OF_RANGE where a consumer cannot stand at `offset`."""
-        if not self.log.log_start_offset <= offset <= self._high_watermark.offset:
+    def check_offset(self, offset: int, isolation: int = Isolation.READ_UNCOMMITTED) -> None:
+        """OFFSET_OUT_OF_RANGE where a reader cannot stand at `offset`."""
+        is_replica = isolation == Isolation.REPLICA
+        end = self.log.log_end_offset if is_replica else self.watermark.offset
+        if not self.log.log_start_offset <= offset <= end:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"offset {offset} is outside {self.log.log_start_offset}.."
-                f"{self._high_watermark.offset}",
+                f"offset {offset} is outside {self.log.log_start_offset}..{end}",
             )
 
     def read(
         self, offset: int, max_bytes: int, isolation: int, at_least_one: bool
     ) -> PartitionRead:
-        """Whole batches from the one that holds `offset` up to what a consumer may see."""
-        self.check_offset(offset)
+        """Whole batches from the one that holds `offset` up to what the reader may see."""
+        self.check_offset(offset, isolation)
         with self.contained:
             return self._read(offset, max_bytes, isolation, at_least_one)
 
@@ -299,7 +381,7 @@ class Partition:
                 slices = None
         read = PartitionRead(
             slices,
-            self._high_watermark.offset,
+            self.watermark.offset,
             self.last_stable_offset,
             self.log.log_start_offset,
         )
@@ -325,56 +407,59 @@ class Partition:
     def epoch_end(self, leader_epoch: int) -> EpochEnd:
         return EpochEnd(*self.log.epochs.end_offset_for(leader_epoch, self.log.log_end_offset))
 
+    def replica_fetches(
+        self, replica_id: int, broker_epoch: int, offset: int, log_start: int
+    ) -> None:
+        """A follower asks for `offset`; KafkaError where it cannot."""
+        self.check_offset(offset, Isolation.REPLICA)
+        with self.contained:
+            may_join = self.leading.replica_fetches(replica_id, broker_epoch, offset, log_start)
+        if may_join:
+            self._standing.reconsider(self)
+
     # -- deleting ---------------------------------------------------------------------------------
 
     def delete_records(self, before_offset: int) -> int:
         """Move the log's start up to `before_offset` (-1: the high watermark); the new start."""
         if before_offset == -1:
-            before_offset = self._high_watermark.offset
-        if before_offset > self._high_watermark.offset or before_offset < 0:
+            before_offset = self.watermark.offset
+        if before_offset > self.watermark.offset or before_offset < 0:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
                 f"cannot delete up to {before_offset}: the high watermark is"
-                f" {self._high_watermark.offset}",
+                f" {self.watermark.offset}",
             )
         with self.contained:
             self.log.advance_log_start(before_offset)
-            self._check_bounds()
-        self.watchers.notify()
+            self.watermark.check_bounds()
+        self.watermark.notify()
         return self.log.log_start_offset
 
     def apply_retention(self, now_ms: int) -> int:
         """Delete what the topic no longer keeps; the number of segments that went."""
         with self.contained:
-            removed = self.log.apply_retention(now_ms, self._high_watermark.offset)
+            removed = self.log.apply_retention(now_ms, self.watermark.offset)
             if removed:
-                self._advance()
-                self._check_bounds()
+                self.watermark.check_bounds()
         if removed:
-            self.watchers.notify()
+            self.watermark.notify()
         return removed
 
     def segments_replaced(self) -> None:
         """The cleaner changed the log below the watermark: places in it are looked up again."""
         with self.contained:
-            self._high_watermark = self.log.segments.position_after(self._high_watermark.offset)
             self._flushing.segments_replaced()
-            self._check_bounds()
-        self.watchers.notify()
+            self.watermark.look_up_again()
 
     # -- how the watermark moves ------------------------------------------------------------------
 
-    def _advance(self) -> None:
-        fsync = self.config.durability_fsync
-        end = self._flushing.committed_end() if fsync else self.log.end_position
-        if end.offset > self._high_watermark.offset:
-            self._high_watermark = end
-            self._check_bounds()
-            self.log.producers.high_watermark_moved(end.offset)
-            self._waiters.advance(end.offset)
-            self.watchers.notify()
+    def _committable(self) -> LogPosition:
+        syncs = self.config.durability_fsync
+        return self._flushing.committed_end() if syncs else self.log.end_position
 
-    def _check_bounds(self) -> None:
-        log, watermark = self.log, self._high_watermark.offset
-        assert log.log_start_offset <= watermark, "the log starts above its high watermark"
-        assert watermark <= log.log_end_offset, "the log ends below its high watermark"
+    def _flushed(self) -> None:
+        self._disk_waiters.advance(self._flushing.committed_end().offset)
+        self.leading.advance()
+        if not self.leads:
+            # A follower that waited for its disk may ask for more.
+            self.watermark.replica_watchers.notify()

@@ -1,10 +1,13 @@
 """The partitions that this broker holds, kept in step with the metadata image.
 
 The owner of every `Partition`. It hears of each change of the image and works towards the newest
-one: what is gone is dropped, what is new is created, what is there is led and reconfigured. Small
-changes of partitions that exist happen at once. Everything that touches the disk is done by one
+one: what is gone is dropped, what is new is created, what is there leads or follows. Small changes
+of partitions that exist happen at once. Everything that touches the disk is done by one
 task, in batches on a thread, so that ten thousand new partitions stall nobody; `settled` waits for
 it.
+
+At a start all logs are recovered first, without serving any (`start`): only once the broker is
+registered, in an epoch of this life, does the metadata say what it leads now (`serve`).
 
 A partition that cannot be opened, created or led is offline and says why; no fault of one partition
 reaches another, or the following of the metadata.
@@ -21,6 +24,7 @@ from uuid import UUID
 
 from tidelog.cluster.changes import Change
 from tidelog.cluster.image import MetadataImage, PartitionState, TopicImage
+from tidelog.cluster.min_isr import min_isr_in
 from tidelog.config.broker_config import BrokerConfig
 from tidelog.config.topic_config import TopicConfig, topic_config
 from tidelog.errors import ErrorCode, KafkaError, PartitionBrokenError
@@ -31,6 +35,7 @@ from tidelog.replication.cleaner import LogCleaner
 from tidelog.replication.deletions import Confirm, Deletions
 from tidelog.replication.disk_space import DiskSpace
 from tidelog.replication.partition import Partition
+from tidelog.replication.standing import Standing
 from tidelog.storage.data_dir import DataDir
 from tidelog.storage.log import Log
 from tidelog.storage.log_context import NewLog
@@ -80,6 +85,10 @@ class Replicas:
         self.accept_loss: Collection[TopicPartition] = ()
         # Told of a topic whose partitions have followed the image.
         self.on_caught_up: Callable[[str], None] = lambda name: None
+        # Told of a partition that leads, follows somebody else, or is here no more.
+        self.on_role_changed: Callable[[Partition], None] = lambda partition: None
+        self.standing = Standing(broker_id, host.clock)
+        self._is_serving = False
         self.space = DiskSpace(data_dir, host)
         self.cleaner = LogCleaner(self.__iter__, data_dir, host)
         self._checkpoints = Checkpoints(data_dir, host, self._high_watermarks)
@@ -119,10 +128,7 @@ class Replicas:
     async def start(
         self, image: MetadataImage, accept_loss: Collection[TopicPartition] = ()
     ) -> None:
-        """Open what the image says is ours, recovering it where need be; set the rest aside.
-
-        Returns when all that was ever acknowledged can be read again.
-        """
+        """Open what the image says is ours, recovering it where need be; set the rest aside."""
         self._image = image
         self.accept_loss = accept_loss
         self._take_broker_configs(image)
@@ -138,11 +144,21 @@ class Replicas:
         )
         for key, reason in loaded.offline.items():
             self._offline[key] = OfflinePartition(wanted[key].topic_id, reason, may_pass=False)
+        self._retired_at_start = loaded.retired
+
+    async def serve(self, image: MetadataImage) -> None:
+        """Lead and follow as the image says, in which this life of the broker is registered.
+
+        Returns when all that was ever acknowledged here can be read again.
+        """
+        self._is_serving = True
+        self._image = image
+        self._take_broker_configs(image)
+        self._take_brokers(image)
         self._fall_behind(image.topics)
         await self.settled()
         for partition in self:
             await partition.settle()
-        self._retired_at_start = loaded.retired
 
     def confirm_deletions_through(self, confirm: Confirm) -> None:
         """The broker is registered: finish the deletions that the last stop left."""
@@ -161,6 +177,10 @@ class Replicas:
     ) -> None:
         """Follow the image: at once where the disk is not needed, else in the background."""
         self._image = new
+        if not self._is_serving:
+            return
+        if new.brokers is not old.brokers:
+            self._take_brokers(new)
         if new.broker_configs is not old.broker_configs:
             self._take_broker_configs(new)
             names: Iterable[str] = new.topics.keys() | self._by_name.keys()
@@ -188,7 +208,7 @@ class Replicas:
             self._worker = asyncio.create_task(self._catch_up(), name="partitions")
 
     def _follow_at_once(self, name: str) -> bool:
-        """Lead what is there already; False where there is more to do than that."""
+        """Lead or follow with what is there; False where there is more to do than that."""
         topic = self._image.topics.get(name)
         held = self._by_name.get(name, {})
         if topic is None or len(topic.partitions) > _SLICE:
@@ -201,7 +221,7 @@ class Replicas:
             return False
         config = self._topic_config(topic)
         for state in ours:
-            self._lead(held[state.partition], state, config)
+            self._follow(held[state.partition], topic, state, config)
         return True
 
     async def _catch_up(self) -> None:
@@ -211,7 +231,7 @@ class Replicas:
             try:
                 await self._drop_all(topics)
                 await self._create_all(topics)
-                await self._lead_all(topics)
+                await self._follow_all(topics)
             except Exception as error:
                 _log.exception("partitions not brought up topics=%s", ",".join(names[:10]))
                 self._all_offline(topics, f"{type(error).__name__}: {error}")
@@ -275,6 +295,7 @@ class Replicas:
         if not self._by_name[key.topic]:
             del self._by_name[key.topic]
         partition.stop(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {key.topic} was deleted")
+        self.on_role_changed(partition)
         self._data_dir.drop(key)
 
     async def _create_all(self, topics: Mapping[str, TopicImage | None]) -> None:
@@ -304,8 +325,8 @@ class Replicas:
             else:
                 self._went_offline(key, missing[key].topic_id, str(outcome), may_pass=True)
 
-    async def _lead_all(self, topics: Mapping[str, TopicImage | None]) -> None:
-        """Serve what is there, in the epochs that the image names."""
+    async def _follow_all(self, topics: Mapping[str, TopicImage | None]) -> None:
+        """Lead or follow with what is there, in the epochs that the image names."""
         done = 0
         for name, topic in topics.items():
             if topic is None:
@@ -323,7 +344,7 @@ class Replicas:
                 assert partition.log is log, "one owner per partition"
                 held[state.partition] = partition
                 self._offline.pop(key, None)
-                self._lead(partition, state, config)
+                self._follow(partition, topic, state, config)
                 done += 1
                 if done % _SLICE == 0:
                     await asyncio.sleep(0)
@@ -331,23 +352,31 @@ class Replicas:
     def _build(self, log: Log, config: TopicConfig) -> Partition | None:
         key = log.topic_partition
         try:
-            return Partition(log, config, self._host.offload, self.space.room_for(key.topic))
+            room = self.space.room_for(key.topic)
+            return Partition(log, config, self._host.offload, room, self.standing)
         except Exception as error:
             _log.exception("cannot open partition=%s", key)
             self._went_offline(key, log.topic_id, f"{type(error).__name__}: {error}", may_pass=True)
             return None
 
-    def _lead(self, partition: Partition, state: PartitionState, config: TopicConfig) -> None:
+    def _follow(
+        self, partition: Partition, topic: TopicImage, state: PartitionState, config: TopicConfig
+    ) -> None:
+        before = partition.role
         try:
             if config != partition.config:
                 partition.reconfigure(config)
-            if state.leader == self._broker_id:
-                partition.lead(state)
+            partition.follow_image(state, self._min_isr(topic, state))
         except PartitionBrokenError:
             pass  # It is offline and has said why.
         except Exception as error:
-            _log.exception("cannot lead partition=%s", partition.topic_partition)
+            _log.exception("cannot serve partition=%s", partition.topic_partition)
             partition.go_offline(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
+        if partition.role != before:
+            self.on_role_changed(partition)
+
+    def _min_isr(self, topic: TopicImage, state: PartitionState) -> int:
+        return min_isr_in(self._image, topic, state)
 
     def _went_offline(
         self, key: TopicPartition, topic_id: UUID, reason: str, *, may_pass: bool
@@ -371,6 +400,11 @@ class Replicas:
 
     def _topic_config(self, topic: TopicImage) -> TopicConfig:
         return topic_config(self.config, topic.configs)
+
+    def _take_brokers(self, image: MetadataImage) -> None:
+        self.standing.eligible = {
+            each.id: each.epoch for each in image.brokers.values() if not each.shutting_down
+        }
 
     def _take_broker_configs(self, image: MetadataImage) -> None:
         configs, known = image.broker_configs, set(self.config.unused())

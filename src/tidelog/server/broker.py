@@ -291,6 +291,8 @@ class Broker:
         replicas = parts.replicas
         # Recover, then register: a broker that is registered leads.
         await replicas.start(parts.metadata.image, self._accept_loss)
+        replicas.standing.broker_epoch = registration.epoch
+        await replicas.serve(parts.metadata.image)
         parts.metadata.subscribe(replicas.image_changed)
         registration = await parts.membership.register(self._entry(parts))
         await self._unless_failed(

@@ -30,6 +30,7 @@ from tidelog.host.random import Random
 from tidelog.model import LogPosition
 from tidelog.protocol.messages.fetch import FetchPartition, FetchRequest
 from tidelog.replication.partition import Partition
+from tidelog.replication.waiters import Watchers
 
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
@@ -54,6 +55,7 @@ class FetchTarget:
         "key",
         "known_epoch",
         "last_fetched_epoch",
+        "log_start",
         "max_bytes",
         "partition",
         "position",
@@ -75,13 +77,14 @@ class FetchTarget:
         # The partition that was looked at last, and where in it `fetch_offset` lies.
         self.partition: Partition | None = None
         self.position: LogPosition | None = None
-        self.watched: Partition | None = None
+        self.watched: Watchers | None = None
 
     def update(self, part: FetchPartition) -> None:
         self.fetch_offset = part.fetch_offset
         self.max_bytes = part.partition_max_bytes
         self.known_epoch = part.current_leader_epoch
         self.last_fetched_epoch = part.last_fetched_epoch
+        self.log_start = part.log_start_offset
 
     def news(self) -> None:
         self.watched = None
@@ -89,7 +92,7 @@ class FetchTarget:
 
     def unwatch(self) -> None:
         if self.watched is not None:
-            self.watched.watchers.discard(self)
+            self.watched.discard(self)
             self.watched = None
 
 
@@ -165,10 +168,12 @@ class FetchSession:
 
     def watch(self, target: FetchTarget, partition: Partition) -> None:
         """Hear of the next change of what can be read of the partition."""
-        if target.watched is not partition and not self.is_closed:
+        mark = partition.watermark
+        watchers = mark.replica_watchers if self.is_privileged else mark.watchers
+        if target.watched is not watchers and not self.is_closed:
             target.unwatch()
-            target.watched = partition
-            partition.watchers.add(target)
+            target.watched = watchers
+            watchers.add(target)
 
     def has_news(self, target: FetchTarget) -> None:
         if self.targets.get(target.key) is target:

@@ -64,9 +64,9 @@ class Log:
     """The records of one partition on this broker."""
 
     __slots__ = (
-        "_faults", "_flush", "_retention", "_rolling", "_snapshots", "closed", "config", "context",
-        "directory", "epochs", "first_dirty_offset", "last_flush_ms", "log_start_offset",
-        "producers", "repairs", "segments", "topic_id", "topic_partition",
+        "_faults", "_flush", "_retention", "_rolling", "_snapshots", "checkpointed_watermark",
+        "closed", "config", "context", "directory", "epochs", "first_dirty_offset", "last_flush_ms",
+        "log_start_offset", "producers", "repairs", "segments", "topic_id", "topic_partition",
     )  # fmt: skip
 
     def __init__(self, opening: Opening, opened: Opened) -> None:
@@ -95,6 +95,8 @@ class Log:
         self._retention = Retention(self.segments, self._snapshots)
         self._rolling = Rolling(context, self.config, self.segments, self._snapshots, self._flush)
         self._assert_in_order()
+        # What the last life knew to be committed; set by those who read it.
+        self.checkpointed_watermark = 0
 
     @classmethod
     def open(cls, opening: Opening) -> Log:

@@ -13,6 +13,7 @@ from tidelog.model import Isolation, TopicPartition
 from tidelog.protocol.batches import Record, decode_records, encode_batch, iterate_batches
 from tidelog.replication.disk_space import DiskSpace
 from tidelog.replication.partition import Partition
+from tidelog.replication.standing import Standing
 from tidelog.storage.admission import admit
 from tidelog.storage.data_dir import DataDir
 from tidelog.storage.file_cache import FileCache
@@ -27,7 +28,9 @@ TOPIC_ID = UUID(int=5)
 class Place:
     """A data directory, and the partitions that are led in it."""
 
-    def __init__(self, seed: int = 0, disk: SimulatedDisk | None = None) -> None:
+    def __init__(
+        self, seed: int = 0, disk: SimulatedDisk | None = None, broker_id: int = 0
+    ) -> None:
         self.host = virtual_host(seed, disk)
         assert isinstance(self.host.disk, SimulatedDisk)
         assert isinstance(self.host.clock, VirtualClock)
@@ -42,6 +45,7 @@ class Place:
         )
         self.data_dir = DataDir.open("/data", context)
         self.space = DiskSpace(self.data_dir, self.host)
+        self.standing = Standing(broker_id, self.clock)
 
     def _run_later(self, delay_seconds: float, work: Callable[[], None]) -> None:
         asyncio.get_running_loop().call_later(delay_seconds, self.offload.run, work)
@@ -50,19 +54,21 @@ class Place:
         """A partition that does not lead yet."""
         config = topic_config(load(), {each.replace("_", "."): settings[each] for each in settings})
         log = create_log(self.data_dir, TopicPartition(name, 0), NewLog(TOPIC_ID, config))
-        return Partition(log, config, self.offload, self.space.room_for(name))
+        return Partition(log, config, self.offload, self.space.room_for(name), self.standing)
 
     def lead(self, name: str = "orders", epoch: int = 0, **settings: str) -> Partition:
         partition = self.build(name, **settings)
-        partition.lead(state(epoch))
+        partition.follow_image(state(epoch), 1)
         return partition
 
-    def put(self, partition: Partition, *values: bytes, key: bytes | None = None) -> AppendResult:
+    def put(
+        self, partition: Partition, *values: bytes, key: bytes | None = None, acks: int = -1
+    ) -> AppendResult:
         """Append the values as one batch."""
         now_ms = self.clock.wall_ms()
         records = [Record(number, now_ms, key, value, []) for number, value in enumerate(values)]
         batch = memoryview(bytearray(encode_batch(records)))
-        return partition.append(admit(batch, partition.config, now_ms), -1, now_ms)
+        return partition.append(admit(batch, partition.config, now_ms), acks, now_ms)
 
     def put_numbered(self, partition: Partition, sequence: int) -> AppendResult:
         """Append one record of an idempotent producer."""

@@ -35,6 +35,7 @@ class Node(Place):
 
     async def start(self) -> Node:
         await self.replicas.start(self.image)
+        await self.replicas.serve(self.image)
         self.replicas.confirm_deletions_through(self._confirm)
         return self
 

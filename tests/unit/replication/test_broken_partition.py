@@ -64,7 +64,7 @@ class Bench:
         self.bad.delete_records(5)
 
     async def lead(self) -> None:
-        self.bad.lead(state(epoch=1))
+        self.bad.follow_image(state(epoch=1), 1)
 
     async def search(self) -> None:
         await list_offsets._look_up_all({("bad", 0, 5): self.bad}, self.place.offload)

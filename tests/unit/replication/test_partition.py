@@ -18,7 +18,7 @@ async def test_a_partition_is_whole_when_made_and_serves_when_it_leads() -> None
     assert partition.config.durability_fsync
     with pytest.raises(KafkaError, match="NOT_LEADER_OR_FOLLOWER"):
         place.put(partition, b"early")
-    partition.lead(state(epoch=3))
+    partition.follow_image(state(epoch=3), 1)
     partition.check_leader(3)
     for epoch, code in ((2, "FENCED_LEADER_EPOCH"), (4, "UNKNOWN_LEADER_EPOCH")):
         with pytest.raises(KafkaError, match=code):
@@ -67,7 +67,7 @@ async def test_a_failed_write_out_takes_the_partition_offline_for_good() -> None
     with pytest.raises(KafkaError, match="KAFKA_STORAGE_ERROR"):
         await wait
     assert "Input/output error" in str(partition.offline_reason)
-    partition.lead(state(epoch=1))
+    partition.follow_image(state(epoch=1), 1)
     with pytest.raises(KafkaError, match="KAFKA_STORAGE_ERROR"):
         place.put(partition, b"b")
     partition.flush()
@@ -99,7 +99,7 @@ async def test_leader_epochs_do_not_fall_and_the_in_sync_are_replicas() -> None:
     for wrong, why in ((state(epoch=4), "do not fall"), (state(epoch=6, isr=(0, 1)), "a replica")):
         partition = Place().lead(epoch=5)
         with pytest.raises(PartitionBrokenError, match=why):
-            partition.lead(wrong)
+            partition.follow_image(wrong, 1)
         with pytest.raises(KafkaError, match="KAFKA_STORAGE_ERROR"):
             partition.check_leader()
 
@@ -110,5 +110,5 @@ async def test_metadata_that_is_older_than_the_log_is_refused() -> None:
     partition = Place().build()
     partition.log.epochs.assign(5, 0)
     with pytest.raises(StorageError, match="leader epoch 4, its log has 5"):
-        partition.lead(state(epoch=4))
-    partition.lead(state(epoch=5))
+        partition.follow_image(state(epoch=4), 1)
+    partition.follow_image(state(epoch=5), 1)

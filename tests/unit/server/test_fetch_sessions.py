@@ -191,6 +191,14 @@ class Watched:
     def __init__(self) -> None:
         self.watchers: set[Any] = set()
 
+    @property
+    def watermark(self) -> Watched:
+        return self
+
+    @property
+    def replica_watchers(self) -> set[Any]:
+        return set()
+
     def tell(self) -> None:
         told, self.watchers = self.watchers, set()
         for each in told:

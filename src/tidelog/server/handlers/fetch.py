@@ -6,9 +6,10 @@ batch however small the limits are, so that a reader never stands still; after i
 `partition_max_bytes` hold to the batch. With less than `min_bytes` at hand and no error the answer
 waits, up to `max_wait_ms`, while only positions are summed: nothing is read from disk for it. A
 partition of a session is looked at when it may have something to tell, and not otherwise.
-Versions: 7 sessions, 9 and 12 leader epochs and divergence, 10 zstd, 13 topic ids. What 17 and 18
-add is for followers.
-Gaps: no followers are served yet; a replica id is refused except on the inter-broker listener.
+A follower reads to the end of the log; that it asks from an offset says that it has all before it,
+and may move the watermark and the ISR. Only a broker may fetch as a replica.
+Versions: 7 sessions, 9 and 12 leader epochs and divergence, 10 zstd, 13 topic ids, 15 the broker
+epoch of a follower. What 17 and 18 add is not needed.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ import asyncio
 import logging
 from collections.abc import Generator, Iterator
 from itertools import takewhile
+from typing import NamedTuple
 from uuid import UUID
 
 from tidelog.errors import ErrorCode, KafkaError, TidelogError
-from tidelog.model import Codec
+from tidelog.model import Codec, Isolation
 from tidelog.protocol.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
@@ -46,12 +48,11 @@ def fetch(
     request: FetchRequest, context: DataContext
 ) -> Generator[int, None, FetchResponse | asyncio.Future[FetchResponse]]:
     try:
-        follower = request.replica_state
-        is_follower = request.replica_id >= 0 or (follower is not None and follower.replica_id >= 0)
-        if is_follower:
+        replica = _replica(request)
+        if replica is not None:
             context.require(Operation.CLUSTER_ACTION, CLUSTER)
         sessions = context.tools.fetch_sessions
-        plan = sessions.begin(request, context.version, is_follower)
+        plan = sessions.begin(request, context.version, replica is not None)
         for topic in request.topics:
             for part in topic.partitions:
                 plan.session.add(topic.topic, topic.topic_id, part)
@@ -67,7 +68,7 @@ def fetch(
     attempt = FetchAttempt(request, context, plan)
     try:
         for target in attempt.to_look_at():
-            attempt.look_at(target)
+            attempt.look_at(target, replica)
             yield 1
         if not attempt.is_enough() and attempt.may_wait():
             return attempt.wait()
@@ -78,6 +79,20 @@ def fetch(
         raise
 
 
+class Replica(NamedTuple):
+    """The follower that fetches, in which of its lives."""
+
+    broker_id: int
+    broker_epoch: int
+
+
+def _replica(request: FetchRequest) -> Replica | None:
+    state = request.replica_state
+    if state is not None and state.replica_id >= 0:
+        return Replica(state.replica_id, state.replica_epoch)
+    return Replica(request.replica_id, -1) if request.replica_id >= 0 else None
+
+
 class FetchAttempt:
     """One fetch from its first look at the partitions to its answer."""
 
@@ -86,7 +101,8 @@ class FetchAttempt:
         self._sessions = context.tools.fetch_sessions
         self._is_incremental = plan.is_incremental
         self.session = plan.session
-        self.isolation = request.isolation_level
+        is_replica = plan.session.is_privileged
+        self.isolation = Isolation.REPLICA if is_replica else request.isolation_level
         self.turns = context.turns
         self._max_wait_ms = request.max_wait_ms
         config = context.tools.replicas.config
@@ -119,13 +135,17 @@ class FetchAttempt:
     def _has_room(self, _: FetchTarget) -> bool:
         return self._bytes_read == 0 or self._bytes_read < self._max_bytes
 
-    def look_at(self, target: FetchTarget) -> None:
-        """Read a partition; an error is kept in its place."""
+    def look_at(self, target: FetchTarget, replica: Replica | None = None) -> None:
+        """Read a partition; an error is kept in its place.
+
+        A replica is given at the first look: that it asks from here counts once, and not again
+        when its wait is over.
+        """
         session = self.session
         partition = None
         try:
             partition = self.partition(target)
-            read = self._read(partition, target)
+            read = self._read(partition, target, replica)
         except (TidelogError, OSError) as error:
             # A damaged batch is one partition's fault: the others are served all the same.
             if not isinstance(error, KafkaError):
@@ -171,9 +191,14 @@ class FetchAttempt:
     def is_enough(self) -> bool:
         return self._has_errors or not self.session.targets or self._bytes_read >= self.min_bytes
 
-    def _read(self, partition: Partition, target: FetchTarget) -> PartitionRead:
+    def _read(
+        self, partition: Partition, target: FetchTarget, replica: Replica | None
+    ) -> PartitionRead:
         partition.check_leader(target.known_epoch)
+        # Before the range is looked at: who diverges may stand beyond the log's end.
         self._check_divergence(partition, target)
+        if replica is not None:
+            partition.replica_fetches(*replica, target.fetch_offset, target.log_start)
         left = self._max_bytes - self._bytes_read
         return partition.read(
             target.fetch_offset,
@@ -390,7 +415,7 @@ class FetchWait(FetchWaiter):
         try:
             partition = attempt.partition(target)
             partition.check_leader(target.known_epoch)
-            partition.check_offset(target.fetch_offset)
+            partition.check_offset(target.fetch_offset, attempt.isolation)
             if target.position is None:
                 target.position = partition.log.locate(target.fetch_offset)
         except (TidelogError, OSError):

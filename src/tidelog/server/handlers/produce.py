@@ -1,9 +1,10 @@
 """Produce (key 0), advertised from version 0, served from 3 to 13.
 
 Behaviour: every partition of the request is admitted (checksum, records, limits), then appended in
-arrival order, then answered: at once for acks=1, once committed for acks=all and, on a topic with
-`durability=fsync`, for acks=1 too. A refused partition does not hold up the others. acks=0 has no
-answer, so a failure closes the connection, which is how the client learns to look again.
+arrival order, then answered: once committed for acks=all, at once for acks=1 or, on a topic with
+`durability=fsync`, once it is on this broker's disk. A refused partition does not hold up the
+others. acks=0 has no answer, so a failure closes the connection, which is how the client learns to
+look again.
 Versions: 0 to 2 are advertised since librdkafka tests for them, and close the connection; 7 allows
 zstd; 8 carries record errors (KIP-467); 10 the current leader; 13 topic ids.
 Gaps: transactional batches are refused until there is a transaction coordinator.
@@ -204,11 +205,17 @@ def _append(
     answer.base_offset = result.base_offset
     answer.log_append_time_ms = result.log_append_time_ms
     answer.log_start_offset = result.log_start_offset
-    must_wait = acks == -1 or (acks == 1 and partition.config.durability_fsync)
-    if must_wait and not partition.is_committed(result.last_offset):
-        deadline = asyncio.get_running_loop().time() + request.timeout_ms / 1000
-        return partition.committed(result.last_offset, deadline)
+    last = result.last_offset
+    if acks == -1:
+        if not partition.is_committed(last):
+            return partition.committed(last, _deadline(request))
+    elif acks == 1 and partition.config.durability_fsync and not partition.is_on_disk(last):
+        return partition.on_disk(last, _deadline(request))
     return None
+
+
+def _deadline(request: ProduceRequest) -> float:
+    return asyncio.get_running_loop().time() + request.timeout_ms / 1000
 
 
 def _topic_name(topic: TopicProduceData, context: DataContext) -> str | KafkaError:

@@ -1,0 +1,161 @@
+"""What a follower does with its leader's answers, and when it must not.
+
+A fetch is asked from a place (`FetchFrom`): the offset, the leader epoch and the epoch of the last
+record. Its answer counts only while the replica still stands in exactly that place; late answers,
+and those of a leader that was replaced, change nothing. A log is cut only where the leader of the
+same epoch says that it diverges, and never to the watermark. Where that lies below what is known
+as committed, an unclean election was held: the log has a line of what is lost.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import NamedTuple
+
+from tidelog.model import NO_LEADER
+from tidelog.replication.disk_space import Room
+from tidelog.replication.flushing import Flushing
+from tidelog.replication.watermark import Watermark
+from tidelog.storage.log import Log
+
+_log = logging.getLogger(__name__)
+
+
+class EpochEnd(NamedTuple):
+    """Where the log of a leader epoch ends, or (-1, -1) where it is not known."""
+
+    leader_epoch: int
+    end_offset: int
+
+
+class FetchFrom(NamedTuple):
+    """The place that a follower fetches from."""
+
+    offset: int
+    # Of the last record before `offset`, -1 where there is none.
+    last_epoch: int
+    leader_epoch: int
+    log_start: int
+
+
+class Following:
+    """One replica's part as a follower: whom it follows, and what it takes from there."""
+
+    def __init__(
+        self, log: Log, watermark: Watermark, flushing: Flushing, room: Room,
+        on_cut: Callable[[], None],
+    ) -> None:  # fmt: skip
+        self.log = log
+        self._watermark = watermark
+        self._flushing = flushing
+        self._room = room
+        self._on_cut = on_cut
+        self.leader_id = NO_LEADER
+        self.leader_epoch = -1
+        # On a topic that syncs, asking for an offset says that all before it is on the disk.
+        self.syncs = False
+        self.is_cutting = False
+
+    def begin(self, leader_id: int, leader_epoch: int) -> None:
+        """Follow this leader, or with NO_LEADER nobody, from now on."""
+        assert leader_epoch >= self.leader_epoch, "leader epochs do not fall"
+        self.leader_id, self.leader_epoch = leader_id, leader_epoch
+
+    def end(self) -> None:
+        """Follow nobody: what is still answered counts no more."""
+        self.leader_id = NO_LEADER
+
+    @property
+    def is_active(self) -> bool:
+        return self.leader_id != NO_LEADER and not self.is_cutting
+
+    def next_fetch(self) -> FetchFrom | None:
+        """Where to fetch from; None where there is nobody to ask, or nothing to ask for yet.
+
+        On a topic that syncs nothing is asked for until all that came is on the disk; its
+        `replica_watchers` hear when it is.
+        """
+        if not self.is_active:
+            return None
+        end = self.log.log_end_offset
+        if self.syncs and self._flushing.committed_end().offset < end:
+            self._flushing.start()
+            return None
+        return FetchFrom(end, self.log.epochs.latest, self.leader_epoch, self.log.log_start_offset)
+
+    def append(
+        self, asked: FetchFrom, records: memoryview, high_watermark: int, leader_log_start: int
+    ) -> bool:
+        """Take what the leader answered; False where the answer is to another question by now."""
+        if not self._stands_at(asked):
+            return False
+        if self._room.refusal is not None:
+            raise self._room.refusal.again()
+        if records:
+            self.log.append_as_follower(records, asked.leader_epoch)
+            self._flushing.appended()
+        end = self.log.log_end_offset
+        start = min(leader_log_start, end)
+        if start > self.log.log_start_offset:
+            # What the leader has deleted was committed.
+            self._watermark.raise_to(start)
+            self.log.advance_log_start(start)
+        self._watermark.raise_to(min(high_watermark, end))
+        self._watermark.check_bounds()
+        return True
+
+    async def truncate(self, asked: FetchFrom, diverging: EpochEnd) -> bool:
+        """Cut what the leader does not have; False where the answer is to another question."""
+        if not self._stands_at(asked):
+            return False
+        offset = diverging_offset(self.log, diverging)
+        if offset < self._watermark.offset:
+            _log.error(
+                "committed records are lost: the leader does not have them"
+                " partition=%s first_offset=%d last_offset=%d leader=%d leader_epoch=%d",
+                self.log.topic_partition, offset, self._watermark.offset - 1,
+                self.leader_id, self.leader_epoch,
+            )  # fmt: skip
+        if offset >= self.log.log_end_offset:
+            # Led for a moment without a record: only the epoch is not the leader's.
+            self.log.epochs.truncate_from_end(offset)
+        else:
+            await self._cut(offset)
+        return True
+
+    async def start_over(self, asked: FetchFrom, offset: int) -> bool:
+        """Drop everything, all of which the leader has deleted, and begin at its log's start."""
+        if not self._stands_at(asked) or offset <= self.log.log_end_offset:
+            return False
+        await self._cut(offset)
+        return True
+
+    def _stands_at(self, asked: FetchFrom) -> bool:
+        return (
+            self.is_active
+            and asked.leader_epoch == self.leader_epoch
+            and asked.offset == self.log.log_end_offset
+            and asked.last_epoch == self.log.epochs.latest
+        )
+
+    async def _cut(self, offset: int) -> None:
+        """End the log at `offset`; while this runs the replica is nothing else's business."""
+        self.is_cutting = True
+        try:
+            await self._flushing.settle()
+            if offset < self.log.log_end_offset:
+                self.log.truncate_to(offset)
+            else:
+                self.log.truncate_fully_and_start_at(offset)
+            self._watermark.log_was_cut()
+        finally:
+            self.is_cutting = False
+            self._on_cut()
+
+
+def diverging_offset(log: Log, diverging: EpochEnd) -> int:
+    """Where a log has to be cut that its leader knows to diverge, from what it told of its own."""
+    _, own_end = log.epochs.end_offset_for(diverging.leader_epoch, log.log_end_offset)
+    # Without any epoch up to the leader's, nothing here is as the leader has it.
+    return min(max(own_end, log.log_start_offset), diverging.end_offset, log.log_end_offset)

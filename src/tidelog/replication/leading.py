@@ -1,0 +1,141 @@
+"""A leader's part beside writing: what its followers have, what is committed, who is in sync."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tidelog.cluster.commands import Proposal
+from tidelog.cluster.image import PartitionState
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.model import LogPosition
+from tidelog.replication.in_sync import InSyncReplicas, Look
+from tidelog.replication.standing import Standing
+from tidelog.replication.watermark import Watermark
+from tidelog.storage.log import Log
+
+
+class Leading:
+    """The view of one replica while it leads: `in_sync` is None where it does not."""
+
+    def __init__(
+        self,
+        log: Log,
+        watermark: Watermark,
+        standing: Standing,
+        committable: Callable[[], LogPosition],
+    ) -> None:
+        self._log = log
+        self._watermark = watermark
+        self._standing = standing
+        # How far this broker's own copy counts: on a topic that syncs, what is on the disk.
+        self._committable = committable
+        self.in_sync: InSyncReplicas | None = None
+        self.min_isr = 1
+        self.epoch_start = 0
+
+    def begin(self, state: PartitionState) -> None:
+        """Lead in a new epoch, in which nothing is known of the followers yet."""
+        self.epoch_start = self._log.log_end_offset
+        self._log.epochs.assign(state.leader_epoch, self.epoch_start)
+        self.in_sync = InSyncReplicas(
+            self._standing.broker_id,
+            state,
+            self.epoch_start,
+            self._watermark.offset,
+            self._standing.clock.monotonic(),
+        )
+
+    def updated(self, state: PartitionState) -> None:
+        """The metadata says something newer, in the same leader epoch."""
+        assert self.in_sync is not None, "only a leader has followers"
+        self.in_sync.updated(state, self._standing.clock.monotonic())
+        self.advance()
+
+    def end(self) -> None:
+        self.in_sync = None
+
+    def check_enough(self) -> KafkaError | None:
+        """Why acks=all cannot be had now: too few replicas are in sync. None where it can."""
+        assert self.in_sync is not None, "only a leader is asked"
+        count = len(self.in_sync.isr)
+        if count >= self.min_isr:
+            return None
+        return KafkaError(
+            ErrorCode.NOT_ENOUGH_REPLICAS,
+            f"{count} in-sync replicas, min.insync.replicas is {self.min_isr}",
+        )
+
+    def appended(self, end_before: int) -> None:
+        """The log grew: followers want to hear of it, and some of it may be committed already."""
+        if self.in_sync is None:
+            return  # A write-out that began with the append has taken the partition offline.
+        if self.in_sync.followers:
+            self.in_sync.appended(end_before, self._standing.clock.monotonic())
+            self._watermark.replica_watchers.notify()
+        self.advance()
+
+    def advance(self) -> None:
+        """Move the watermark as far as it may go; the one place where a leader's moves."""
+        in_sync = self.in_sync
+        if in_sync is not None:
+            end = self._committable()
+            if in_sync.advance(end.offset, self.min_isr, self._look()):
+                committed = in_sync.high_watermark
+                self._watermark.raise_to(committed, end if committed == end.offset else None)
+
+    def _look(self) -> Look:
+        standing = self._standing
+        return Look(
+            self._log.log_end_offset, standing.clock.monotonic(), standing.lag_s, standing.eligible
+        )
+
+    # -- followers --------------------------------------------------------------------------------
+
+    def replica_fetches(
+        self, replica_id: int, broker_epoch: int, offset: int, log_start: int
+    ) -> bool:
+        """A follower in this log's range asks for `offset`, so it has all before it.
+
+        True where it may join the ISR by that. KafkaError where it is no replica, or the request
+        is of an earlier life of that broker.
+        """
+        in_sync = self.in_sync
+        assert in_sync is not None, "only a leader has followers"
+        now, end = self._standing.clock.monotonic(), self._log.log_end_offset
+        if not in_sync.fetched(replica_id, broker_epoch, offset, end, now):
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"broker {replica_id} in epoch {broker_epoch} is no replica of"
+                f" {self._log.topic_partition}",
+            )
+        in_sync.followers[replica_id].log_start = log_start
+        self.advance()
+        return replica_id not in in_sync.isr and in_sync.pending is None
+
+    @property
+    def low_watermark(self) -> int:
+        """What no live replica has any more."""
+        lowest = self._log.log_start_offset
+        if self.in_sync is not None:
+            for replica, follower in self.in_sync.followers.items():
+                if replica in self._standing.eligible:
+                    lowest = min(lowest, follower.log_start)
+        return lowest
+
+    # -- who is in sync ---------------------------------------------------------------------------
+
+    def propose(self) -> Proposal | None:
+        """The change of the ISR to ask the controller for; None where there is none to ask."""
+        if self.in_sync is None:
+            return None
+        return self.in_sync.propose(self._look(), self._standing.broker_epoch)
+
+    def awaits(self, proposal: Proposal) -> bool:
+        """Whether an answer to the proposal still means something."""
+        return self.in_sync is not None and self.in_sync.pending is proposal
+
+    def decided(self, proposal: Proposal, decided: PartitionState | None) -> None:
+        """The controller's answer: the new state, or None where nothing was done for certain."""
+        if self.in_sync is not None:
+            self.in_sync.answered(proposal, decided, self._standing.clock.monotonic())
+            self.advance()
