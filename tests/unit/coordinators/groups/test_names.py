@@ -1,4 +1,5 @@
-"""Names that a record of a group has no room for are refused before anything is kept."""
+"""Names that a record of a group has no room for, and claims beyond all measure, are refused before
+anything is kept."""
 
 from __future__ import annotations
 
@@ -6,8 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from tests.unit.coordinators.groups.classic_consumer import subscription as owning
 from tests.unit.coordinators.groups.consumer.helpers import Consumer, group_of
 from tests.unit.coordinators.groups.helpers import REBALANCE_MS, SESSION_MS, World, subscription
+from tidelog.coordinators.groups.classic.joins import CLAIMS_MAX
 from tidelog.coordinators.groups.settings import Caller
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -60,6 +63,33 @@ def test_a_join_with_too_long_a_name_is_refused(
         world.run(lambda shard, now: shard.join(request_, 9, caller, now))
     assert raised.value.code is ErrorCode.INVALID_REQUEST
     assert len(world.log) == kept
+
+
+@pytest.mark.parametrize("is_consumer_group", [False, True])
+def test_a_join_that_claims_too_many_partitions_is_refused(
+    world: World, is_consumer_group: bool
+) -> None:
+    if is_consumer_group:
+        Consumer(world, "one").join()
+    kept = len(world.log)
+    claims = owning(frozenset(range(CLAIMS_MAX + 1)))
+    few = JoinGroupRequestProtocol("range", owning(frozenset(range(6))))
+    many = JoinGroupRequestProtocol("cooperative-sticky", claims)
+    request = classic_join(protocols=[few, many], group_instance_id=None)
+    with pytest.raises(
+        KafkaError, match="claims 25001 partitions; at most 25000 are taken"
+    ) as told:
+        world.run(lambda shard, now: shard.join(request, 3, Caller("c", "/127.0.0.1"), now))
+    assert told.value.code is ErrorCode.INVALID_REQUEST
+    assert len(world.log) == kept
+
+
+def test_what_members_of_other_protocols_say_is_not_looked_into(world: World) -> None:
+    claims = owning(frozenset(range(CLAIMS_MAX + 1)))
+    protocols = [JoinGroupRequestProtocol("range", claims)]
+    request = classic_join(protocols=protocols, group_instance_id=None, protocol_type="connect")
+    world.run(lambda shard, now: shard.join(request, 3, Caller("c", "/127.0.0.1"), now))
+    assert len(world.shard.table) == 1
 
 
 def test_a_client_id_that_leaves_no_room_for_a_member_id_is_refused(world: World) -> None:

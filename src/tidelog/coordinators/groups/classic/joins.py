@@ -5,7 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from tidelog.coordinators.groups.classic.group import ClassicGroup, GroupState, Member
+from tidelog.coordinators.groups.classic.group import (
+    CONSUMER_PROTOCOL_TYPE,
+    ClassicGroup,
+    GroupState,
+    Member,
+)
 from tidelog.coordinators.groups.classic.rebalances import Rebalances
 from tidelog.coordinators.groups.records import CoordinatorRecord, GroupMetadataKey
 from tidelog.coordinators.groups.settings import (
@@ -20,14 +25,18 @@ from tidelog.coordinators.groups.table import GroupTable
 from tidelog.coordinators.groups.tombstones import group_end
 from tidelog.coordinators.outcome import Outcome, Reply
 from tidelog.coordinators.timers import Now
-from tidelog.errors import ErrorCode, KafkaError
+from tidelog.errors import ErrorCode, KafkaError, ProtocolError
 from tidelog.host.random import Random
+from tidelog.protocol.consumer_protocol import decode_subscription
 from tidelog.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
 VERSION_WITH_PROMISED_IDS: Final = 4
 _VERSION_WITH_SKIPPED_ASSIGNMENT: Final = 9
 # A client offers two or three. Each is kept for as long as the member is there.
 _PROTOCOLS_MAX: Final = 1_000
+# What one member may say that it owns. All claims of a group are weighed at a stretch when it goes
+# over to the newer protocol.
+CLAIMS_MAX: Final = 25_000
 _ID_SUFFIX_BYTES: Final = len("-00000000-0000-0000-0000-000000000000")
 
 
@@ -134,6 +143,13 @@ class Joins:
                 f"the member's metadata has {size} bytes; at most"
                 f" {settings.member_metadata_bytes_max} are taken",
             )
+        if request.protocol_type == CONSUMER_PROTOCOL_TYPE:
+            claimed = max((_claimed(metadata) for _, metadata in join.protocols), default=0)
+            if claimed > CLAIMS_MAX:
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST,
+                    f"the member claims {claimed} partitions; at most {CLAIMS_MAX} are taken",
+                )
 
     def _check_room(self, group: ClassicGroup, member_id: str) -> None:
         limit = self._settings.group_size_max
@@ -276,6 +292,14 @@ class Joins:
         return Outcome(
             join.reply, [CoordinatorRecord(GroupMetadataKey(group.group_id), value)], appended
         )
+
+
+def _claimed(metadata: bytes) -> int:
+    """How many partitions a consumer says that it owns; none where it cannot be read."""
+    try:
+        return sum(map(len, decode_subscription(metadata).owned.values()))
+    except ProtocolError:
+        return 0
 
 
 def _check_lengths(join: Join) -> None:
