@@ -291,13 +291,13 @@ class Broker:
         replicas = parts.replicas
         # Recover, then register: a broker that is registered leads.
         await replicas.start(parts.metadata.image, self._accept_loss)
-        replicas.standing.broker_epoch = registration.epoch
-        await replicas.serve(parts.metadata.image)
         parts.metadata.subscribe(replicas.image_changed)
         registration = await parts.membership.register(self._entry(parts))
         await self._unless_failed(
             parts.metadata.wait_for(lambda image: _is_in(image, registration))
         )
+        replicas.standing.broker_epoch = registration.epoch
+        await replicas.serve(parts.metadata.image)
         replicas.on_caught_up = parts.groups.partitions_followed
         replicas.confirm_deletions_through(self._confirm_deletions)
         parts.metadata.subscribe(parts.groups.image_changed)
