@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tidelog.cli.broker_options import broker_options, build_config, serve
+from tidelog.supervisor.child import announcement
 
 if TYPE_CHECKING:
     from tidelog.server.broker import Broker
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @broker_options
+@click.option("--end-with", "end_with", type=int, hidden=True)
 def broker(**options: Any) -> None:
     """Start one broker. Kafka's own server.properties will do as --config.
 
@@ -23,6 +25,6 @@ def broker(**options: Any) -> None:
     config = build_config(options, {})
 
     def announce(started: Broker) -> None:
-        click.echo(f"tidelog broker {config.node_id} on {started.bootstrap_servers}", err=True)
+        click.echo(announcement(config.node_id, started.bootstrap_servers), err=True)
 
     serve(config, options, announce)

@@ -54,7 +54,7 @@ def broker_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def build_config(options: Mapping[str, Any], defaults: Mapping[str, str]) -> BrokerConfig:
     """Settings from files, environment and flags, over the command's own defaults."""
-    overrides = dict(_assignments(options["assignments"]))
+    overrides = dict(assignments(options["assignments"]))
     _refuse_secrets(overrides)
     if options["node_id"] is not None:
         overrides["node.id"] = str(options["node_id"])
@@ -69,10 +69,15 @@ def build_config(options: Mapping[str, Any], defaults: Mapping[str, str]) -> Bro
         overrides["store"] = options["store"]
     if options["metrics"]:
         overrides["metrics.listener"] = _with_port(options["metrics"], "--metrics")
+    return load_config(options["files"], overrides, defaults)
+
+
+def load_config(
+    files: Sequence[str], overrides: Mapping[str, str], defaults: Mapping[str, str]
+) -> BrokerConfig:
+    """The settings; a sentence and an exit code where they cannot be used."""
     try:
-        return load(
-            files=options["files"], environment=os.environ, overrides=overrides, defaults=defaults
-        )
+        return load(files=files, environment=os.environ, overrides=overrides, defaults=defaults)
     except TidelogError as error:
         fail(str(error), EXIT_BAD_CONFIGURATION, "see docs/configuration.md for every setting")
 
@@ -87,7 +92,7 @@ def serve(
     set_up_logging(options["log_level"])
     accept_loss = [_partition(text) for text in options["accept_loss"]]
     try:
-        run_broker(config, on_started, accept_loss)
+        run_broker(config, on_started, accept_loss, options.get("end_with"))
     except (TidelogError, OSError) as error:
         fail(str(error), EXIT_CANNOT_START, "tidelog doctor looks for the usual causes")
 
@@ -98,7 +103,7 @@ def fail(message: str, code: int, hint: str) -> NoReturn:
     raise SystemExit(code)
 
 
-def _assignments(texts: Sequence[str]) -> list[tuple[str, str]]:
+def assignments(texts: Sequence[str]) -> list[tuple[str, str]]:
     pairs = []
     for text in texts:
         name, separator, value = text.partition("=")

@@ -1,4 +1,4 @@
-"""`tidelog up`: a broker for this machine, with nothing to decide beforehand."""
+"""`tidelog up`: a broker for this machine, or several, with nothing to decide beforehand."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tidelog.cli.broker_options import broker_options, build_config, serve
 if TYPE_CHECKING:
     from tidelog.server.broker import Broker
 
-_DEFAULTS = {
+DEFAULTS = {
     "listeners": "PLAINTEXT://127.0.0.1:9092",
     "log.dirs": "tidelog-data",
     "auto.create.topics.enable": "true",
@@ -23,12 +23,36 @@ _DEFAULTS = {
 
 @click.command()
 @broker_options
-def up(**options: Any) -> None:
+@click.option(
+    "--brokers",
+    metavar="N",
+    type=click.IntRange(1, 64),
+    default=1,
+    show_default=True,
+    help="How many brokers, each a process with its data in DIR/0, DIR/1, …",
+)
+@click.option(
+    "--replication",
+    metavar="N",
+    type=click.IntRange(1, 64),
+    help="Replicas of a topic that is created without saying how many."
+    "  [default: 3, or as many as there are brokers]",
+)
+@click.option("--restart/--no-restart", default=True, show_default=True,
+              help="Whether a broker that is killed is started again.")  # fmt: skip
+def up(brokers: int, replication: int | None, restart: bool, **options: Any) -> None:
     """Start a broker on 127.0.0.1:9092 with its data in ./tidelog-data.
 
-    Topics are created when they are first used. Ctrl-C stops it; the data stays.
+    Topics are created when they are first used. Ctrl-C stops it; the data stays. With --brokers 3
+    it is a cluster of three processes on this machine: the first broker takes the port of --listen,
+    the others the next free ones.
     """
-    config = build_config(options, _DEFAULTS)
+    if brokers > 1:
+        from tidelog.cli.up_cluster import up_cluster
+
+        up_cluster(brokers, replication, restart, options)
+        return
+    config = build_config(options, DEFAULTS)
 
     def announce(broker: Broker) -> None:
         click.echo(f"tidelog is up on {broker.bootstrap_servers}", err=True)

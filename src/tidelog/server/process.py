@@ -1,22 +1,18 @@
-"""A broker as a process: the event loop, the signals, the exit.
-
-SIGTERM and SIGINT drain and stop; a second one stops at once, unless it follows within a second:
-a terminal or a supervisor often sends the same signal to the whole group and to the process.
-"""
+"""A broker as a process: the event loop, the signals (they drain and stop), the exit."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
 import logging
-import os
-import signal
 from collections.abc import Callable, Collection
 from typing import Literal
 
 from tidelog.config import BrokerConfig
 from tidelog.errors import ConfigError
 from tidelog.host.host import system_host
+from tidelog.host.parent import end_with_parent
+from tidelog.host.signals import stop_signals
 from tidelog.model import TopicPartition
 from tidelog.server.broker import Broker
 from tidelog.server.descriptors import raise_descriptor_limit
@@ -27,7 +23,6 @@ _log = logging.getLogger(__name__)
 # What requests leave behind goes by counting references. Thousands of them in work at once are no
 # reason to look for cycles, and with thousands of connections looking costs more than the requests.
 _COLLECT_AFTER = (50_000, 20, 50)
-_SAME_SIGNAL_SECONDS = 1.0
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
@@ -44,8 +39,9 @@ def run_broker(
     config: BrokerConfig,
     on_started: Callable[[Broker], None],
     accept_loss: Collection[TopicPartition] = (),
+    parent: int | None = None,
 ) -> None:
-    """Run one broker until a signal asks it to stop."""
+    """Run one broker until a signal asks it to stop, or until the process `parent` ends."""
     if not __debug__:
         raise ConfigError("a broker does not run with python -O: its checks protect data")
     raise_descriptor_limit()
@@ -53,26 +49,13 @@ def run_broker(
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         host = system_host("broker", config.get_int("offload.threads"))
         broker = Broker(config, host, accept_loss, store_connector(config, host))
-        runner.run(_serve(broker, on_started))
+        runner.run(_serve(broker, on_started, parent))
 
 
-async def _serve(broker: Broker, on_started: Callable[[Broker], None]) -> None:
-    asked = asyncio.Event()
-    loop = asyncio.get_running_loop()
-
-    first_at = 0.0
-
-    def on_signal() -> None:
-        nonlocal first_at
-        if not asked.is_set():
-            first_at = loop.time()
-            asked.set()
-        elif loop.time() - first_at >= _SAME_SIGNAL_SECONDS:
-            _log.warning("second signal, stopping at once")
-            os._exit(1)
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, on_signal)
+async def _serve(broker: Broker, on_started: Callable[[Broker], None], parent: int | None) -> None:
+    if parent is not None:
+        end_with_parent(parent)
+    asked = stop_signals()
     signalled = asyncio.ensure_future(asked.wait())
     if not await _started(broker, signalled):
         return

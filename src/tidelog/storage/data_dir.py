@@ -39,6 +39,7 @@ from tidelog.storage.checkpoint import (
 from tidelog.storage.identity import META, DirectoryIdentity, encode_identity, read_identity
 from tidelog.storage.inventory import Inventory, Listed
 from tidelog.storage.loading import Checkpoints, Loaded, Loading
+from tidelog.storage.local_cluster import refuse_local_cluster
 from tidelog.storage.log import Log
 from tidelog.storage.log_context import LogContext, NewLog
 from tidelog.storage.losses import Expectation
@@ -121,9 +122,10 @@ class DataDir:
         """Create and lock a directory and read what is known of it; opens no log yet."""
         data_dir = cls(path, context)
         disk = context.disk
-        _make_durably(disk, path)
+        make_durably(disk, path)
         data_dir._lock()
         try:
+            refuse_local_cluster(disk, path)
             # A start writes, and so does whoever makes room.
             data_dir.reserve.release_if_full()
             data_dir._sign_lock()
@@ -466,7 +468,7 @@ def _not_closed(log: Log, error: Exception) -> bool:
     return False
 
 
-def _make_durably(disk: Disk, path: str) -> None:
+def make_durably(disk: Disk, path: str) -> None:
     """Create a directory with its parents so that a power cut does not take them away again."""
     lowest = os.path.abspath(path)
     created = []

@@ -13,7 +13,7 @@ import os
 import socket
 import struct
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from tidelog.store.embedded import EmbeddedStore
 from tidelog.store.port import Cancel, StoreError
@@ -75,11 +75,11 @@ class _Connection(asyncio.Protocol):
         self._lease: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        if _user_of(transport) not in (None, os.getuid()):
+        # uvloop's transports are no subclass of it.
+        self._transport = cast(asyncio.Transport, transport)
+        if _user_of(self._transport) not in (None, os.getuid()):
             logger.warning("another user's process asked for the metadata store and was refused")
-            transport.abort()
+            self._transport.abort()
             return
         self._server.connections.add(self)
         self._task = self._loop.create_task(self._serve())

@@ -1,0 +1,1 @@
+"""Several brokers on one machine: their directories, their processes, the store they share."""

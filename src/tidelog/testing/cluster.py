@@ -1,0 +1,169 @@
+"""Real brokers, each a process of its own, to be killed and started again by tests."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+
+from tidelog.client.admin import describe_topic
+from tidelog.client.blocking import Client
+from tidelog.errors import TidelogError
+from tidelog.supervisor.child import Child
+from tidelog.supervisor.cluster import ClusterPlan, LocalCluster
+from tidelog.testing.loop_thread import LoopThread
+from tidelog.testing.settings import (
+    TEST_DEFAULTS,
+    SettingValue,
+    StrPath,
+    path_text,
+    setting_texts,
+)
+
+_REPLICATION_MAX = 3
+
+
+class Cluster:
+    """Brokers on free ports of the loopback, in a temporary directory unless one is given.
+
+    >>> with Cluster(brokers=3) as cluster:
+    ...     cluster.bootstrap_servers
+    '127.0.0.1:...,127.0.0.1:...,127.0.0.1:...'
+
+    Topics have three replicas, or as many as there are brokers, unless a test says otherwise.
+    Settings are Kafka's, as for `Broker`. The metadata is in a store that this process serves, or
+    where `store` says: `store=ensemble.address` of a `ZooKeeper`. A broker that is killed or
+    stopped stays away until `restart`.
+    """
+
+    def __init__(
+        self,
+        brokers: int = 3,
+        *,
+        data_dir: StrPath | None = None,
+        settings: Mapping[str, SettingValue] | None = None,
+        store: str | None = None,
+    ) -> None:
+        self._count = brokers
+        self._data_dir = None if data_dir is None else path_text("data_dir", data_dir)
+        factor = str(min(_REPLICATION_MAX, brokers))
+        self._settings = {
+            **TEST_DEFAULTS,
+            "default.replication.factor": factor,
+            "offsets.topic.replication.factor": factor,
+            **setting_texts(settings),
+        }
+        self._store = store
+        self._temporary: str | None = None
+        self._thread: LoopThread | None = None
+        self._cluster: LocalCluster | None = None
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """All brokers, those that are down included."""
+        return self._running().bootstrap_servers
+
+    def start(self) -> Cluster:
+        """Start and return when every broker serves; raises what kept one from starting."""
+        directory = self._data_dir
+        if directory is None:
+            directory = self._temporary = tempfile.mkdtemp(prefix="tidelog-")
+        arguments = ["--log-level", "info"]
+        for name, value in self._settings.items():
+            arguments += ["--set", f"{name}={value}"]
+        plan = ClusterPlan(
+            directory, [0] * self._count, arguments=arguments, store=self._store, restart=False
+        )
+        # uvloop and asyncio's children do not agree on threads other than the main one.
+        self._thread = LoopThread("tidelog-cluster", asyncio.new_event_loop)
+        try:
+            self._cluster = self._thread.call(_start(plan))
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def stop(self, broker: int | None = None) -> None:
+        """Stop one broker in order, or all of them and remove the temporary directory."""
+        if self._thread is None or self._cluster is None:
+            return
+        if broker is not None:
+            self._thread.call(self._child(broker).stop())
+            return
+        self._thread.call(self._cluster.stop())
+        self._end()
+
+    def kill(self, broker: int) -> None:
+        """SIGKILL."""
+        assert self._thread is not None
+        self._thread.call(self._child(broker).kill())
+
+    def pause(self, broker: int) -> None:
+        """SIGSTOP, until `resume`."""
+        os.kill(self.pid(broker), signal.SIGSTOP)
+
+    def resume(self, broker: int) -> None:
+        os.kill(self.pid(broker), signal.SIGCONT)
+
+    def restart(self, broker: int) -> None:
+        """Start a broker that is down, on the port and the data that it had, or stop it first."""
+        assert self._thread is not None
+        child = self._child(broker)
+        if child.pid is not None:
+            self.stop(broker)
+        self._thread.call(child.start())
+
+    def pid(self, broker: int) -> int:
+        """The process of a broker that runs."""
+        pid = self._child(broker).pid
+        if pid is None:
+            raise TidelogError(f"broker {broker} is not running; restart({broker}) starts it")
+        return pid
+
+    def log_of(self, broker: int) -> str:
+        """The last lines that a broker logged."""
+        return "\n".join(self._child(broker).lines)
+
+    def leader_of(self, topic: str, partition: int = 0) -> int:
+        """The broker that leads a partition, -1 where none does."""
+        with Client(self.bootstrap_servers) as client:
+            described = client.run(describe_topic(client.cluster, topic))
+        return described.partitions[partition].leader
+
+    def __enter__(self) -> Cluster:
+        return self.start()
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
+
+    def _running(self) -> LocalCluster:
+        if self._cluster is None:
+            raise TidelogError("the cluster is not running; start() starts it")
+        return self._cluster
+
+    def _child(self, broker: int) -> Child:
+        children = self._running().children
+        if not 0 <= broker < len(children):
+            raise TidelogError(
+                f"there are brokers 0 to {len(children) - 1}, and no broker {broker}"
+            )
+        return children[broker]
+
+    def _end(self) -> None:
+        if self._thread is not None:
+            self._thread.close()
+        self._thread = self._cluster = None
+        if self._temporary is not None:
+            with suppress(OSError):
+                shutil.rmtree(self._temporary)
+            self._temporary = None
+
+
+async def _start(plan: ClusterPlan) -> LocalCluster:
+    cluster = LocalCluster(plan)
+    await cluster.start()
+    return cluster
