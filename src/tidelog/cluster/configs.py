@@ -17,6 +17,7 @@ from tidelog.cluster.changes import (
 from tidelog.cluster.commands import AlterConfigs, ConfigChange
 from tidelog.cluster.image import ImageView
 from tidelog.cluster.layout import encode
+from tidelog.cluster.min_isr import MIN_ISR
 from tidelog.cluster.names import check_topic_name, named_broker
 from tidelog.config import (
     BrokerConfig,
@@ -79,6 +80,12 @@ def _alter_broker(image: ImageView, command: AlterConfigs, broker: BrokerConfig)
     name = _broker_name(image, command.name)
     current = image.broker_configs.get(name, {})
     configs = _altered(current, command, altered_broker_setting)
+    if name and configs.get(MIN_ISR) != current.get(MIN_ISR):
+        # The controller counts on every leader going by the same minimum. The words are Kafka's.
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"Broker-level {MIN_ISR} cannot be altered while ELR is enabled.",
+        )
     validated(
         lambda: validate_broker_overrides(broker, configs, per_broker=bool(name)),
         ErrorCode.INVALID_REQUEST,

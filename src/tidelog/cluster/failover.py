@@ -52,9 +52,12 @@ class Outcome(NamedTuple):
 class Electorate:
     """Who can be elected in one image, and by which rules."""
 
-    def __init__(self, image: ImageView, config: BrokerConfig) -> None:
-        self._image = image
-        self._default_min_isr = default_min_isr(image)
+    def __init__(
+        self, image: ImageView, config: BrokerConfig, default_isr_min: int | None = None
+    ) -> None:
+        self._default_min_isr = (
+            default_min_isr(image) if default_isr_min is None else default_isr_min
+        )
         altered = image.broker_configs.get("", {}).get(_UNCLEAN)
         self._unclean = (
             config.get_bool(_UNCLEAN) if altered is None else altered.strip().lower() == "true"
@@ -99,13 +102,14 @@ def register_broker(image: ImageView, command: RegisterBroker, config: BrokerCon
             ErrorCode.STALE_BROKER_EPOCH,
             f"Broker {now.id} is registered with epoch {known.epoch}, got {now.epoch}.",
         )
-    electorate = Electorate(image, config)
+    electorate = Electorate(image, config, default_min_isr(image, now))
     electorate.with_new_life(known or image.absent.get(now.id), now)
 
     def judge(topic: TopicImage, state: PartitionState) -> Decision | None:
-        if now.id not in state.replicas:
-            return None
-        return returns(state, now.id, electorate.circumstances(topic, state))
+        if now.id in state.replicas:
+            return returns(state, now.id, electorate.circumstances(topic, state))
+        # Its file may lower the minimum.
+        return _under(electorate, topic, state)
 
     return _everywhere(image, judge, BrokerRegistered(now))
 
@@ -146,6 +150,24 @@ def alter_partition(
     if decision is None:
         return Outcome(()), state
     return Outcome((PartitionsChanged(topic.name, (decision.state,)),)), decision.state
+
+
+def under_minimum(
+    image: ImageView, topic: TopicImage, config: BrokerConfig, default: int
+) -> list[Change]:
+    """What changes with another minimum: where it is reached now, others are not eligible any more.
+
+    Written before the minimum itself: from then on the leader commits without them.
+    """
+    electorate = Electorate(image, config, default)
+    decided = [_under(electorate, topic, state) for state in topic.partitions]
+    return [*_in_portions(topic.name, [each.state for each in decided if each is not None])]
+
+
+def _under(electorate: Electorate, topic: TopicImage, state: PartitionState) -> Decision | None:
+    if not state.elr:
+        return None
+    return decide(state, replace(electorate.circumstances(topic, state), unclean=False))
 
 
 def check_broker_epoch(image: ImageView, broker_id: int, broker_epoch: int) -> None:

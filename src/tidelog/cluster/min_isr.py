@@ -27,13 +27,21 @@ def min_isr_of(topic_configs: Mapping[str, str], default: int, replication_facto
     return min(value, replication_factor)
 
 
-def default_min_isr(image: ImageView) -> int:
-    """What holds for topics that set nothing themselves; 0 where nobody set anything."""
+def default_min_isr(image: ImageView, newest: BrokerRegistration | None = None) -> int:
+    """What holds for topics that set nothing themselves; 0 where nobody set anything.
+
+    `newest` stands for what the image knows of the same broker.
+    """
     altered = image.broker_configs.get("", {}).get(MIN_ISR)
-    if altered is not None:
-        return int(altered)
-    known: list[BrokerRegistration] = [*image.brokers.values(), *image.absent.values()]
-    return max((each.min_isr for each in known), default=UNSET)
+    return file_min_isr(image, newest) if altered is None else int(altered)
+
+
+def file_min_isr(image: ImageView, newest: BrokerRegistration | None = None) -> int:
+    """The largest value in the files of the known brokers; 0 where it is in none."""
+    known = {**image.absent, **image.brokers}
+    if newest is not None:
+        known[newest.id] = newest
+    return max((each.min_isr for each in known.values()), default=UNSET)
 
 
 def min_isr_in(image: ImageView, topic: TopicImage, state: PartitionState) -> int:

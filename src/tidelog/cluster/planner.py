@@ -15,10 +15,12 @@ from typing import Final
 
 from tidelog.cluster import placement
 from tidelog.cluster.changes import (
+    BrokerConfigsChanged,
     Change,
     DeletionConfirmed,
     PartitionsAdded,
     ProducerIdsAllocated,
+    TopicConfigsChanged,
     TopicCreated,
     TopicDeleted,
 )
@@ -53,9 +55,11 @@ from tidelog.cluster.failover import (
     alter_partition,
     check_broker_epoch,
     register_broker,
+    under_minimum,
     unregister_broker,
 )
 from tidelog.cluster.image import ImageView, PartitionState, TopicImage, unify_name
+from tidelog.cluster.min_isr import MIN_ISR, default_min_isr, file_min_isr
 from tidelog.cluster.names import check_topic_name
 from tidelog.config import BrokerConfig, validate_topic_overrides
 from tidelog.errors import ErrorCode, KafkaError
@@ -108,7 +112,8 @@ def plan(image: ImageView, command: Command, rules: PlannerRules) -> Plan:
         case AddPartitions():
             return _add_partitions(image, command, rules)
         case AlterConfigs():
-            return Plan(tuple(plan_configs(image, command, rules.config)), Done())
+            changes = plan_configs(image, command, rules.config)
+            return Plan((*_eligible_then(image, changes, rules), *changes), Done())
         case AllocateProducerIds():
             return _allocate_producer_ids(image, command)
         case RegisterBroker():
@@ -122,6 +127,27 @@ def plan(image: ImageView, command: Command, rules: PlannerRules) -> Plan:
 
 def _plan_of(outcome: Outcome, answer: Answer | None = None) -> Plan:
     return Plan(outcome.changes, answer or Done(), outcome.losses)
+
+
+def _eligible_then(
+    image: ImageView, changes: Sequence[Change], rules: PlannerRules
+) -> list[Change]:
+    """Who is an eligible leader no more because these settings change a minimum."""
+    found: list[Change] = []
+    for change in changes:
+        match change:
+            case TopicConfigsChanged(name, configs):
+                topic = image.topics[name]._replace(configs=configs)
+                if configs.get(MIN_ISR) != image.topics[name].configs.get(MIN_ISR):
+                    found += under_minimum(image, topic, rules.config, default_min_isr(image))
+            case BrokerConfigsChanged("", configs):
+                if configs.get(MIN_ISR) != image.broker_configs.get("", {}).get(MIN_ISR):
+                    default = int(configs.get(MIN_ISR, file_min_isr(image)))
+                    for topic in image.topics.values():
+                        found += under_minimum(image, topic, rules.config, default)
+            case _:
+                pass
+    return found
 
 
 def refused_together(commands: Sequence[Command], rules: PlannerRules) -> KafkaError | None:
