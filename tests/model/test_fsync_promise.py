@@ -23,7 +23,7 @@ from tidelog.model import TopicPartition
 from tidelog.protocol.batches import Record, decode_records, encode_batch, iterate_batches
 from tidelog.replication.disk_space import Room
 from tidelog.replication.partition import Partition
-from tidelog.replication.standing import Standing
+from tidelog.replication.standing import Standing, Unregistered
 from tidelog.storage.admission import admit
 from tidelog.storage.file_cache import FileCache
 from tidelog.storage.log import Log
@@ -85,7 +85,7 @@ async def one_life(
     assert values_of(log)[: len(survived)] == survived
     offload = HeldOffload()
     config, room = topic_config(load(), settings), Room("clients", "test")
-    standing = Standing(0, SystemClock())
+    standing = Standing(0, SystemClock(), Unregistered())
     partition = Partition(log, config, offload, room, standing)  # type: ignore[arg-type]
     partition.follow_image(PartitionState(0, 0, log.epochs.latest + 1, (0,), (0,)), 1)
     await partition.settle()

@@ -336,6 +336,12 @@ _STORAGE: Final = (
         minimum=1,
     ),
     long(
+        "replica.lag.time.max.ms",
+        30_000,
+        "How long a follower may be behind its leader before it leaves the in-sync replicas.",
+        minimum=1,
+    ),
+    long(
         "disk.min.free.bytes",
         -1,
         "The free space of a data directory's file system below which producers are refused with a "

@@ -54,16 +54,26 @@ class Leading:
     def end(self) -> None:
         self.in_sync = None
 
-    def check_enough(self) -> KafkaError | None:
-        """Why acks=all cannot be had now: too few replicas are in sync. None where it can."""
+    def check_acks(self, required_acks: int) -> KafkaError | None:
+        """Why these acks cannot be promised now; None where they can.
+
+        acks=all needs enough replicas in sync. What only the leader would have is refused where
+        another may be the leader by now.
+        """
         assert self.in_sync is not None, "only a leader is asked"
-        count = len(self.in_sync.isr)
-        if count >= self.min_isr:
-            return None
-        return KafkaError(
-            ErrorCode.NOT_ENOUGH_REPLICAS,
-            f"{count} in-sync replicas, min.insync.replicas is {self.min_isr}",
-        )
+        if required_acks == -1:
+            count = len(self.in_sync.isr)
+            if count < self.min_isr:
+                return KafkaError(
+                    ErrorCode.NOT_ENOUGH_REPLICAS,
+                    f"{count} in-sync replicas, min.insync.replicas is {self.min_isr}",
+                )
+        elif self.in_sync.followers and self._standing.entry.out_of_touch:
+            return KafkaError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                "the broker has lost touch with the metadata store and takes acks=all only",
+            )
+        return None
 
     def appended(self, end_before: int) -> None:
         """The log grew: followers want to hear of it, and some of it may be committed already."""
@@ -128,7 +138,7 @@ class Leading:
         """The change of the ISR to ask the controller for; None where there is none to ask."""
         if self.in_sync is None:
             return None
-        return self.in_sync.propose(self._look(), self._standing.broker_epoch)
+        return self.in_sync.propose(self._look(), self._standing.entry.broker_epoch)
 
     def awaits(self, proposal: Proposal) -> bool:
         """Whether an answer to the proposal still means something."""

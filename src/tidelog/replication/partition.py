@@ -242,12 +242,9 @@ class Partition:
         self.check_leader()
         if self._room.refusal is not None:
             self._refuse(admitted, self._room.refusal.again())
-        if self._standing.out_of_touch:
-            self._refuse_out_of_touch(admitted, required_acks)
-        if required_acks == -1:
-            too_few = self.leading.check_enough()
-            if too_few is not None:
-                self._refuse(admitted, too_few)
+        refusal = self.leading.check_acks(required_acks)
+        if refusal is not None:
+            self._refuse(admitted, refusal)
         with self.contained:
             end_before = self.log.log_end_offset
             result = self.log.append(admitted, self.leader_epoch, now_ms)
@@ -255,12 +252,6 @@ class Partition:
                 self._flushing.appended()
                 self.leading.appended(end_before)
         return result
-
-    def _refuse_out_of_touch(self, admitted: Admitted, required_acks: int) -> None:
-        try:
-            self._standing.check_in_touch(len(self.replicas), required_acks)
-        except KafkaError as error:
-            self._refuse(admitted, error)
 
     def _refuse(self, admitted: Admitted, error: KafkaError) -> NoReturn:
         """Refuse a batch for now; those that its producer sent behind it hear the same.

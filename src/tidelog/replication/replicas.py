@@ -35,7 +35,7 @@ from tidelog.replication.cleaner import LogCleaner
 from tidelog.replication.deletions import Confirm, Deletions
 from tidelog.replication.disk_space import DiskSpace
 from tidelog.replication.partition import Partition
-from tidelog.replication.standing import Standing
+from tidelog.replication.standing import Registered, Standing, Unregistered
 from tidelog.storage.data_dir import DataDir
 from tidelog.storage.log import Log
 from tidelog.storage.log_context import NewLog
@@ -66,7 +66,14 @@ async def _confirm_nothing(topic_ids: Sequence[UUID]) -> None:
 class Replicas:
     """All partitions of one broker."""
 
-    def __init__(self, broker_id: int, config: BrokerConfig, data_dir: DataDir, host: Host) -> None:
+    def __init__(
+        self,
+        broker_id: int,
+        config: BrokerConfig,
+        data_dir: DataDir,
+        host: Host,
+        entry: Registered | None = None,
+    ) -> None:
         self._broker_id = broker_id
         self._static_config = config
         # The settings in force: those of the files, and what was altered at run time.
@@ -87,7 +94,7 @@ class Replicas:
         self.on_caught_up: Callable[[str], None] = lambda name: None
         # Told of a partition that leads, follows somebody else, or is here no more.
         self.on_role_changed: Callable[[Partition], None] = lambda partition: None
-        self.standing = Standing(broker_id, host.clock)
+        self.standing = Standing(broker_id, host.clock, entry or Unregistered())
         self._is_serving = False
         self.space = DiskSpace(data_dir, host)
         self.cleaner = LogCleaner(self.__iter__, data_dir, host)
@@ -410,6 +417,7 @@ class Replicas:
         configs, known = image.broker_configs, set(self.config.unused())
         own, default = configs.get(str(self._broker_id), {}), configs.get("", {})
         self.config = self._static_config.with_dynamic(own, default)
+        self.standing.lag_s = self.config.get_int("replica.lag.time.max.ms") / 1000
         new = [name for name in self.config.unused() if name not in known]
         if new:
             more = f" and {len(new) - _NAMED_MAX} more" if len(new) > _NAMED_MAX else ""

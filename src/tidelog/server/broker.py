@@ -15,7 +15,7 @@ from tidelog._kernels import COMPILED
 from tidelog.cluster.broker_login import BrokerLogin
 from tidelog.cluster.commands import AllocateProducerIds, ConfirmDeletion, ProducerIdBlock
 from tidelog.cluster.controller_link import ControllerLink
-from tidelog.cluster.image import BrokerRegistration, Endpoint, MetadataImage
+from tidelog.cluster.image import BrokerRegistration, MetadataImage
 from tidelog.cluster.image_feed import ImageFeed
 from tidelog.cluster.key import read_identity
 from tidelog.cluster.membership import Membership, MembershipOptions
@@ -29,19 +29,20 @@ from tidelog.host.host import Host
 from tidelog.host.line_rate import LineRate
 from tidelog.host.offload import ThreadOffload
 from tidelog.model import TopicPartition
+from tidelog.replication.isr_changes import IsrChanges
 from tidelog.replication.replicas import Replicas
 from tidelog.security.authorizer import OpenAuthorizer
 from tidelog.security.failure_delays import FailureDelays
+from tidelog.server.addresses import endpoint_of, make_listeners, page_names, reachable
 from tidelog.server.answer_cache import AnswerCache
 from tidelog.server.answer_memory import AnswerMemory
-from tidelog.server.connection_counts import ConnectionCounts
 from tidelog.server.descriptors import DescriptorShares, descriptor_limit, share_out
 from tidelog.server.dispatch import Dispatcher
 from tidelog.server.fetch_sessions import FetchSessions, SessionLimits
 from tidelog.server.frontend import Frontend, Limits
 from tidelog.server.housekeeping import Household, Housekeeping
 from tidelog.server.http import HttpServer
-from tidelog.server.listener import Listener, ListenerAddress
+from tidelog.server.listener import Listener
 from tidelog.server.metrics import BrokerMetrics
 from tidelog.server.outbox import ScratchBuffer
 from tidelog.server.pages import StatusPages
@@ -80,6 +81,7 @@ class Parts:
     link: ControllerLink
     metadata: ImageFeed
     replicas: Replicas
+    isr_changes: IsrChanges
     submitter: Submitter
     groups: GroupCoordinator
     fetch_sessions: FetchSessions
@@ -142,7 +144,7 @@ class Broker:
     def bootstrap_servers(self) -> str:
         """Host and port of the first listener, as a client is given them."""
         listener = self._running().listeners[0]
-        return f"{_reachable(listener.address.host)}:{listener.port}"
+        return f"{reachable(listener.address.host)}:{listener.port}"
 
     @property
     def metrics_port(self) -> int | None:
@@ -210,7 +212,8 @@ class Broker:
             host.offload,
         )
         metadata = ImageFeed(link.changes_after)
-        replicas = Replicas(config.node_id, config, data_dir, host)
+        replicas = Replicas(config.node_id, config, data_dir, host, membership)
+        isr_changes = IsrChanges(replicas.standing, link.submit_all)
         submitter = Submitter(link, metadata, replicas)
         groups = GroupCoordinator(
             config.node_id, replicas, host, lambda: metadata.image, submitter.submit
@@ -248,8 +251,8 @@ class Broker:
             host.network,
             metrics,
         )
-        listeners = _listeners(config, frontend)
-        household = Household(replicas, data_dir, listeners, answers, metrics)
+        listeners = make_listeners(config, frontend)
+        household = Household(replicas, isr_changes, data_dir, listeners, answers, metrics)
         return Parts(
             deferred=deferred,
             data_dir=data_dir,
@@ -257,6 +260,7 @@ class Broker:
             link=link,
             metadata=metadata,
             replicas=replicas,
+            isr_changes=isr_changes,
             submitter=submitter,
             groups=groups,
             fetch_sessions=fetch_sessions,
@@ -296,7 +300,6 @@ class Broker:
         await self._unless_failed(
             parts.metadata.wait_for(lambda image: _is_in(image, registration))
         )
-        replicas.standing.broker_epoch = registration.epoch
         await replicas.serve(parts.metadata.image)
         replicas.on_caught_up = parts.groups.partitions_followed
         replicas.confirm_deletions_through(self._confirm_deletions)
@@ -330,7 +333,7 @@ class Broker:
             parts.frontend.dispatcher.is_open = False
             listener.serve(self._config.get_int("socket.listen.backlog.size"))
             self._early = listener
-        await parts.membership.start(_endpoint(listener))
+        await parts.membership.start(endpoint_of(listener))
 
     def _entry(self, parts: Parts) -> BrokerRegistration:
         """How this broker introduces itself to the cluster."""
@@ -339,7 +342,7 @@ class Broker:
             config.node_id,
             -1,
             config.get_str("broker.rack") or None,
-            tuple(_endpoint(listener) for listener in parts.listeners),
+            tuple(endpoint_of(listener) for listener in parts.listeners),
         )
 
     async def _unless_failed(self, start: Coroutine[Any, Any, None]) -> None:
@@ -370,7 +373,7 @@ class Broker:
         )
         server = HttpServer(
             pages.routes,
-            _names(self._config, address[0]),
+            page_names(self._config, address[0]),
             _shares(self._config).pages,
             self._host,
         )
@@ -413,6 +416,7 @@ class Broker:
         if parts.pages is not None:
             await parts.pages.close()
         await parts.housekeeping.stop()
+        await parts.isr_changes.stop()
         await parts.metadata.close()
         parts.link.close()
         parts.deferred.stop()
@@ -452,45 +456,6 @@ def _limits(config: BrokerConfig) -> Limits:
 
 def _shares(config: BrokerConfig) -> DescriptorShares:
     return share_out(descriptor_limit(), config.get_int("open.files.max"))
-
-
-def _names(config: BrokerConfig, host: str) -> set[str]:
-    """The names under which the status pages may be asked for."""
-    advertised = {host for host, _ in config.listeners.advertised.values()}
-    return {host, *advertised, *config.get_list("metrics.hosts")}
-
-
-def _listeners(config: BrokerConfig, frontend: Frontend) -> list[Listener]:
-    counts = ConnectionCounts()
-    resolved = config.listeners
-    # With a single listener clients come in on it: it cannot vouch for brokers.
-    apart = len(resolved.opened) > 1
-    return [
-        Listener(
-            ListenerAddress(
-                each.name,
-                each.host,
-                each.port,
-                resolved.advertised.get(each.name),
-                is_inter_broker=apart and each.name == resolved.inter_broker,
-            ),
-            frontend,
-            counts,
-        )
-        for each in resolved.opened
-    ]
-
-
-def _endpoint(listener: Listener) -> Endpoint:
-    if listener.address.advertised is not None:
-        host, port = listener.address.advertised
-        return Endpoint(listener.name, host, port or listener.port)
-    return Endpoint(listener.name, _reachable(listener.address.host), listener.port)
-
-
-def _reachable(host: str) -> str:
-    """An address that a client on this machine can use for a wildcard one."""
-    return {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(host, host)
 
 
 def _is_in(image: MetadataImage, registration: BrokerRegistration) -> bool:

@@ -23,6 +23,7 @@ from tidelog.storage.checkpoint import write_durably
 from tidelog.storage.running_clock import CLOCK_FILE
 
 if TYPE_CHECKING:
+    from tidelog.replication.isr_changes import IsrChanges
     from tidelog.replication.replicas import Replicas
     from tidelog.server.answer_cache import AnswerCache
     from tidelog.server.listener import Listener
@@ -63,6 +64,7 @@ class Household:
     """What is kept in order."""
 
     replicas: Replicas
+    isr_changes: IsrChanges
     data_dir: DataDir
     listeners: Sequence[Listener]
     answers: AnswerCache
@@ -74,6 +76,7 @@ class Housekeeping:
 
     def __init__(self, household: Household, host: Host) -> None:
         self._replicas = household.replicas
+        self._isr_changes = household.isr_changes
         self._data_dir = household.data_dir
         self._listeners = household.listeners
         self._answers = household.answers
@@ -96,6 +99,7 @@ class Housekeeping:
             Duty("clock", lambda: _CLOCK_SECONDS, self._write_clock),
             Duty("retention", seconds("log.retention.check.interval.ms"), self._retention),
             Duty("flush", seconds("flusher.interval.ms"), self._flush),
+            Duty("lag", lambda: self._replicas.standing.lag_s / 2, self._look_for_lag),
             Duty("checkpoint", seconds(*_CHECKPOINT_INTERVALS), self._checkpoint),
         ]
         if self._replicas.config.get_bool("log.cleaner.enable"):
@@ -188,6 +192,10 @@ class Housekeeping:
                     "segments removed partition=%s count=%d log_start_offset=%d",
                     partition.topic_partition, removed, partition.log.log_start_offset,
                 )  # fmt: skip
+
+    async def _look_for_lag(self) -> None:
+        """Have followers that fell behind leave the in-sync sets."""
+        self._isr_changes.look_for_lag(self._replicas)
 
     async def _clean(self) -> None:
         replicas = self._replicas

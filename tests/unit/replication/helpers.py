@@ -13,7 +13,7 @@ from tidelog.model import Isolation, TopicPartition
 from tidelog.protocol.batches import Record, decode_records, encode_batch, iterate_batches
 from tidelog.replication.disk_space import DiskSpace
 from tidelog.replication.partition import Partition
-from tidelog.replication.standing import Standing
+from tidelog.replication.standing import Standing, Unregistered
 from tidelog.storage.admission import admit
 from tidelog.storage.data_dir import DataDir
 from tidelog.storage.file_cache import FileCache
@@ -45,7 +45,7 @@ class Place:
         )
         self.data_dir = DataDir.open("/data", context)
         self.space = DiskSpace(self.data_dir, self.host)
-        self.standing = Standing(broker_id, self.clock)
+        self.standing = Standing(broker_id, self.clock, Unregistered())
 
     def _run_later(self, delay_seconds: float, work: Callable[[], None]) -> None:
         asyncio.get_running_loop().call_later(delay_seconds, self.offload.run, work)

@@ -21,7 +21,7 @@ from tidelog.protocol.batches import Record, decode_records, encode_batch, itera
 from tidelog.replication.cleaner import LogCleaner
 from tidelog.replication.disk_space import Room
 from tidelog.replication.partition import Partition
-from tidelog.replication.standing import Standing
+from tidelog.replication.standing import Standing, Unregistered
 from tidelog.storage.admission import admit
 from tidelog.storage.data_dir import CLEANED_OFFSETS, DataDir
 from tidelog.storage.file_cache import FileCache
@@ -84,7 +84,11 @@ class Bench:
         key = TopicPartition(name, 0)
         log = create_log(self.data_dir, key, NewLog(UUID(int=5), effective))
         partition = Partition(
-            log, effective, self.offload, Room("clients", "test"), Standing(0, self.clock)
+            log,
+            effective,
+            self.offload,
+            Room("clients", "test"),
+            Standing(0, self.clock, Unregistered()),
         )
         partition.follow_image(PartitionState(0, 0, 0, (0,), (0,)), 1)
         self.partitions.append(partition)

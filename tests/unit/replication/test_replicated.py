@@ -13,6 +13,7 @@ from tidelog.errors import ErrorCode, KafkaError
 from tidelog.model import Isolation
 from tidelog.replication.following import EpochEnd, FetchFrom
 from tidelog.replication.partition import Partition
+from tidelog.replication.standing import Unregistered
 from tidelog.testing.virtual_loop import virtual_time
 
 REPLICAS: Final = (0, 1, 2)
@@ -28,7 +29,7 @@ class Cluster:
         self.partitions: dict[int, Partition] = {}
         for broker_id, place in self.places.items():
             place.standing.eligible = EPOCHS
-            place.standing.broker_epoch = EPOCHS[broker_id]
+            place.standing.entry = Unregistered(EPOCHS[broker_id])
             self.partitions[broker_id] = place.build(**settings)
         self.state = PartitionState(0, 0, 1, REPLICAS, REPLICAS)
 
@@ -291,7 +292,7 @@ async def test_a_role_that_comes_during_a_truncation_is_taken_when_it_has_ended(
 async def test_a_client_in_touch_with_the_leader_alone_is_refused_what_only_it_would_have() -> None:
     cluster = await replicated(b"a")
     place = cluster.places[0]
-    place.standing.out_of_touch = True
+    place.standing.entry = Unregistered(EPOCHS[0], out_of_touch=True)
     with pytest.raises(KafkaError, match="lost touch"):
         place.put(cluster.leader, b"b", acks=1)
     assert place.put(cluster.leader, b"b").last_offset == 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import cast
 
@@ -12,9 +12,10 @@ import pytest
 
 from tests.unit.replication.helpers import read
 from tests.unit.replication.node import Node
-from tidelog.cluster.commands import CreateTopic
-from tidelog.errors import KafkaError
+from tidelog.cluster.commands import AlterPartition, Answer, CreateTopic
+from tidelog.errors import ErrorCode, KafkaError
 from tidelog.model import TopicPartition
+from tidelog.replication.isr_changes import IsrChanges
 from tidelog.server import housekeeping
 from tidelog.server.answer_cache import AnswerCache
 from tidelog.server.housekeeping import Household, Housekeeping
@@ -46,10 +47,16 @@ class House(Node):
         self.listener = CountingListener()
         self.answers = AnswerCache()
         listeners = [cast(Listener, self.listener)]
+        self.proposed: list[AlterPartition] = []
+        isr_changes = IsrChanges(self.replicas.standing, self._propose)
         household = Household(
-            self.replicas, self.data_dir, listeners, self.answers, BrokerMetrics()
+            self.replicas, isr_changes, self.data_dir, listeners, self.answers, BrokerMetrics()
         )
         self.housekeeping = Housekeeping(household, self.host)
+
+    async def _propose(self, commands: Sequence[AlterPartition]) -> list[Answer | KafkaError]:
+        self.proposed += commands
+        return [KafkaError(ErrorCode.INVALID_UPDATE_VERSION) for _ in commands]
 
 
 @asynccontextmanager

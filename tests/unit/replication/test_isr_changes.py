@@ -1,0 +1,103 @@
+"""Proposals of a leader to its controller: what becomes of each kind of answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from tests.unit.replication.test_replicated import EPOCHS, REPLICAS, Cluster, replicated
+from tidelog.cluster.commands import AlterPartition, Answer, PartitionDecided
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.replication.isr_changes import IsrChanges
+from tidelog.testing.virtual_loop import virtual_time
+
+LAG_S = 30.0
+
+
+class Controller:
+    """Answers proposals as a test says, the last answer again and again."""
+
+    def __init__(self, cluster: Cluster, *answers: ErrorCode | None) -> None:
+        self._cluster = cluster
+        self._answers = list(answers)
+        self.asked: list[AlterPartition] = []
+
+    async def submit_all(self, commands: Sequence[AlterPartition]) -> list[Answer | KafkaError]:
+        self.asked += commands
+        await asyncio.sleep(0.01)
+        code = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        if code is not None:
+            return [KafkaError(code) for _ in commands]
+        (command,) = commands
+        isr = tuple(sorted(each.broker_id for each in command.proposal.isr))
+        decided = self._cluster.state._replace(
+            isr=isr, partition_epoch=self._cluster.state.partition_epoch + 1
+        )
+        return [PartitionDecided(decided)]
+
+
+async def lagging(*answers: ErrorCode | None) -> tuple[Cluster, Controller, IsrChanges]:
+    """Broker 2 has been silent for too long, broker 1 has not."""
+    cluster = await replicated(b"a")
+    controller = Controller(cluster, *answers)
+    changes = IsrChanges(cluster.places[0].standing, controller.submit_all)
+    cluster.put(b"b")
+    await asyncio.sleep(LAG_S + 1)
+    for _ in range(2):
+        await cluster.fetch(1)
+    changes.look_for_lag([cluster.leader])
+    await asyncio.sleep(0.1)
+    return cluster, controller, changes
+
+
+@virtual_time
+async def test_a_follower_that_fell_behind_leaves_and_comes_back_by_fetching() -> None:
+    cluster, controller, changes = await lagging(None)
+    assert (cluster.leader.isr, cluster.leader.high_watermark) == ((0, 1), 2)
+    assert controller.asked[0].proposal.isr == ((0, EPOCHS[0]), (1, EPOCHS[1]))
+    cluster.state = cluster.state._replace(isr=(0, 1), partition_epoch=2)
+    for _ in range(2):
+        await cluster.fetch(2)
+    await asyncio.sleep(0.1)
+    assert cluster.leader.isr == REPLICAS
+    assert (changes.shrinks, changes.expansions) == (1, 1)
+
+
+@virtual_time
+async def test_a_proposal_of_which_nothing_is_known_is_made_again_as_it_was() -> None:
+    cluster, controller, _ = await lagging(ErrorCode.REQUEST_TIMED_OUT, None)
+    assert cluster.leader.isr == REPLICAS and cluster.leader.high_watermark == 1
+    await asyncio.sleep(1)
+    assert cluster.leader.isr == (0, 1)
+    first, again = controller.asked
+    assert first.proposal is again.proposal
+
+
+@virtual_time
+async def test_r8_a_proposal_that_was_overtaken_counts_until_the_metadata_tells() -> None:
+    for code in (ErrorCode.INVALID_UPDATE_VERSION, ErrorCode.FENCED_LEADER_EPOCH):
+        cluster, controller, _ = await lagging(code)
+        await asyncio.sleep(5)
+        assert len(controller.asked) == 1
+        in_sync = cluster.leader.leading.in_sync
+        assert in_sync is not None and in_sync.pending is not None
+        assert cluster.leader.high_watermark == 1
+        cluster.shrink((0, 1))
+        assert in_sync.pending is None and cluster.leader.high_watermark == 2
+
+
+@virtual_time
+async def test_a_refused_proposal_is_given_up_and_made_anew_when_it_is_due() -> None:
+    cluster, controller, changes = await lagging(ErrorCode.INELIGIBLE_REPLICA, None)
+    assert cluster.leader.isr == REPLICAS
+    changes.look_for_lag([cluster.leader])
+    await asyncio.sleep(0.1)
+    assert cluster.leader.isr == (0, 1) and len(controller.asked) == 2
+
+
+@virtual_time
+async def test_nobody_is_proposed_by_a_broker_that_no_longer_leads() -> None:
+    cluster, controller, _ = await lagging(ErrorCode.REQUEST_TIMED_OUT)
+    cluster.elect(1, (1,))
+    await asyncio.sleep(5)
+    assert len(controller.asked) == 1
