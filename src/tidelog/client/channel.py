@@ -22,9 +22,18 @@ _SCRATCH_BYTES = 64 << 10
 class Channel(asyncio.BufferedProtocol):
     """The asyncio protocol of a connection to a broker; see the module's docstring."""
 
-    def __init__(self, connection: Connection, on_lost: Callable[[Channel], None]) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        on_lost: Callable[[Channel], None],
+        *,
+        one_at_a_time: bool = False,
+    ) -> None:
         self.connection = connection
         self._on_lost = on_lost
+        # Read no further after an answer until `resume`: its memory is used again.
+        self._one_at_a_time = one_at_a_time
+        self._is_paused = False
         self._transport: asyncio.Transport | None = None
         self._waiting: dict[int, asyncio.Future[object]] = {}
         self._scratch = memoryview(bytearray(_SCRATCH_BYTES))
@@ -60,7 +69,10 @@ class Channel(asyncio.BufferedProtocol):
             self.lose(NetworkError(self.connection.address, str(error)))
             return
         self._push()
-        self._deliver()
+        if self._deliver() and self._one_at_a_time and self.connection.outstanding:
+            assert self._transport is not None
+            self._is_paused = True
+            self._transport.pause_reading()
 
     def connection_lost(self, error: Exception | None) -> None:
         reason = str(error) if error else "the broker closed the connection"
@@ -75,6 +87,13 @@ class Channel(asyncio.BufferedProtocol):
         self._push()
         self._deliver()
         return future
+
+    def resume(self) -> None:
+        """The answer that came last is dealt with: read on."""
+        if self._is_paused:
+            self._is_paused = False
+            if self._transport is not None and not self._transport.is_closing():
+                self._transport.resume_reading()
 
     def lose(self, error: TidelogError) -> None:
         """Close, and answer what is outstanding with `error`; once is enough."""
@@ -93,8 +112,11 @@ class Channel(asyncio.BufferedProtocol):
             if not self._transport.get_write_buffer_size():
                 self.connection.sent()
 
-    def _deliver(self) -> None:
-        for answer in self.connection.take_answers():
+    def _deliver(self) -> int:
+        """Hand out the answers; how many there were."""
+        answers = self.connection.take_answers()
+        for answer in answers:
             future = self._waiting.pop(answer.ticket)
             if not future.done():
                 future.set_result(answer.outcome)
+        return len(answers)

@@ -12,7 +12,8 @@ behind it. A lost connection fails every request under way with `NetworkError`; 
 nothing was sent. When to try again is the caller's decision; `Backoff` says how long to wait.
 
 With `reuses_memory` a large answer is received into a buffer that the next answer is received into
-as well: its records are views that hold until the next request, of which there is one at a time.
+as well: its records are views that hold until the next request, or, where another request is under
+way already, until `resume`, before which no further answer is received.
 """
 
 from __future__ import annotations
@@ -68,7 +69,6 @@ class PeerConnection:
         self._reserve = _Kept().reserve if self._options.reuses_memory else records.reserve
         self._opening = asyncio.Lock()
         self._channel: Channel | None = None
-        self._under_way = 0
         self._is_closed = False
 
     @property
@@ -85,12 +85,11 @@ class PeerConnection:
 
     async def request(self, api_name: str, message: object, timeout_s: float) -> Any:
         """The response to a request; NetworkError where it does not come."""
-        assert not (self._options.reuses_memory and self._under_way), "one request at a time"
-        self._under_way += 1
         channel = None
         try:
             async with asyncio.timeout(timeout_s):
                 channel = await self._connected()
+                channel.resume()
                 outcome = await channel.send(Call(_NODE, api_name, message))
         except TimeoutError:
             if channel is None:
@@ -105,11 +104,21 @@ class PeerConnection:
                 # The answer would come into the memory of the next one.
                 channel.lose(NetworkError(self.address, f"{api_name} was given up"))
             raise
-        finally:
-            self._under_way -= 1
         if isinstance(outcome, TidelogError):
             raise outcome
         return outcome
+
+    def send(self, api_name: str, message: object) -> asyncio.Future[object]:
+        """Send a request on the connection that there is; the future's result is the response, or
+        the error that kept it away. The deadline is the caller's: `close` where it passes."""
+        if self._channel is None:
+            raise ConnectError(self.address, "not connected")
+        return self._channel.send(Call(_NODE, api_name, message))
+
+    def resume(self) -> None:
+        """The answer that came last is dealt with: receive the next into the same memory."""
+        if self._channel is not None:
+            self._channel.resume()
 
     def close(self) -> None:
         """Connect no more; requests under way get a NetworkError."""
@@ -142,7 +151,9 @@ class PeerConnection:
         )
         try:
             channel = await self._network.connect(
-                lambda: Channel(connection, self._lost), self.endpoint.host, self.endpoint.port
+                lambda: Channel(connection, self._lost, one_at_a_time=options.reuses_memory),
+                self.endpoint.host,
+                self.endpoint.port,
             )
         except OSError as error:
             raise ConnectError(self.address, error.strerror or str(error)) from error

@@ -16,6 +16,7 @@ from tidelog.config.checks import (
     check_roles,
 )
 from tidelog.config.group_settings import GROUP_SETTINGS
+from tidelog.config.replication_settings import REPLICATION_SETTINGS
 from tidelog.config.setting import INT_MAX, LONG_MAX, Update, boolean, integer, items, long, text
 from tidelog.config.store_settings import STORE_SETTINGS
 from tidelog.config.topic_defaults import TOPIC_DEFAULTS
@@ -336,12 +337,6 @@ _STORAGE: Final = (
         minimum=1,
     ),
     long(
-        "replica.lag.time.max.ms",
-        30_000,
-        "How long a follower may be behind its leader before it leaves the in-sync replicas.",
-        minimum=1,
-    ),
-    long(
         "disk.min.free.bytes",
         -1,
         "The free space of a data directory's file system below which producers are refused with a "
@@ -377,6 +372,7 @@ BROKER_SECTIONS: Final = (
     ("Connections and requests", _CONNECTIONS),
     ("Topics and producers", _TOPICS),
     ("Groups and their offsets", GROUP_SETTINGS),
+    ("Replication", REPLICATION_SETTINGS),
     ("Storage", _STORAGE),
     ("Defaults of topics", TOPIC_DEFAULTS),
 )

@@ -63,10 +63,8 @@ remote.log.metadata.manager.class.name remote.log.metadata.manager.class.path
 remote.log.metadata.manager.impl.prefix remote.log.metadata.manager.listener.name
 remote.log.reader.max.pending.tasks remote.log.storage.manager.class.name
 remote.log.storage.manager.class.path remote.log.storage.manager.impl.prefix
-remote.log.storage.system.enable replica.fetch.backoff.ms replica.fetch.max.bytes
-replica.fetch.min.bytes replica.fetch.response.max.bytes replica.fetch.wait.max.ms
-replica.selector.class replica.socket.receive.buffer.bytes
-replica.socket.timeout.ms replication.quota.window.num replication.quota.window.size.seconds
+remote.log.storage.system.enable replica.selector.class replica.socket.receive.buffer.bytes
+replication.quota.window.num replication.quota.window.size.seconds
 request.timeout.ms sasl.client.callback.handler.class sasl.login.callback.handler.class
 sasl.login.class sasl.login.connect.timeout.ms sasl.login.read.timeout.ms
 sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms sasl.mechanism.controller.protocol

@@ -14,8 +14,9 @@ from tidelog.protocol.framing import RequestHeader
 class ScriptedBroker:
     """Listens at one address; `respond` gives the answer to each request."""
 
-    def __init__(self, respond: Respond) -> None:
+    def __init__(self, respond: Respond, delay_s: float = 0.0) -> None:
         self.respond = respond
+        self.delay_s = delay_s
         self.connections: list[ScriptedConnection] = []
         # While False, answers are made and kept.
         self.answers_now = True
@@ -73,7 +74,14 @@ class ScriptedConnection(asyncio.Protocol):
         self.is_lost = True
 
     def data_received(self, data: bytes) -> None:
-        self.held += self.peer.answers(data)
+        output = self.peer.answers(data)
+        if self._broker.delay_s:
+            asyncio.get_running_loop().call_later(self._broker.delay_s, self._answer, output)
+        else:
+            self._answer(output)
+
+    def _answer(self, output: bytes) -> None:
+        self.held += output
         if self._broker.answers_now:
             self.answer_held()
 

@@ -1,0 +1,58 @@
+"""The settings of replication between brokers."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tidelog.config.setting import integer, long
+from tidelog.config.topic_settings import MIB
+
+REPLICATION_SETTINGS: Final = (
+    integer(
+        "replica.fetch.wait.max.ms",
+        500,
+        "How long a leader holds a follower's fetch that finds nothing new.",
+        minimum=0,
+    ),
+    integer(
+        "replica.fetch.min.bytes",
+        1,
+        "How many bytes a leader gathers before it answers a follower's fetch, unless the time of "
+        "`replica.fetch.wait.max.ms` is up.",
+        minimum=0,
+    ),
+    integer(
+        "replica.fetch.max.bytes",
+        MIB,
+        "How many bytes a follower takes of one partition in one answer. A single batch that is "
+        "larger is taken all the same.",
+        minimum=0,
+    ),
+    integer(
+        "replica.fetch.response.max.bytes",
+        10 * MIB,
+        "How many bytes a follower takes in one answer. A single batch that is larger is taken "
+        "all the same.",
+        minimum=0,
+    ),
+    integer(
+        "replica.fetch.backoff.ms",
+        1000,
+        "How long a follower leaves a partition alone whose fetch failed. The first waits are "
+        "shorter and double up to this.",
+        minimum=0,
+    ),
+    integer(
+        "replica.socket.timeout.ms",
+        30_000,
+        "How long a follower waits for an answer, beyond `replica.fetch.wait.max.ms`, before it "
+        "connects again.",
+        minimum=1,
+    ),
+    long(
+        "replica.lag.time.max.ms",
+        30_000,
+        "How long a follower may be behind its leader before it leaves the in-sync replicas.",
+        minimum=1,
+    ),
+)
