@@ -136,6 +136,8 @@ class SimulatedDisk:
         self.capacity_bytes: int | None = None
         self.descriptors_max: int | None = None
         self.cold = False
+        # Told of what is about to be renamed, and to what; a directory that is removed, to nothing.
+        self.on_removal: Callable[[str, str], None] | None = None
         self._seed = seed
         self._now_ms = now_ms
         self._root = _Directory()
@@ -158,12 +160,24 @@ class SimulatedDisk:
         """Make one of the next calls of that name fail with an errno: after so many good ones."""
         self._fault_calls[name, self._calls_by_name.get(name, 0) + after + 1] = fault
 
+    @property
+    def is_doomed(self) -> bool:
+        """True where one of the next calls will crash the machine, or has."""
+        return self._down or "crash" in self._faults.values()
+
+    def forget_faults(self) -> None:
+        """Nothing fails from now on that was to fail."""
+        self._faults.clear()
+        self._fault_calls.clear()
+        self.capacity_bytes = self.descriptors_max = None
+
     def crash(self, mode: CrashMode = CrashMode.RANDOM) -> SimulatedDisk:
         """What a new start finds; this disk answers no more calls."""
         self._down = True
         chance = random.Random(f"{self._seed}/{self.calls}")
         disk = SimulatedDisk(chance.getrandbits(64), now_ms=self._now_ms)
         disk._root = self._root.survivor(mode, chance, {})
+        disk.on_removal = self.on_removal
         return disk
 
     @property
@@ -188,6 +202,10 @@ class SimulatedDisk:
     def content(self, path: str) -> bytes:
         """A file's bytes as programs see them."""
         return bytes(self._file(path).data)
+
+    def peek(self, path: str) -> bytearray:
+        """As `content`, without a copy: not to be kept."""
+        return self._file(path).data
 
     def replace(self, path: str, data: bytes) -> None:
         """Put other bytes into a file, synced, as a test's way of damaging it."""
@@ -326,6 +344,8 @@ class SimulatedDisk:
     def remove_dir(self, path: str) -> None:
         with self._mutex:
             self._enter("remove_dir")
+            if self.on_removal is not None:
+                self.on_removal(path, "")
             if self._directory(path).names:
                 raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), path)
             directory, name = self._parent(path)
@@ -335,6 +355,8 @@ class SimulatedDisk:
     def rename(self, source: str, target: str) -> None:
         with self._mutex:
             self._enter("rename")
+            if self.on_removal is not None:
+                self.on_removal(source, target)
             from_directory, from_name = self._parent(source)
             to_directory, to_name = self._parent(target)
             if from_name not in from_directory.names:

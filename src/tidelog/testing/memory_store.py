@@ -104,6 +104,8 @@ class MemoryStore:
         self._state = SessionState.CONNECTED
         self._session_callbacks: list[SessionCallback] = []
         self._watched: dict[str, list[WatchCallback]] = {}
+        # How often the connection came back.
+        self.touch = 0
         # The transactions to lose, the next one first.
         self.losses: list[Loss | None] = []
         # How many transactions behind the newest one reads are answered, until `sync`.
@@ -221,6 +223,7 @@ class MemoryStore:
         """The connection is up again, which counts as a change of all that is watched."""
         if self._state is not SessionState.SUSPENDED:
             return
+        self.touch += 1
         if not self.is_alive:
             self.expire()
             return

@@ -20,9 +20,11 @@ import random
 from collections import deque
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import Any, TypeVar, TypeVarTuple
+from typing import Any, Final, TypeVar, TypeVarTuple
 
 from tidelog.testing.virtual_loop import DeadlockError, VirtualLoop
+
+_ROUNDING_S: Final = 1e-9
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -109,6 +111,9 @@ class SimulatedLoop(VirtualLoop):
         self._world = Node(WORLD)
         self._nodes = [self._world]
         self._trace = hashlib.blake2b(digest_size=16)
+        # What coroutines still do that are collected after the end of the world changes nothing.
+        self._is_over = False
+        self._first: list[Callable[[], object]] = []
         self.steps = 0
         self.steps_max = 10_000_000
         # Called after every step of a node, with the node that made it.
@@ -131,6 +136,7 @@ class SimulatedLoop(VirtualLoop):
         for node in self._nodes:
             if not node.is_gone:
                 node.crash()
+        self._is_over = True
         # Collected later, their `finally` would meet a loop that is closed.
         for node in self._nodes:
             for task in tuple(node.tasks):
@@ -144,7 +150,13 @@ class SimulatedLoop(VirtualLoop):
 
     def later(self, delay_s: float, callback: Callable[[], object]) -> asyncio.TimerHandle:
         """Have something happen that belongs to no node and survives them all."""
+        if self._is_over:
+            return _never(self, callback)
         return super().call_at(self._now + delay_s, callback, context=OUTSIDE)
+
+    def call_first(self, callback: Callable[[], object]) -> None:
+        """Have the world do something after this step and before any other."""
+        self._first.append(callback)
 
     # -- what asyncio calls -----------------------------------------------------------------------
 
@@ -160,9 +172,12 @@ class SimulatedLoop(VirtualLoop):
         *args: *Ts,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
+        if self._is_over:
+            return _never(self, callback)
         node = _NODE.get()
         if node is not None:
-            when = (when - node.clock_offset) / node.clock_rate
+            # A little late rather than early: what is rounded down would not have come yet.
+            when = (when - node.clock_offset) / node.clock_rate + _ROUNDING_S
         return super().call_at(when, callback, *args, context=context)
 
     def call_soon(
@@ -209,6 +224,8 @@ class SimulatedLoop(VirtualLoop):
         handle._run()
         if self.after_step is not None and node is not self._world:
             self.after_step(node)
+        while self._first:
+            OUTSIDE.run(self._first.pop(0))
 
     def _take_due_timers(self, *, wait: bool) -> None:
         timers: list[Any] = self._scheduled  # type: ignore[attr-defined]
@@ -219,6 +236,8 @@ class SimulatedLoop(VirtualLoop):
         while timers and timers[0]._when <= self._now + self._clock_resolution:
             timer = heapq.heappop(timers)
             timer._scheduled = False
+            # Who waits for a time must find it come, or would wait for it over and over.
+            self._now = max(self._now, timer._when)
             if not timer._cancelled:
                 self._queue(timer)
 
@@ -226,10 +245,20 @@ class SimulatedLoop(VirtualLoop):
         node = timer._context.get(_NODE)
         return node is not None and node.is_gone
 
+    def mark(self, what: str) -> None:
+        """Make something part of the trace that is no callback."""
+        self._trace.update(what.encode())
+
     def _note(self, node: Node, handle: Any) -> None:
         callback = handle._callback
         name = getattr(callback, "__qualname__", None) or type(callback).__qualname__
         self._trace.update(f"{self._now:.9f} {node.name} {name}\n".encode())
+
+
+def _never(loop: asyncio.AbstractEventLoop, callback: Callable[..., object]) -> asyncio.TimerHandle:
+    timer = asyncio.TimerHandle(0.0, callback, (), loop)
+    timer.cancel()
+    return timer
 
 
 def _of_node(

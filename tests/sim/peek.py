@@ -1,0 +1,34 @@
+"""Where the observer looks inside a broker, in one place: nothing of it is anybody's interface."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tidelog.replication.in_sync import InSyncReplicas
+from tidelog.replication.partition import Partition
+from tidelog.server.broker import Broker, Parts
+
+
+def parts_of(broker: Broker | None) -> Parts | None:
+    return None if broker is None else broker._parts
+
+
+def epoch_of(broker: Broker) -> int:
+    """The broker epoch; -1 until it is registered."""
+    epoch: int = broker._epoch
+    return epoch
+
+
+def held(parts: Parts) -> Iterable[Mapping[int, Partition]]:
+    """The partitions of a broker, by topic."""
+    return parts.replicas._by_name.values()
+
+
+def leads(partition: Partition) -> bool:
+    return partition._refusal is None
+
+
+def in_sync_of(partition: Partition) -> InSyncReplicas | None:
+    found: Any = getattr(partition, "_in_sync", None)
+    return found if isinstance(found, InSyncReplicas) else None

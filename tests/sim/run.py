@@ -1,0 +1,173 @@
+"""One seed: a world, its clients, a schedule of faults, the healing, the verdict."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import random
+import sys
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Final
+
+from tests.history.checker import check
+from tests.sim import liveness
+from tests.sim.ghost import Violation
+from tests.sim.observer import Observer
+from tests.sim.workload import Workload
+from tidelog.testing.simulation.machines import World
+from tidelog.testing.simulation.nodes import SimulatedLoop, current_node
+from tidelog.testing.simulation.schedule import Schedule
+
+_LIMIT_S: Final = 600.0
+_STEPS_MAX: Final = 400_000
+_EVENTS_TOLD: Final = 60
+
+
+@dataclass(slots=True, frozen=True)
+class Plan:
+    """What a run is made of; each seed draws what is left open."""
+
+    brokers: int = 1
+    profile: str = ""
+    fault_seconds: float = 15.0
+    # Called when the world is there and nobody runs in it: a mutant, a fault at a chosen place.
+    prepare: Callable[[World, Observer], None] | None = None
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of a seed."""
+
+    seed: int
+    trace: str = ""
+    steps: int = 0
+    profile: str = ""
+    invariant: str = ""
+    what: str = ""
+    events: str = ""
+    counts: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def failed(self) -> bool:
+        return bool(self.invariant)
+
+    def __str__(self) -> str:
+        if not self.failed:
+            return f"seed {self.seed}: {self.steps} steps, {self.profile}, trace {self.trace}"
+        return (
+            f"seed {self.seed} ({self.profile}) broke {self.invariant} at step {self.steps}\n"
+            f"  {self.what}\n  the last events:\n{self.events}"
+        )
+
+
+def run_seed(seed: int, plan: Plan | None = None) -> Outcome:
+    """Run a seed; the same seed and plan give the same trace."""
+    plan = plan or Plan()
+    loop = SimulatedLoop(seed, _LIMIT_S)
+    loop.steps_max = _STEPS_MAX
+    asyncio.set_event_loop(loop)
+    outcome = Outcome(seed)
+    world = World(loop)
+    logs = _Logs(world)
+    # The collector runs when it pleases, and what it collects may do things.
+    was_collecting = gc.isenabled()
+    gc.disable()
+    logging.getLogger("tidelog").addHandler(logs)
+    logging.getLogger("asyncio").addHandler(logs)
+    try:
+        loop.run_until_complete(_live(world, seed, plan, outcome))
+    except Violation as violation:
+        outcome.invariant, outcome.what = violation.invariant, violation.what
+    except Exception as error:
+        outcome.invariant, outcome.what = f"E {type(error).__name__}", str(error)
+    finally:
+        logging.getLogger("tidelog").removeHandler(logs)
+        logging.getLogger("asyncio").removeHandler(logs)
+        outcome.trace, outcome.steps = loop.trace, loop.steps
+        outcome.counts.update(world.journal.counts)
+        outcome.events = world.journal.tell(_EVENTS_TOLD)
+        loop.close()
+        asyncio.set_event_loop(None)
+        _clean_up()
+        if was_collecting:
+            gc.enable()
+    return outcome
+
+
+def _clean_up() -> None:
+    """Collect what the dead have left; whatever their `finally` blocks do, nobody is there."""
+    hook, sys.unraisablehook = sys.unraisablehook, lambda unraisable: None
+    try:
+        gc.collect()
+    finally:
+        sys.unraisablehook = hook
+
+
+async def _live(world: World, seed: int, plan: Plan, outcome: Outcome) -> None:
+    chance = random.Random(f"{seed}/world")
+    brokers = plan.brokers
+    replication = min(3, brokers)
+    min_isr = 2 if replication >= 3 else 1
+    for broker_id in range(brokers):
+        machine = world.machine(broker_id, _settings(chance, replication))
+        machine.clock_rate = chance.uniform(0.98, 1.02)
+        machine.clock_offset = chance.uniform(0, 1_000)
+    observer = Observer(world, min_isr)
+    if plan.prepare is not None:
+        plan.prepare(world, observer)
+    schedule = Schedule(world, seed, observer.may_lose, plan.profile)
+    outcome.profile = schedule.profile
+    for machine in world.machines.values():
+        machine.boot_up()
+    configs = {"min.insync.replicas": str(min_isr)}
+    if replication == 1 or chance.random() < 0.2:
+        configs["durability"] = "fsync"
+    if chance.random() < 0.3:
+        configs["segment.ms"] = "2000"
+    workload = Workload(world, observer, seed, configs)
+    await workload.prepare()
+    workload.start()
+    await schedule.run(plan.fault_seconds)
+    schedule.heal()
+    world.journal.note("healed", "world")
+    await liveness.settle(world, observer)
+    await workload.stop(60.0)
+    await workload.drain(60.0)
+    await liveness.check_all(world, observer)
+    observer.check()
+    report = check(workload.history)
+    for found in report.violations:
+        raise Violation(str(found.rule), str(found))
+    for name, count in asdict(workload.counts).items():
+        outcome.counts[f"client {name}"] += count
+
+
+def _settings(chance: random.Random, replication: int) -> dict[str, str]:
+    return {
+        "default.replication.factor": str(replication),
+        "offsets.topic.replication.factor": str(replication),
+        "offsets.topic.num.partitions": "1",
+        "replica.lag.time.max.ms": chance.choice(("1000", "4000")),
+        "log.flush.scheduler.interval.ms": chance.choice(("200", "1000")),
+    }
+
+
+class _Logs(logging.Handler):
+    """Puts what brokers log into the journal, with the machine that said it."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(logging.WARNING)
+        self._world = world
+
+    def emit(self, record: logging.LogRecord) -> None:
+        node = current_node()
+        name = "world" if node is None else node.name
+        text = record.getMessage()
+        if text.startswith("configuration:"):
+            return
+        if record.exc_info and record.exc_info[1] is not None:
+            text += f" [{record.exc_info[1]!r}]"
+        self._world.journal.note(f"log {record.levelname.lower()}", name, text)
