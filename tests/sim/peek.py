@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from tidelog.replication.in_sync import InSyncReplicas
 from tidelog.replication.partition import Partition
@@ -16,8 +15,8 @@ def parts_of(broker: Broker | None) -> Parts | None:
 
 def epoch_of(broker: Broker) -> int:
     """The broker epoch; -1 until it is registered."""
-    epoch: int = broker._epoch
-    return epoch
+    parts = broker._parts
+    return -1 if parts is None else parts.membership.broker_epoch
 
 
 def held(parts: Parts) -> Iterable[Mapping[int, Partition]]:
@@ -26,9 +25,8 @@ def held(parts: Parts) -> Iterable[Mapping[int, Partition]]:
 
 
 def leads(partition: Partition) -> bool:
-    return partition._refusal is None
+    return partition.leads
 
 
 def in_sync_of(partition: Partition) -> InSyncReplicas | None:
-    found: Any = getattr(partition, "_in_sync", None)
-    return found if isinstance(found, InSyncReplicas) else None
+    return partition.leading.in_sync

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from tidelog.client.admin import NewTopic, create_topic
 from tidelog.client.aio import Client, Consumer, Producer
 from tidelog.client.batching import ProducerRecord
 from tidelog.client.offsets import Start
 from tidelog.model import TopicPartition
-from tidelog.testing.simulation.machines import PORT, SESSION_S, World
+from tidelog.testing.simulation.machines import PORT, World
 from tidelog.testing.simulation.nodes import SimulatedLoop
 
 
@@ -28,7 +26,6 @@ def run(seed: int) -> tuple[str, int]:
         assert [await producer.wait(each) for each in deliveries] == list(range(100))
         await producer.close()
         machine.kill()
-        await asyncio.sleep(SESSION_S)
         await machine.start()
         consumer = Consumer(servers, host=world.client_host())
         await consumer.assign({TopicPartition("t", 0): Start("start")})

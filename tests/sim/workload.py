@@ -100,7 +100,10 @@ class Workload:
     # -- from outside -----------------------------------------------------------------------------
 
     async def prepare(self) -> None:
-        """The topics that are there all the time."""
+        """The topics that are there all the time, once every broker is."""
+        for machine in self._world.machines.values():
+            while not machine.is_serving:
+                await asyncio.sleep(0.1)
         async with self._client() as client:
             await self._create(client, MAIN, PARTITIONS)
             await self._create(client, PRUNED, 1)

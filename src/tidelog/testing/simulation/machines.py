@@ -26,7 +26,7 @@ from tidelog.testing.virtual_loop import SeededRandom, VirtualClock, VirtualOffl
 
 PORT: Final = 9092
 BROKER_PORT: Final = 9093
-SESSION_S: Final = 6.0
+SESSION_S: Final = 9.0
 _DATA: Final = "/data"
 
 
