@@ -2,8 +2,9 @@
 
 Promises, for every kind of shard:
 
-- A shard exists exactly while this broker leads its partition of the kind's topic; while it is
-  being loaded it is answered for with COORDINATOR_LOAD_IN_PROGRESS, never with less than was kept.
+- A shard exists exactly while this broker leads its partition of the kind's topic, in one leader
+  epoch; while it is being loaded it is answered for with COORDINATOR_LOAD_IN_PROGRESS, never with
+  less than was kept. What the load read counts as uncommitted until the watermark has passed it.
 - A change is appended through `Partition.append`, as a client's record is, then replayed; a refused
   append changes nothing and is answered with a retriable error.
 - No answer leaves before what it rests on is committed, so nobody is shown what a failover could
@@ -157,7 +158,9 @@ class CoordinatorRuntime(Generic[S]):
     def call_each(
         self, handler: Callable[[S, Now], Outcome]
     ) -> Iterator[Any | asyncio.Future[Any]]:
-        """The same for every shard; KafkaError where one is not loaded yet."""
+        """The same for every shard that is led here; KafkaError where one is not loaded yet."""
+        if any(index not in self._slots for index in self.topic.led_by(self._broker_id)):
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         slots = tuple(self._slots.values())
         for slot in slots:
             if slot.error is not None:
@@ -176,6 +179,11 @@ class CoordinatorRuntime(Generic[S]):
     ) -> Any | asyncio.Future[Any]:
         if slot.error is not None:
             raise slot.error.again()
+        try:
+            slot.partition.check_leader()
+        except KafkaError as error:
+            # The metadata will say so in a moment; another broker may have newer answers already.
+            raise self._kind.refusal(error) from error
         try:
             outcome = handler(slot.shard, self.now())
             self._apply(slot, outcome)
@@ -313,7 +321,7 @@ class CoordinatorRuntime(Generic[S]):
                 self._is_incomplete = False
                 self._follow()
             for slot in tuple(self._slots.values()):
-                if slot.error is None:
+                if slot.error is None and slot.partition.leads:
                     self._work(slot, slot.shard.due(now), "a deadline")
                     deadline = slot.shard.timers.next_deadline_ms()
                     nearest = min(nearest, nearest if deadline is None else deadline)
@@ -359,6 +367,10 @@ class CoordinatorRuntime(Generic[S]):
                 # Being created: see `partitions_followed`.
                 return
             _log.error("shard not taken up, will be tried again partition=%d %s", index, error)
+            self._is_incomplete = True
+            return
+        if not partition.leads or partition.leader_epoch != leader_epoch:
+            # Its log is being cut, say: only when it leads is known what it ends with.
             self._is_incomplete = True
             return
         slot = self._new_slot(partition, leader_epoch)

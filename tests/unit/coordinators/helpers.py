@@ -29,6 +29,8 @@ class ManualPartition:
         self.end = 0
         self.watermark = 0
         self.refusal: KafkaError | None = None
+        self.leads = True
+        self.leader_epoch = 0
         clock = SimpleNamespace(ages=lambda: SimpleNamespace(age_ms=lambda _: 0))
         self.log = SimpleNamespace(
             context=SimpleNamespace(running_clock=clock), log_start_offset=0, read=self._read
@@ -54,6 +56,15 @@ class ManualPartition:
         self.end += admitted.header.record_count
         self._note_end()
         return SimpleNamespace(last_offset=self.end - 1)
+
+    def check_leader(self) -> None:
+        if not self.leads:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def follow(self) -> None:
+        """Another broker leads: those who wait are told."""
+        self.leads = False
+        self.waiters.fail(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
 
     def is_committed(self, offset: int) -> bool:
         return offset < self.watermark
@@ -82,8 +93,11 @@ class Replicas:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return self.partition
 
-    def lead(self, epoch: int, leader: int = BROKER) -> None:
+    def lead(self, epoch: int, leader: int = BROKER, *, at_once: bool = True) -> None:
+        """The metadata says so; the partition follows at once, or not yet."""
         name = self.partition.topic_partition.topic
+        if at_once:
+            self.partition.leads, self.partition.leader_epoch = leader == BROKER, epoch
         state = PartitionState(0, leader, epoch, (BROKER,), (BROKER,))
         topic = TopicImage(name, UUID(int=1), (state,), {})
         self.image = MetadataImage(topics={name: topic}, topic_names={UUID(int=1): name})

@@ -235,6 +235,66 @@ async def test_a_shard_is_kept_exactly_while_its_partition_is_led() -> None:
 
 
 @virtual_time
+async def test_a_shard_is_loaded_only_when_its_partition_leads_in_that_epoch() -> None:
+    world = World()
+    world.add(1)
+    world.partition.commit()
+    before = world.replicas.image
+    world.replicas.lead(1, leader=BROKER + 1)
+    world.runtime.image_changed(before, world.replicas.image, ())
+    # A truncation is under way: the log ends elsewhere before the partition leads again.
+    before = world.replicas.image
+    world.replicas.lead(2, at_once=False)
+    world.runtime.image_changed(before, world.replicas.image, ())
+    await asyncio.sleep(2)
+    with pytest.raises(KafkaError, match="COORDINATOR_LOAD_IN_PROGRESS"):
+        world.add()
+    with pytest.raises(KafkaError, match="COORDINATOR_LOAD_IN_PROGRESS"):
+        list(world.runtime.call_each(lambda shard, _: Outcome(shard.total)))
+    assert world.runtime.stats.loads == 0
+    world.replicas.lead(2)
+    await asyncio.sleep(1)
+    assert await world.loaded() == 1 and world.runtime.stats.loads == 1
+    world.runtime.stop()
+
+
+@virtual_time
+async def test_a_partition_that_leads_no_more_is_not_answered_for_before_the_metadata_says_so() -> (
+    None
+):
+    world = World()
+    world.add(1)
+    world.partition.commit()
+    assert world.add() == 1
+    world.partition.follow()
+    for core_only in (False, True):
+        with pytest.raises(KafkaError) as raised:
+            world.add(core_only=core_only)
+        assert raised.value.code is ErrorCode.NOT_COORDINATOR
+    world.runtime.stop()
+
+
+@virtual_time
+async def test_leading_comes_and_goes_while_a_shard_is_being_loaded() -> None:
+    world = World()
+    world.add(1, 2)
+    world.partition.commit()
+    for epoch in range(1, 12, 2):
+        before = world.replicas.image
+        world.replicas.lead(epoch, leader=BROKER + 1)
+        world.runtime.image_changed(before, world.replicas.image, ())
+        with pytest.raises(KafkaError, match="NOT_COORDINATOR"):
+            world.add()
+        before = world.replicas.image
+        world.replicas.lead(epoch + 1)
+        world.runtime.image_changed(before, world.replicas.image, ())
+        await turns(epoch // 2)
+    assert await world.loaded() == 3
+    assert world.runtime.stats.loads >= 1
+    world.runtime.stop()
+
+
+@virtual_time
 async def test_a_shard_that_must_not_be_is_loaded_again_and_the_request_fails() -> None:
     world = World()
     world.add(4)

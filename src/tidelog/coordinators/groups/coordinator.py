@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 from tidelog.cluster.changes import TopicDeleted
 from tidelog.cluster.commands import Command, CreateTopic
@@ -19,6 +20,8 @@ from tidelog.coordinators.runtime import CoordinatorRuntime
 from tidelog.host.host import Host
 from tidelog.replication.partition import Partition
 from tidelog.replication.replicas import Replicas
+
+_REPLICAS_WITHOUT_SYNC: Final = 3
 
 
 class GroupCoordinator(CoordinatorRuntime[GroupShard]):
@@ -60,7 +63,11 @@ class GroupCoordinator(CoordinatorRuntime[GroupShard]):
 
 
 def offsets_topic(config: BrokerConfig, brokers: int) -> CreateTopic:
-    """The topic as it is created when a group is first asked for."""
+    """The topic as it is created when a group is first asked for.
+
+    Small, and dear to its owners: where fewer than three brokers have it, it is on their disks
+    before it is answered for. How many must be in sync is what holds for all topics.
+    """
     replicas = min(config.get_int("offsets.topic.replication.factor"), brokers)
     return CreateTopic(
         OFFSETS_TOPIC,
@@ -70,8 +77,6 @@ def offsets_topic(config: BrokerConfig, brokers: int) -> CreateTopic:
             "cleanup.policy": "compact",
             "compression.type": "producer",
             "segment.bytes": str(config.get_int("offsets.topic.segment.bytes")),
-            # Small, and dear to its owners: on the disk before it is answered for.
-            "durability": "fsync",
-            "min.insync.replicas": str(min(2, replicas)),
+            **({"durability": "fsync"} if replicas < _REPLICAS_WITHOUT_SYNC else {}),
         },
     )

@@ -11,8 +11,9 @@ from tests.unit.coordinators.groups.helpers import REBALANCE_MS, SESSION_MS, TOP
 from tests.unit.coordinators.helpers import BROKER, ManualPartition, Replicas, turns
 from tidelog.cluster.changes import TopicDeleted
 from tidelog.cluster.names import OFFSETS_TOPIC
+from tidelog.config.broker_config import BrokerConfig
 from tidelog.coordinators.groups.commits import Commit, Committer
-from tidelog.coordinators.groups.coordinator import GroupCoordinator
+from tidelog.coordinators.groups.coordinator import GroupCoordinator, offsets_topic
 from tidelog.coordinators.groups.settings import Caller
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.heartbeat import HeartbeatRequest
@@ -69,6 +70,20 @@ class World:
     def beat(self, joined: Any, group: str = "g") -> Any:
         request = HeartbeatRequest(group, joined.generation_id, joined.member_id)
         return self.ask(group, lambda shard, now: shard.heartbeat(request, now))
+
+
+@pytest.mark.parametrize(
+    ("setting", "brokers", "replicas", "syncs"),
+    [(3, 1, 1, True), (3, 2, 2, True), (3, 3, 3, False), (3, 5, 3, False), (1, 5, 1, True)],
+)
+def test_the_offsets_topic_is_synced_while_few_brokers_have_it(
+    setting: int, brokers: int, replicas: int, syncs: bool
+) -> None:
+    config = BrokerConfig({"offsets.topic.replication.factor": str(setting)})
+    made = offsets_topic(config, brokers)
+    assert made.replication_factor == replicas
+    assert (made.configs.get("durability") == "fsync") is syncs
+    assert "min.insync.replicas" not in made.configs, "the ordinary rule holds"
 
 
 @virtual_time
