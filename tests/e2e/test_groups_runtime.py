@@ -105,8 +105,8 @@ def test_g12_a_stalled_broker_does_not_expire_its_members(broker: Broker) -> Non
     with RawClient(broker.bootstrap_servers) as client:
         find_coordinator(client, "g")
         beat = join(client, "g", 1_500)
-        loop, recovered = broker._loop, threading.Event()
-        assert loop is not None
+        assert broker._thread is not None
+        loop, recovered = broker._thread._loop, threading.Event()
 
         def stall() -> None:
             time.sleep(STALL_SECONDS)
