@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 from tidelog.model import NO_LEADER
@@ -18,6 +19,7 @@ from tidelog.replication.disk_space import Room
 from tidelog.replication.flushing import Flushing
 from tidelog.replication.watermark import Watermark
 from tidelog.storage.log import Log
+from tidelog.storage.replicated import CheckedBatches
 
 _log = logging.getLogger(__name__)
 
@@ -39,18 +41,27 @@ class FetchFrom(NamedTuple):
     log_start: int
 
 
+class Copy(NamedTuple):
+    """What a follower changes: its log, and what is kept with it."""
+
+    log: Log
+    watermark: Watermark
+    flushing: Flushing
+    room: Room
+    # Takes the partition offline where an assertion fails.
+    contained: AbstractContextManager[None]
+
+
 class Following:
     """One replica's part as a follower: whom it follows, and what it takes from there."""
 
-    def __init__(
-        self, log: Log, watermark: Watermark, flushing: Flushing, room: Room,
-        on_cut: Callable[[], None],
-    ) -> None:  # fmt: skip
-        self.log = log
-        self._watermark = watermark
-        self._flushing = flushing
-        self._room = room
+    def __init__(self, copy: Copy, on_cut: Callable[[], None]) -> None:
+        self.log, self._watermark, self._flushing, self._room, self._contained = copy
         self._on_cut = on_cut
+        self.topic_partition = self.log.topic_partition
+        self.topic_id = self.log.topic_id
+        # Told when `next_fetch` has changed for another reason than an answer of the leader.
+        self.fetch_watchers = self._watermark.replica_watchers
         self.leader_id = NO_LEADER
         self.leader_epoch = -1
         # On a topic that syncs, asking for an offset says that all before it is on the disk.
@@ -70,6 +81,10 @@ class Following:
     def is_active(self) -> bool:
         return self.leader_id != NO_LEADER and not self.is_cutting
 
+    @property
+    def log_end_offset(self) -> int:
+        return self.log.log_end_offset
+
     def next_fetch(self) -> FetchFrom | None:
         """Where to fetch from; None where there is nobody to ask, or nothing to ask for yet.
 
@@ -84,28 +99,40 @@ class Following:
             return None
         return FetchFrom(end, self.log.epochs.latest, self.leader_epoch, self.log.log_start_offset)
 
-    def append(
-        self, asked: FetchFrom, records: memoryview, high_watermark: int, leader_log_start: int
+    def append_from_leader(
+        self,
+        asked: FetchFrom,
+        records: memoryview | CheckedBatches,
+        high_watermark: int,
+        leader_log_start: int,
     ) -> bool:
         """Take what the leader answered; False where the answer is to another question by now."""
         if not self._stands_at(asked):
             return False
         if self._room.refusal is not None:
             raise self._room.refusal.again()
-        if records:
-            self.log.append_as_follower(records, asked.leader_epoch)
-            self._flushing.appended()
-        end = self.log.log_end_offset
-        start = min(leader_log_start, end)
-        if start > self.log.log_start_offset:
-            # What the leader has deleted was committed.
-            self._watermark.raise_to(start)
-            self.log.advance_log_start(start)
-        self._watermark.raise_to(min(high_watermark, end))
-        self._watermark.check_bounds()
+        with self._contained:
+            self._append(records, asked.leader_epoch)
+            end = self.log.log_end_offset
+            start = min(leader_log_start, end)
+            if start > self.log.log_start_offset:
+                # What the leader has deleted was committed.
+                self._watermark.raise_to(start)
+                self.log.advance_log_start(start)
+            self._watermark.raise_to(min(high_watermark, end))
+            self._watermark.check_bounds()
         return True
 
-    async def truncate(self, asked: FetchFrom, diverging: EpochEnd) -> bool:
+    def _append(self, records: memoryview | CheckedBatches, leader_epoch: int) -> None:
+        if isinstance(records, CheckedBatches):
+            self.log.append_checked(records)
+        elif records:
+            self.log.append_as_follower(records, leader_epoch)
+        else:
+            return
+        self._flushing.appended()
+
+    async def truncate_to(self, asked: FetchFrom, diverging: EpochEnd) -> bool:
         """Cut what the leader does not have; False where the answer is to another question."""
         if not self._stands_at(asked):
             return False
@@ -114,7 +141,7 @@ class Following:
             _log.error(
                 "committed records are lost: the leader does not have them"
                 " partition=%s first_offset=%d last_offset=%d leader=%d leader_epoch=%d",
-                self.log.topic_partition, offset, self._watermark.offset - 1,
+                self.topic_partition, offset, self._watermark.offset - 1,
                 self.leader_id, self.leader_epoch,
             )  # fmt: skip
         if offset >= self.log.log_end_offset:
@@ -124,7 +151,7 @@ class Following:
             await self._cut(offset)
         return True
 
-    async def start_over(self, asked: FetchFrom, offset: int) -> bool:
+    async def start_over_at(self, asked: FetchFrom, offset: int) -> bool:
         """Drop everything, all of which the leader has deleted, and begin at its log's start."""
         if not self._stands_at(asked) or offset <= self.log.log_end_offset:
             return False
@@ -144,11 +171,12 @@ class Following:
         self.is_cutting = True
         try:
             await self._flushing.settle()
-            if offset < self.log.log_end_offset:
-                self.log.truncate_to(offset)
-            else:
-                self.log.truncate_fully_and_start_at(offset)
-            self._watermark.log_was_cut()
+            with self._contained:
+                if offset < self.log.log_end_offset:
+                    self.log.truncate_to(offset)
+                else:
+                    self.log.truncate_fully_and_start_at(offset)
+                self._watermark.log_was_cut()
         finally:
             self.is_cutting = False
             self._on_cut()

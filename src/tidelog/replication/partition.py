@@ -25,7 +25,7 @@ from tidelog.host.offload import Offload
 from tidelog.model import Isolation, LogPosition
 from tidelog.replication.disk_space import Room
 from tidelog.replication.flushing import Flushing
-from tidelog.replication.following import EpochEnd, Following
+from tidelog.replication.following import Copy, EpochEnd, Following
 from tidelog.replication.leading import Leading
 from tidelog.replication.standing import Standing
 from tidelog.replication.waiters import CommitWait, CommitWaiters
@@ -93,7 +93,8 @@ class Partition:
         self._disk_waiters = CommitWaiters()
         self._flushing = Flushing(log, offload, self._flushed, self._write_out_failed)
         self.leading = Leading(log, self.watermark, standing, self._committable)
-        self.following = Following(log, self.watermark, self._flushing, room, self._was_cut)
+        copy = Copy(log, self.watermark, self._flushing, room, self.contained)
+        self.following = Following(copy, self._was_cut)
         # What those are told who want this broker to lead; None while it does.
         self._refusal: KafkaError | None = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self._offline: KafkaError | None = None

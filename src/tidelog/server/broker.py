@@ -29,6 +29,7 @@ from tidelog.host.host import Host
 from tidelog.host.line_rate import LineRate
 from tidelog.host.offload import ThreadOffload
 from tidelog.model import TopicPartition
+from tidelog.replication.fetching import Fetchers
 from tidelog.replication.isr_changes import IsrChanges
 from tidelog.replication.replicas import Replicas
 from tidelog.security.authorizer import OpenAuthorizer
@@ -39,6 +40,7 @@ from tidelog.server.answer_memory import AnswerMemory
 from tidelog.server.descriptors import DescriptorShares, descriptor_limit, share_out
 from tidelog.server.dispatch import Dispatcher
 from tidelog.server.fetch_sessions import FetchSessions, SessionLimits
+from tidelog.server.followers import make_fetchers
 from tidelog.server.frontend import Frontend, Limits
 from tidelog.server.housekeeping import Household, Housekeeping
 from tidelog.server.http import HttpServer
@@ -82,6 +84,7 @@ class Parts:
     metadata: ImageFeed
     replicas: Replicas
     isr_changes: IsrChanges
+    fetchers: Fetchers
     submitter: Submitter
     groups: GroupCoordinator
     fetch_sessions: FetchSessions
@@ -214,6 +217,10 @@ class Broker:
         metadata = ImageFeed(link.changes_after)
         replicas = Replicas(config.node_id, config, data_dir, host, membership)
         isr_changes = IsrChanges(replicas.standing, link.submit_all)
+        fetchers = make_fetchers(config, host, membership, metadata, options)
+        replicas.on_role_changed = lambda each: fetchers.follow(
+            each.following, each.following.leader_id
+        )
         submitter = Submitter(link, metadata, replicas)
         groups = GroupCoordinator(
             config.node_id, replicas, host, lambda: metadata.image, submitter.submit
@@ -261,6 +268,7 @@ class Broker:
             metadata=metadata,
             replicas=replicas,
             isr_changes=isr_changes,
+            fetchers=fetchers,
             submitter=submitter,
             groups=groups,
             fetch_sessions=fetch_sessions,
@@ -417,6 +425,7 @@ class Broker:
             await parts.pages.close()
         await parts.housekeeping.stop()
         await parts.isr_changes.stop()
+        await parts.fetchers.stop()
         await parts.metadata.close()
         parts.link.close()
         parts.deferred.stop()

@@ -69,10 +69,10 @@ class Cluster:
         assert asked is not None
         answer = self.answer(follower_id, asked)
         if isinstance(answer, EpochEnd):
-            assert await following.truncate(asked, answer)
+            assert await following.truncate_to(asked, answer)
         else:
             records, watermark, log_start = answer
-            assert following.append(asked, memoryview(records), watermark, log_start)
+            assert following.append_from_leader(asked, memoryview(records), watermark, log_start)
 
     def answer(self, follower_id: int, asked: FetchFrom) -> EpochEnd | tuple[bytes, int, int]:
         """What the leader has for a fetch from this place."""
@@ -193,13 +193,13 @@ async def test_r12_an_answer_to_an_earlier_question_changes_nothing() -> None:
     assert isinstance(answer, tuple)
     await cluster.fetch(1)
     # The same records a second time, and a divergence that is none any more.
-    assert not follower.append(asked, memoryview(answer[0]), answer[1], answer[2])
-    assert not await follower.truncate(asked, EpochEnd(2, 0))
+    assert not follower.append_from_leader(asked, memoryview(answer[0]), answer[1], answer[2])
+    assert not await follower.truncate_to(asked, EpochEnd(2, 0))
     # The same place in a newer epoch is another place.
     place = follower.next_fetch()
     assert place is not None
     cluster.elect(2, (2, 1))
-    assert not await follower.truncate(place, EpochEnd(2, 0))
+    assert not await follower.truncate_to(place, EpochEnd(2, 0))
     assert cluster.partitions[1].log.log_end_offset == 2
 
 
@@ -278,7 +278,7 @@ async def test_a_role_that_comes_during_a_truncation_is_taken_when_it_has_ended(
     answer = cluster.answer(0, asked)
     assert isinstance(answer, EpochEnd)
     old.flush()
-    cut = asyncio.ensure_future(old.following.truncate(asked, answer))
+    cut = asyncio.ensure_future(old.following.truncate_to(asked, answer))
     await asyncio.sleep(0)
     assert old.following.is_cutting and old.following.next_fetch() is None
     cluster.elect(0, (0,))

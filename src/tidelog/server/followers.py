@@ -1,0 +1,41 @@
+"""What this broker's followers need: where their leaders are, and as whom to ask them."""
+
+from __future__ import annotations
+
+from tidelog.cluster.image_feed import ImageFeed
+from tidelog.cluster.membership import Membership
+from tidelog.cluster.peer import PeerConnection, PeerOptions
+from tidelog.config import BrokerConfig
+from tidelog.host.host import Host
+from tidelog.protocol.messages.fetch import ReplicaState
+from tidelog.replication.fetch_core import FetchSettings
+from tidelog.replication.fetching import Fetchers, FetchLinks
+
+
+def make_fetchers(
+    config: BrokerConfig,
+    host: Host,
+    membership: Membership,
+    metadata: ImageFeed,
+    options: PeerOptions,
+) -> Fetchers:
+    """The fetchers of one broker."""
+    listener = config.listeners.inter_broker
+
+    def open_peer(broker_id: int) -> PeerConnection | None:
+        registration = metadata.image.brokers.get(broker_id)
+        endpoint = None if registration is None else registration.endpoint(listener)
+        return None if endpoint is None else PeerConnection(host.network, endpoint, options)
+
+    def replica() -> ReplicaState:
+        return ReplicaState(membership.broker_id, membership.broker_epoch)
+
+    settings = FetchSettings(
+        wait_max_ms=config.get_int("replica.fetch.wait.max.ms"),
+        min_bytes=config.get_int("replica.fetch.min.bytes"),
+        partition_bytes_max=config.get_int("replica.fetch.max.bytes"),
+        response_bytes_max=config.get_int("replica.fetch.response.max.bytes"),
+        backoff_ms=config.get_int("replica.fetch.backoff.ms"),
+        socket_timeout_ms=config.get_int("replica.socket.timeout.ms"),
+    )
+    return Fetchers(FetchLinks(host, settings, open_peer, replica))
