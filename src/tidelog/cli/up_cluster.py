@@ -140,7 +140,7 @@ async def _run(plan: ClusterPlan) -> None:
     failed = asyncio.ensure_future(cluster.wait_failed())
     await asyncio.wait([failed, signalled], return_when=asyncio.FIRST_COMPLETED)
     signalled.cancel()
+    has_failed = not failed.cancel()
     await cluster.stop()
-    if failed.done():
+    if has_failed:
         failed.result()
-    failed.cancel()

@@ -85,6 +85,7 @@ class Membership:
         self._silent_since: float | None = None
         self._deadline = math.inf
         self._task: asyncio.Task[None] | None = None
+        self._is_candidate = True
         # Called when another broker has the office, or nobody.
         self.on_owner_changed: Callable[[], None] = lambda: None
 
@@ -167,11 +168,15 @@ class Membership:
             raise not_controller()
         return self._registered.result()
 
+    async def stand_down(self) -> None:
+        """Give the office back and do not take it again: others have it while this broker stops."""
+        self._is_candidate = False
+        if self._controller is not None:
+            await self._controller.close()
+
     async def close(self) -> None:
         """Give the office back, end the session."""
-        controller = self._controller
-        if controller is not None:
-            await controller.close()
+        await self.stand_down()
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -295,6 +300,8 @@ class Membership:
             self._take_owner(Owner.decode(node.value))
             return
         self._take_owner(None)
+        if not self._is_candidate:
+            return
         if not hurry:
             await asyncio.sleep(self._rules.random.below(_JITTER_MS) / 1000)
         try:

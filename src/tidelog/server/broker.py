@@ -415,6 +415,9 @@ class Broker:
             listener.stop_accepting()
         # Members that wait for a rebalance would hold up the draining.
         parts.groups.stop()
+        if self._connect_store is not None:
+            # So would brokers that wait for news of the metadata: they go to the next controller.
+            await parts.membership.stand_down()
         loop = asyncio.get_running_loop()
         seconds = self._config.get_int("shutdown.drain.ms") / 1000 if drain else 0.0
         for listener in parts.listeners:

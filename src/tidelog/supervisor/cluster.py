@@ -28,7 +28,8 @@ from tidelog.supervisor.directories import SOCKET_FILE, ClusterDirectory
 
 # The kernel takes no longer name for a socket.
 _SOCKET_PATH_MAX: Final = 100
-_LEASE_S: Final = 6.0
+# As long as brokers take a session to be (`zookeeper.session.timeout.ms`).
+_LEASE_S: Final = 9.0
 # Brokers speak with each other on a listener of their own, which only this machine can reach.
 _BROKER_LISTENER: Final = "BROKER"
 _PROTOCOLS: Final = "PLAINTEXT:PLAINTEXT,BROKER:PLAINTEXT"
