@@ -1,10 +1,11 @@
 """The one writer of a cluster's metadata: a queue of commands in front of a store.
 
 Promises: a command's answer comes after its changes are durable; a crash at any moment leaves every
-command wholly done or not done. The image changes only after the store said yes. Commands take
-effect in the order in which they were submitted. Those that wait while a transaction is written
-share the next one, so that a thousand creates do not cost a thousand disk syncs; each still has its
-own answer, and none is half of a transaction.
+command wholly done or not done, or, where it takes several transactions, such that the next
+controller undoes or finishes it (`steps`, `repairs`). The image changes only after the store said
+yes. Commands take effect in the order in which they were submitted. Those that wait while a
+transaction is written share the next one, so that a thousand creates do not cost a thousand disk
+syncs; each still has its own answer, and none is half of a transaction.
 
 Every transaction checks the controller epoch, so a deposed controller cannot write, and moves
 `/controller/sequence` by compare-and-set, so after a lost connection reading that one node tells
@@ -18,24 +19,24 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from tidelog.audit import audit
 from tidelog.cluster import layout
-from tidelog.cluster.changes import Change, ChangeBatch, Update
+from tidelog.cluster.changes import ChangeBatch, Update
 from tidelog.cluster.commands import Answer, Command, RegisterBroker, UnregisterBroker
 from tidelog.cluster.failover import Loss
 from tidelog.cluster.image import Draft, MetadataImage
 from tidelog.cluster.office import Place, resign, take_office
 from tidelog.cluster.planner import PlannerRules, plan, refused_together
+from tidelog.cluster.steps import Steps
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.store.port import (
     Check,
     Conflict,
     ConnectionLoss,
-    Create,
     Operation,
     SessionState,
     Set,
@@ -51,6 +52,7 @@ logger = logging.getLogger(__name__)
 UNKNOWN_EPOCH: Final = -1
 _COMMANDS_PER_TURN: Final = 32
 _READ_BACK_DELAY_S: Final = 0.1
+_LOOK_AGAIN_S: Final = 1.0
 
 
 @dataclass(slots=True)
@@ -75,20 +77,15 @@ class _Pending:
 
 @dataclass(slots=True)
 class _Round:
-    """The commands of one transaction: what they write, and what each is told afterwards."""
+    """Commands that are done together: what they write, and what each is told afterwards.
+
+    As a rule that is one transaction. A command that needs more is the last of its round.
+    """
 
     draft: Draft
-    operations: list[Operation] = field(default_factory=list)
-    changes: list[Change] = field(default_factory=list)
+    steps: Steps = field(default_factory=Steps)
     outcomes: list[tuple[asyncio.Future[Answer], Answer | KafkaError]] = field(default_factory=list)
     losses: list[Loss] = field(default_factory=list)
-    value_bytes: int = 0
-
-    def write(self, operations: Iterable[Operation]) -> None:
-        for each in operations:
-            self.operations.append(each)
-            if isinstance(each, Create | Set):
-                self.value_bytes += len(each.value)
 
     def tell(self) -> None:
         for future, outcome in self.outcomes:
@@ -304,11 +301,21 @@ class Controller:
         there = layout.load_brokers(tree)
         for known in self._image.brokers.values():
             if known.id not in there:
-                self._enqueue(UnregisterBroker(known.id, known.epoch))
+                self._insist(UnregisterBroker(known.id, known.epoch))
         for registration in there.values():
             before = self._image.brokers.get(registration.id)
             if before is None or before.epoch < registration.epoch:
-                self._enqueue(RegisterBroker(registration))
+                self._insist(RegisterBroker(registration))
+
+    def _insist(self, command: Command) -> None:
+        """Nobody else asks for it again: where it fails, look at the brokers once more."""
+
+        def judge(done: asyncio.Future[Answer]) -> None:
+            if not done.cancelled() and done.exception() is not None and self.running:
+                again = WatchEvent(layout.BROKER_IDS, 0)
+                done.get_loop().call_later(_LOOK_AGAIN_S, self._brokers_changed, again)
+
+        self._enqueue(command).add_done_callback(judge)
 
     def _session_changed(self, state: SessionState) -> None:
         if state is SessionState.LOST:
@@ -330,13 +337,26 @@ class Controller:
         self.abandon()
 
     async def _do_round(self) -> None:
-        """Plan what waits, write it as one transaction, then make it true and tell everyone."""
+        """Plan what waits, write it, make it true and tell everyone."""
         round_ = _Round(Draft(self._image))
+        written = 0
         try:
             await self._plan_round(round_)
-            revision = await self._write(round_.operations) if round_.changes else None
+            steps = list(round_.steps)
+            for step in steps:
+                revision = await self._write(step.operations)
+                self._image = (
+                    round_.draft.image(revision)
+                    if len(steps) == 1
+                    else self._image.apply_all(step.changes, revision)
+                )
+                self._remember(ChangeBatch(revision, tuple(step.changes)))
+                written += 1
         except StoreFull as error:
             round_.refuse(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+            if written:
+                # The next one in office puts right what is half done.
+                raise
             return
         except KafkaError as error:
             round_.refuse(error.code, error.message)
@@ -345,10 +365,7 @@ class Controller:
             # Nobody knows, or will know here, whether the transaction was done.
             round_.refuse(ErrorCode.REQUEST_TIMED_OUT, f"The outcome is unknown: {error}")
             raise
-        if revision is not None:
-            self._image = round_.draft.image(revision)
-            self._remember(ChangeBatch(revision, tuple(round_.changes)))
-            self._report(round_.losses)
+        self._report(round_.losses)
         round_.tell()
 
     async def _plan_round(self, round_: _Round) -> None:
@@ -357,8 +374,8 @@ class Controller:
         while (
             self._queue
             and len(round_.outcomes) < limits.commands_per_write
-            and len(round_.operations) < limits.operations_per_write
-            and round_.value_bytes < limits.bytes_per_write
+            and round_.steps.count < limits.operations_per_write
+            and round_.steps.size < limits.bytes_per_write
         ):
             pending = self._queue.popleft()
             if pending.answer.done():
@@ -380,9 +397,8 @@ class Controller:
             return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{type(error).__name__}: {error}")
         for change in planned.changes:
             epoch = self._image.controller_epoch
-            round_.write(layout.operations_of(change, draft, epoch))
+            round_.steps.add(layout.operations_of(change, draft, epoch), change)
             change.apply_to(draft)
-        round_.changes.extend(planned.changes)
         round_.losses.extend(planned.losses)
         return planned.answer
 

@@ -88,12 +88,16 @@ def returns(state: PartitionState, broker: int, circumstances: Circumstances) ->
     """
     if broker not in state.replicas:
         return None
-    others = [each for each in circumstances.can_lead if each != broker]
-    stay = [each for each in circumstances.may_stay if each != broker]
-    meanwhile = replace(
-        circumstances, can_lead=others, may_stay=stay, lossy=frozenset(), unclean=False
-    )
-    gone = leaves(state, {broker}, meanwhile)
+    gone = None
+    if broker in state.isr:
+        meanwhile = replace(
+            circumstances,
+            can_lead=[each for each in circumstances.can_lead if each != broker],
+            may_stay=[each for each in circumstances.may_stay if each != broker],
+            lossy=frozenset(),
+            unclean=False,
+        )
+        gone = leaves(state, {broker}, meanwhile)
     between = state if gone is None else gone.state
     back = decide(between, circumstances)
     decided = Decision(between) if back is None else back

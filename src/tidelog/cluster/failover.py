@@ -64,6 +64,8 @@ class Electorate:
         )
         self.can_lead = {each.id for each in image.brokers.values() if not each.shutting_down}
         self.may_stay = {each.id for each in image.brokers.values() if each.shutting_down}
+        # The partitions of a topic mostly share theirs.
+        self._found: dict[tuple[str, int], Circumstances] = {}
         self.lossy: frozenset[int] = frozenset()
         self.emptied: frozenset[int] = frozenset()
 
@@ -82,10 +84,17 @@ class Electorate:
                 self.emptied = self.lossy
 
     def circumstances(self, topic: TopicImage, state: PartitionState) -> Circumstances:
+        key = (topic.name, state.replication_factor)
+        found = self._found.get(key)
+        if found is None:
+            found = self._found[key] = self._circumstances(topic, state.replication_factor)
+        return found
+
+    def _circumstances(self, topic: TopicImage, replication_factor: int) -> Circumstances:
         unclean = topic.configs.get(_UNCLEAN)
         return Circumstances(
             can_lead=self.can_lead,
-            min_isr=min_isr_of(topic.configs, self._default_min_isr, state.replication_factor),
+            min_isr=min_isr_of(topic.configs, self._default_min_isr, replication_factor),
             lossy=self.lossy,
             emptied=self.emptied,
             unclean=self._unclean if unclean is None else unclean.strip().lower() == "true",

@@ -107,6 +107,8 @@ _FOLDERS: Final = (
     GROUP_CONFIGS,
     "/producer_ids",
 )
+# A larger topic is not there before all of its partitions are.
+PARTITIONS_AT_ONCE: Final = 200
 # A node needs a name; no broker id is spelt like this.
 _EVERY_BROKER: Final = "default"
 # The partitions of a large cluster share a handful of values: each is decoded once.
@@ -158,27 +160,36 @@ def first_operations(cluster_id: str, controller_id: int, owner: bytes) -> list[
 
 
 def operations_of(change: Change, before: ImageView, controller_epoch: int) -> Iterator[Operation]:
-    """What writes a change to a store that holds the image before it."""
+    """What writes a change to a store that holds the image before it.
+
+    What is too much for one transaction may be cut anywhere but after its first operation: see
+    `repairs`.
+    """
     match change:
         case TopicCreated(topic):
-            yield Create(topic_path(topic.name), _encode_topic(topic))
-            yield Create(f"{topic_path(topic.name)}/partitions", b"")
+            path = topic_path(topic.name)
+            in_steps = len(topic.partitions) > PARTITIONS_AT_ONCE
+            yield Create(path, _encode_topic(topic, partitions=0 if in_steps else None))
+            yield Create(f"{path}/partitions", b"")
             yield from _create_partitions(topic.name, topic.partitions, controller_epoch)
+            if in_steps:
+                yield Set(path, _encode_topic(topic))
         case TopicDeleted(name, topic_id, partition_count):
+            topic = before.topics[name]
+            yield Set(topic_path(name), _encode_topic(topic, partitions=0))
+            yield Create(_tombstone_path(topic_id), encode(brokers=topic.holders))
             for partition in range(partition_count):
                 yield Delete(partition_path(name, partition))
             yield Delete(f"{topic_path(name)}/partitions")
             yield Delete(topic_path(name))
-            brokers = before.topics[name].holders
-            yield Create(_tombstone_path(topic_id), encode(brokers=brokers))
         case DeletionConfirmed(topic_id, holders):
             path = _tombstone_path(topic_id)
             yield Set(path, encode(brokers=holders)) if holders else Delete(path)
         case PartitionsAdded(name, partitions):
             topic = before.topics[name]
             count = len(topic.partitions) + len(partitions)
-            yield Set(topic_path(name), _encode_topic(topic, partitions=count))
             yield from _create_partitions(name, partitions, controller_epoch)
+            yield Set(topic_path(name), _encode_topic(topic, partitions=count))
         case PartitionsChanged(name, partitions):
             for state in partitions:
                 value = _encode_partition(state, controller_epoch)

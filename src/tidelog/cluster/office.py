@@ -15,7 +15,8 @@ from typing import NamedTuple
 from tidelog.cluster import layout
 from tidelog.cluster.image import Endpoint, MetadataImage
 from tidelog.cluster.key import missing_key, new_key
-from tidelog.cluster.repairs import in_steps, repairs
+from tidelog.cluster.repairs import repairs
+from tidelog.cluster.steps import Steps
 from tidelog.errors import StorageError
 from tidelog.host.random import Random
 from tidelog.store.port import (
@@ -137,10 +138,11 @@ async def _take_over(store: Store, epoch_version: int, random: Random) -> Term:
     held = layout.load(tree)
     if held.epoch_version != epoch_version:
         raise OfficeTaken("another broker took the office meanwhile")
-    steps = list(in_steps(repairs(tree)))
-    if steps:
+    steps = Steps()
+    steps.add(repairs(tree))
+    if steps.count:
         for step in steps:
-            await store.multi((Check(layout.CONTROLLER_EPOCH, epoch_version), *step))
+            await store.multi((Check(layout.CONTROLLER_EPOCH, epoch_version), *step.operations))
         tree = await store.tree("/")
         held = layout.load(tree)
     epoch = held.image.controller_epoch

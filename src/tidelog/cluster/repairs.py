@@ -10,21 +10,11 @@ Stores of the first version keep replicas in the topic's node. They are moved to
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tidelog.cluster import layout
-from tidelog.store.port import (
-    TRANSACTION_BYTES_MAX,
-    Delete,
-    Operation,
-    Set,
-    Stored,
-    transaction_bytes,
-)
-
-# Beside its own operations, a transaction has what fences it.
-STEP_BYTES_MAX = TRANSACTION_BYTES_MAX - 16 * 1024
+from tidelog.store.port import Delete, Operation, Set, Stored
 
 
 def repairs(tree: Mapping[str, Stored]) -> Iterator[Operation]:
@@ -46,21 +36,6 @@ def repairs(tree: Mapping[str, Stored]) -> Iterator[Operation]:
         if count == 0 and "partitions" in fields:
             yield Delete(f"{path}/partitions")
             yield Delete(path)
-
-
-def in_steps(operations: Iterable[Operation]) -> Iterator[list[Operation]]:
-    """The operations, in portions that one transaction takes."""
-    step: list[Operation] = []
-    size = 0
-    for operation in operations:
-        more = transaction_bytes((operation,))
-        if step and size + more > STEP_BYTES_MAX:
-            yield step
-            step, size = [], 0
-        step.append(operation)
-        size += more
-    if step:
-        yield step
 
 
 def _partitions_of(tree: Mapping[str, Stored]) -> dict[str, list[int]]:

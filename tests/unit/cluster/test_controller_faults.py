@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.cluster.faults import FaultyStore, faulty, once
-from tests.unit.cluster.helpers import running, start_controller
+from tests.unit.cluster.helpers import join, running, start_controller
 from tests.unit.store.helpers import opened
 from tidelog.cluster import layout
 from tidelog.cluster.commands import (
@@ -39,6 +39,25 @@ def test_a_full_disk_refuses_and_the_controller_goes_on(tmp_path: Path) -> None:
         ] * 2
         assert not controller.image.topics
         await controller.submit(CreateTopic("a"))
+        await controller.close()
+        await store.close()
+
+    asyncio.run(run())
+
+
+def test_a_broker_whose_entry_met_a_full_disk_is_let_in_later(tmp_path: Path) -> None:
+    async def run() -> None:
+        store, controller = await faulty(tmp_path)
+
+        def full_once(operations: Sequence[Operation]) -> StoreError | None:
+            if any(each.path == "/brokers/seen/1" for each in operations):
+                store.spoil = lambda others: None
+                return StoreFull("no space left")
+            return None
+
+        store.spoil = full_once
+        async with asyncio.timeout(30):
+            await join(store, controller, 1)
         await controller.close()
         await store.close()
 

@@ -11,10 +11,9 @@ from tests.unit.cluster.helpers import running, start_controller
 from tests.unit.store.helpers import opened
 from tidelog.cluster import layout
 from tidelog.cluster.commands import AlterConfigs, ConfigChange, CreateTopic
-from tidelog.cluster.repairs import STEP_BYTES_MAX, in_steps
 from tidelog.errors import StorageError
 from tidelog.model import ConfigResourceType
-from tidelog.store.port import Create, Delete, Operation, Set, transaction_bytes
+from tidelog.store.port import Create, Delete, Set
 
 ID = "00000000000000000000000000000001"
 
@@ -114,12 +113,3 @@ def test_a_topic_that_lacks_a_partition_is_not_repaired_but_refused(tmp_path: Pa
                 await start_controller(store)
 
     asyncio.run(run())
-
-
-def test_steps_keep_the_order_and_stay_below_the_bound() -> None:
-    operations: list[Operation] = [Create(f"/{n}", b"x" * 40_000) for n in range(40)]
-    steps = list(in_steps(operations))
-    assert [each for step in steps for each in step] == operations
-    assert len(steps) == 4
-    assert all(transaction_bytes(step) <= STEP_BYTES_MAX for step in steps)
-    assert list(in_steps([])) == []
