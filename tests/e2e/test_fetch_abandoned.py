@@ -19,7 +19,7 @@ def held(broker: InProcessBroker) -> tuple[int, int, int]:
     """Watchers of partitions, readers of segments, and the memory of those who wait."""
     partitions = list(broker.parts.replicas)
     return (
-        sum(len(each.watchers) for each in partitions),
+        sum(len(each.watermark.watchers) for each in partitions),
         sum(segment.readers for each in partitions for segment in each.log.segments),
         broker.parts.fetch_sessions.size_bytes,
     )

@@ -268,7 +268,7 @@ def test_a_session_that_is_over_watches_nothing(
 
     async def scenario(broker: InProcessBroker, client: RawConnection) -> None:
         def watchers() -> int:
-            return sum(len(each.watchers) for each in broker.parts.replicas)
+            return sum(len(each.watermark.watchers) for each in broker.parts.replicas)
 
         def session_bytes() -> int:
             return broker.parts.fetch_sessions.size_bytes
@@ -366,7 +366,7 @@ def test_a_large_fetch_without_memory_to_wait_in_is_answered_when_its_time_is_up
         assert loop.time() - asked_at > 0.19
         assert (response.error_code, response.session_id, response.responses) == (0, 0, [])
         assert response.throttle_time_ms > 0, "or a client takes the answer for a broken one"
-        assert all(not len(each.watchers) for each in broker.parts.replicas)
+        assert all(not len(each.watermark.watchers) for each in broker.parts.replicas)
         # With something to tell, however little, it is told at once.
         await send(client, 1)
         told = await reader.fetch({0: 0, 1: 0}, max_wait_ms=3_600_000, min_bytes=1000)

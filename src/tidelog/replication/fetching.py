@@ -78,13 +78,14 @@ class Fetchers:
         # Whom a partition follows now.
         self._leader_of: dict[FollowedPartition, int] = {}
         self.failures: Counter[str] = Counter()
+        self._is_stopped = False
 
     def follow(self, partition: FollowedPartition, leader_id: int) -> None:
         """A partition follows this leader from now on, in whatever epoch; with NO_LEADER nobody."""
         before = self._leader_of.get(partition, NO_LEADER)
         if before not in (NO_LEADER, leader_id):
             self._leave(partition, before)
-        if leader_id == NO_LEADER:
+        if leader_id == NO_LEADER or self._is_stopped:
             self._leader_of.pop(partition, None)
             return
         self._leader_of[partition] = leader_id
@@ -108,6 +109,7 @@ class Fetchers:
 
     async def stop(self) -> None:
         """Ask for nothing more; returns when nothing is being changed."""
+        self._is_stopped = True
         fetchers = tuple(self._leaders.values())
         self._leaders.clear()
         self._leader_of.clear()

@@ -50,6 +50,7 @@ class RequestContext(Generic[Tools]):
         "header",
         "in_pieces",
         "metrics",
+        "overlaps",
         "prepared",
         "started_at",
         "tools",
@@ -69,6 +70,8 @@ class RequestContext(Generic[Tools]):
         self.metrics = served.metrics
         self.tools = served.tools
         self.prepared: object = None
+        # Whether the next request of the connection may start while this one's answer waits.
+        self.overlaps = served.route.overlaps
         # Whether the answer may have so many elements that it is encoded in pieces.
         self.in_pieces = True
         self.started_at = shared.clock.monotonic()

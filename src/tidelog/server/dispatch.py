@@ -170,7 +170,7 @@ class Dispatcher:
             answered = self._outcome(waited, context)
             return self._parts(self._encode(context, answered), context)
 
-        return Pending(waited, encode_answer, route_.overlaps)
+        return Pending(waited, encode_answer, context.overlaps)
 
     def _parts(self, encoded: Encoded, context: Context) -> Result:
         if encoded is None or isinstance(encoded, list):

@@ -7,7 +7,9 @@ batch however small the limits are, so that a reader never stands still; after i
 waits, up to `max_wait_ms`, while only positions are summed: nothing is read from disk for it. A
 partition of a session is looked at when it may have something to tell, and not otherwise.
 A follower reads to the end of the log; that it asks from an offset says that it has all before it,
-and may move the watermark and the ISR. Only a broker may fetch as a replica.
+and may move the watermark and the ISR. Only a broker may fetch as a replica. While its fetch waits
+it may send another one of the same session, which ends the wait: so it tells of places that have
+changed.
 Versions: 7 sessions, 9 and 12 leader epochs and divergence, 10 zstd, 13 topic ids, 15 the broker
 epoch of a follower. What 17 and 18 add is not needed.
 """
@@ -51,8 +53,12 @@ def fetch(
         replica = _replica(request)
         if replica is not None:
             context.require(Operation.CLUSTER_ACTION, CLUSTER)
+            context.overlaps = True
         sessions = context.tools.fetch_sessions
         plan = sessions.begin(request, context.version, replica is not None)
+        if plan.session.waiting is not None:
+            # A follower has something to say, or a consumer has given up on its last fetch.
+            plan.session.waiting.finish()
         for topic in request.topics:
             for part in topic.partitions:
                 plan.session.add(topic.topic, topic.topic_id, part)
