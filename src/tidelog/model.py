@@ -59,8 +59,8 @@ class Isolation(IntEnum):
 
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
-    # Not on the wire: a follower reads to the end of the log.
-    REPLICA = 2
+    # A follower reads to the end of the log. No byte on the wire can say so: only the broker does.
+    REPLICA = 1000
 
 
 class ListedOffset(IntEnum):

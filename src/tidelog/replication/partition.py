@@ -343,21 +343,23 @@ class Partition:
             return 0
         return self.log.segments.bytes_between(position, end)
 
-    def check_offset(self, offset: int, isolation: int = Isolation.READ_UNCOMMITTED) -> None:
-        """OFFSET_OUT_OF_RANGE where a reader cannot stand at `offset`."""
-        is_replica = isolation == Isolation.REPLICA
-        end = self.log.log_end_offset if is_replica else self.watermark.offset
-        if not self.log.log_start_offset <= offset <= end:
+    def check_offset(self, offset: int) -> None:
+        """OFFSET_OUT_OF_RANGE where a reader cannot stand at `offset`.
+
+        Beyond the watermark it can: where another leader had committed more than is known to be
+        committed here, a consumer that has read it has to wait, and must not start over.
+        """
+        start, end = self.log.log_start_offset, self.log.log_end_offset
+        if not start <= offset <= end:
             raise KafkaError(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"offset {offset} is outside {self.log.log_start_offset}..{end}",
+                ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} is outside {start}..{end}"
             )
 
     def read(
         self, offset: int, max_bytes: int, isolation: int, at_least_one: bool
     ) -> PartitionRead:
         """Whole batches from the one that holds `offset` up to what the reader may see."""
-        self.check_offset(offset, isolation)
+        self.check_offset(offset)
         with self.contained:
             return self._read(offset, max_bytes, isolation, at_least_one)
 
@@ -403,7 +405,7 @@ class Partition:
         self, replica_id: int, broker_epoch: int, offset: int, log_start: int
     ) -> None:
         """A follower asks for `offset`; KafkaError where it cannot."""
-        self.check_offset(offset, Isolation.REPLICA)
+        self.check_offset(offset)
         with self.contained:
             may_join = self.leading.replica_fetches(replica_id, broker_epoch, offset, log_start)
         if may_join:

@@ -14,7 +14,7 @@ replaces one of a consumer. Before all of these goes a session of whose partitio
 read: it is of no use to its client, and costs nothing to ask for.
 
 Session ids are drawn at random and belong to nobody: they are not secrets, and a wrong one gets an
-error that makes the client start over.
+error that makes the client start over. Those of followers are for followers alone.
 """
 
 from __future__ import annotations
@@ -255,11 +255,11 @@ class FetchSessions:
         uses_topic_ids = version >= 13
         isolation = request.isolation_level
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            if request.session_id != NO_SESSION:
+            if self._find(request.session_id, is_privileged) is not None:
                 self.drop(request.session_id)
             session = FetchSession(uses_topic_ids, isolation, is_privileged)
             return FetchPlan(session, is_incremental=False)
-        found = self._sessions.get(request.session_id)
+        found = self._find(request.session_id, is_privileged)
         if found is None:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if found.epoch != request.session_epoch:
@@ -271,6 +271,11 @@ class FetchSessions:
             found.isolation = isolation
             found.all_ready()
         return FetchPlan(found, is_incremental=True)
+
+    def _find(self, session_id: int, is_privileged: bool) -> FetchSession | None:
+        """The session, where it is of this kind: a client must not read on as a follower."""
+        found = self._sessions.get(session_id)
+        return found if found is not None and found.is_privileged == is_privileged else None
 
     def settle(self, plan: FetchPlan) -> None:
         """The session now has the partitions of the request: keep it, or drop one that outgrew."""

@@ -210,8 +210,7 @@ async def test_a_follower_between_the_watermark_and_the_end_is_in_range() -> Non
     await cluster.fetch(1)
     await cluster.fetch(1)
     assert cluster.leader.high_watermark == 1
-    with pytest.raises(KafkaError, match="OFFSET_OUT_OF_RANGE"):
-        cluster.leader.check_offset(2)
+    assert read(cluster.leader, 2) == []
     with pytest.raises(KafkaError, match="OFFSET_OUT_OF_RANGE"):
         cluster.leader.replica_fetches(1, EPOCHS[1], 3, 0)
 
@@ -307,3 +306,30 @@ async def test_an_older_state_of_a_partition_is_not_followed() -> None:
     with pytest.raises(KafkaError) as refused:
         cluster.partitions[0].check_leader()
     assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+@virtual_time
+async def test_no_isolation_level_of_a_client_shows_more_than_is_committed() -> None:
+    cluster = await replicated(b"a")
+    cluster.put(b"not committed")
+    for level in range(-128, 128):
+        assert cluster.leader.readable_end(level).offset == 1
+        found = cluster.leader.read(1, 1 << 20, level, at_least_one=True)
+        assert found.slices is None
+
+
+@virtual_time
+async def test_a_consumer_beyond_what_a_new_leader_knows_as_committed_waits() -> None:
+    cluster = await replicated(b"a")
+    cluster.put(b"b")
+    for follower in (1, 2, 1, 2):
+        await cluster.fetch(follower)
+        # Their own watermark follows with the next fetch.
+    assert cluster.leader.high_watermark == 2
+    cluster.partitions[1].watermark.offset = 1
+    cluster.elect(1, (1, 2))
+    assert cluster.leader.high_watermark == 1
+    assert read(cluster.leader, 2) == [], "a consumer that has read all is not out of range"
+    with pytest.raises(KafkaError) as caught:
+        read(cluster.leader, 3)
+    assert caught.value.code == ErrorCode.OFFSET_OUT_OF_RANGE

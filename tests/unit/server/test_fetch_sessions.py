@@ -341,3 +341,20 @@ def test_a_full_fetch_ends_the_session_that_it_names(epoch: int) -> None:
     request = FetchRequest(session_id=session.session_id, session_epoch=epoch)
     assert not cache.sessions.begin(request, 11, False).is_incremental
     assert not session.is_kept and len(cache.sessions) == 0
+
+
+def test_a_client_cannot_go_on_with_the_session_of_a_follower_nor_end_it() -> None:
+    cache = Cache()
+    session = cache.open(5, is_follower=True)
+    asked = FetchRequest(session_id=session.session_id, session_epoch=session.epoch)
+    with pytest.raises(KafkaError) as caught:
+        cache.sessions.begin(asked, 11, False)
+    assert caught.value.code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    for epoch in (fetch_sessions.INITIAL_EPOCH, fetch_sessions.FINAL_EPOCH):
+        asked.session_epoch = epoch
+        cache.sessions.begin(asked, 11, False)
+        assert session.is_kept
+    cache.use(session)
+    asked.session_epoch = fetch_sessions.FINAL_EPOCH
+    cache.sessions.begin(asked, 11, True)
+    assert not session.is_kept

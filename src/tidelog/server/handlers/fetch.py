@@ -175,7 +175,8 @@ class FetchAttempt:
             target.position = None
             self._held_back.append(target)
         elif self._max_wait_ms > 0 or session.is_kept:
-            target.position = partition.readable_end(self.isolation)
+            end = partition.readable_end(self.isolation)
+            target.position = end if end.offset == target.fetch_offset else None
             session.watch(target, partition)
         if self._is_incremental and not _has_changed(target, read):
             session.rest(target)
@@ -421,7 +422,7 @@ class FetchWait(FetchWaiter):
         try:
             partition = attempt.partition(target)
             partition.check_leader(target.known_epoch)
-            partition.check_offset(target.fetch_offset, attempt.isolation)
+            partition.check_offset(target.fetch_offset)
             if target.position is None:
                 target.position = partition.log.locate(target.fetch_offset)
         except (TidelogError, OSError):
