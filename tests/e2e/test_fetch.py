@@ -245,7 +245,8 @@ def test_leader_epochs_fence_both_ways_and_rise_at_a_restart(tmp_path: object) -
             ),
         )
         answer = ended.topics[0].partitions[0]
-        assert (answer.leader_epoch, answer.end_offset) == (epoch - 1, 2)
+        # A broker that stops leaves its partitions without a leader, in an epoch without records.
+        assert (answer.leader_epoch, answer.end_offset) == (0, 2)
 
 
 def test_offsets_by_time_are_exact_inside_compressed_batches(client: RawClient, topic: str) -> None:

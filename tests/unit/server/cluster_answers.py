@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Awaitable, Generator, Sequence
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -26,6 +26,7 @@ from tidelog.server.listener import ListenerAddress
 from tidelog.server.metrics import ApiMetrics
 from tidelog.server.pieces import Turns
 from tidelog.server.routes import route
+from tidelog.storage.slices import Slices
 
 TOPIC_ID = UUID(int=7)
 
@@ -70,7 +71,7 @@ def image(
 
 
 class Asking:
-    """A client of broker 0, connected to it in one way or another."""
+    """A client of a broker, of broker 0 as a rule, connected to it in one way or another."""
 
     def __init__(
         self,
@@ -94,25 +95,41 @@ class Asking:
             local_host=local[0],
             local_port=local[1],
         )
-        self._tools = SimpleNamespace(
-            broker_id=0, answers=AnswerCache(), config=BrokerConfig, **tools
-        )
+        given = {"broker_id": 0, "answers": AnswerCache(), "config": BrokerConfig, **tools}
+        self._tools = SimpleNamespace(**given)
 
     def ask(self, name: str, version: int, request: object) -> Any:
-        """The answer, as a client decodes it."""
-        found = api(name)
-        served = ServedApi(found, route(name), ApiMetrics(name), self._tools)
-        header = RequestHeader(found.key, version, 1, "client")
+        """The answer that comes at once, as a client decodes it."""
+        answer = self._start(name, version, request)
+        assert not isinstance(answer, Awaitable), f"{name} waits"
+        return _decoded(name, version, answer)
+
+    async def call(self, name: str, version: int, request: object) -> Any:
+        """The answer, when it comes."""
+        answer = self._start(name, version, request)
+        return _decoded(name, version, await answer if isinstance(answer, Awaitable) else answer)
+
+    def _start(self, name: str, version: int, request: object) -> Any:
+        found = route(name)
+        served = ServedApi(api(name), found, ApiMetrics(name), self._tools)
+        header = RequestHeader(api(name).key, version, 1, "client")
         context = RequestContext(self._shared, served, self._connection, header)
-        answer = route(name).handler(request, context)
-        if isinstance(answer, Generator):
-            answer = _finish(answer)
-        if isinstance(answer, EncodedAnswer):
-            body = answer.body
-        else:
-            parts, _ = encode_sized(answer, version)
-            body = b"".join(bytes(part) for part in parts)  # type: ignore[arg-type]
-        return decode(found.response, version, body)[0]
+        if found.prepare is not None:
+            context.prepared = found.prepare(request, context)
+        answer = found.handler(request, context)
+        return _finish(answer) if isinstance(answer, Generator) else answer
+
+
+def _decoded(name: str, version: int, answer: Any) -> Any:
+    if isinstance(answer, EncodedAnswer):
+        body = answer.body
+    else:
+        parts, _ = encode_sized(answer, version)
+        body = b"".join(
+            bytes(each.read_all()) if isinstance(each, Slices) else bytes(each)  # type: ignore[arg-type]
+            for each in parts
+        )
+    return decode(api(name).response, version, body)[0]
 
 
 def _finish(steps: Generator[int, None, Any]) -> Any:

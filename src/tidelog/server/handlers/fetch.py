@@ -11,7 +11,7 @@ and may move the watermark and the ISR. Only a broker may fetch as a replica. Wh
 it may send another one of the same session, which ends the wait: so it tells of places that have
 changed.
 Versions: 7 sessions, 9 and 12 leader epochs and divergence, 10 zstd, 13 topic ids, 15 the broker
-epoch of a follower. What 17 and 18 add is not needed.
+epoch of a follower, 16 who leads instead (KIP-951). What 17 and 18 add is not needed.
 """
 
 from __future__ import annotations
@@ -26,16 +26,22 @@ from uuid import UUID
 from tidelog.errors import ErrorCode, KafkaError, TidelogError
 from tidelog.model import Codec, Isolation
 from tidelog.protocol.messages.fetch import (
-    AbortedTransaction,
-    EpochEndOffset,
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
-    PartitionData,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
 )
 from tidelog.replication.partition import Partition, PartitionRead
 from tidelog.security.authorizer import CLUSTER, Operation
 from tidelog.server.fetch_sessions import FINAL_EPOCH, FetchPlan, FetchTarget, FetchWaiter
+from tidelog.server.handlers.fetch_answers import (
+    DivergingEpochError,
+    has_changed,
+    partition_data,
+    remember,
+)
+from tidelog.server.handlers.leaders import MOVED, CurrentLeaders
 from tidelog.server.pieces import PIECE_UNITS, Work
 from tidelog.server.routes import served
 from tidelog.server.tools import DataContext
@@ -43,6 +49,7 @@ from tidelog.server.tools import DataContext
 _log = logging.getLogger(__name__)
 
 _VERSION_WITH_ZSTD = 10
+_VERSION_WITH_LEADERS = 16
 
 
 @served(waits=True, is_brief=True)
@@ -117,6 +124,8 @@ class FetchAttempt:
         self.min_bytes = min(request.min_bytes, self._max_bytes)
         self.reads: dict[FetchTarget, PartitionRead | KafkaError] = {}
         self._topics: dict[tuple[str, UUID], FetchableTopicResponse] = {}
+        # Those who lead what was refused here.
+        self._leaders: CurrentLeaders | None = None
         self._bytes_read = 0
         self._has_errors = False
         # There is a session, or memory to wait without one.
@@ -178,7 +187,7 @@ class FetchAttempt:
             end = partition.readable_end(self.isolation)
             target.position = end if end.offset == target.fetch_offset else None
             session.watch(target, partition)
-        if self._is_incremental and not _has_changed(target, read):
+        if self._is_incremental and not has_changed(target, read):
             session.rest(target)
             self.reads.pop(target, None)
         else:
@@ -340,9 +349,9 @@ class FetchAttempt:
     def _tell(self, target: FetchTarget, read: PartitionRead | KafkaError) -> None:
         """Put what was read of one partition into the answer."""
         session = self.session
-        data = _partition_data(target, read)
+        data = partition_data(target, read)
         if session.is_kept:
-            _remember(target, data)
+            remember(target, data)
             if data.records:
                 session.served(target)
             elif not isinstance(read, KafkaError):
@@ -353,6 +362,10 @@ class FetchAttempt:
             topic = FetchableTopicResponse(topic=name, topic_id=topic_id)
             self._topics[name, topic_id] = topic
         topic.partitions.append(data)
+        if data.error_code in MOVED and self._context.version >= _VERSION_WITH_LEADERS:
+            if self._leaders is None:
+                self._leaders = CurrentLeaders(self._context)
+            data.current_leader = self._leaders.of(*target.key, LeaderIdAndEpoch)
 
     def _response(self) -> FetchResponse:
         if len(self.reads) > PIECE_UNITS:
@@ -360,6 +373,8 @@ class FetchAttempt:
         self._context.tools.metrics.fetched_bytes += self._bytes_read
         topics = list(self._topics.values())
         answer = FetchResponse(session_id=self.session.session_id, responses=topics)
+        if self._leaders is not None:
+            answer.node_endpoints = self._leaders.endpoints(NodeEndpoint)
         self._leave()
         return answer
 
@@ -439,55 +454,3 @@ class FetchWait(FetchWaiter):
             self.finish()
         else:
             attempt.session.watch(target, partition)
-
-
-class DivergingEpochError(KafkaError):
-    """Not an error on the wire: the answer tells the reader where to step back to."""
-
-    def __init__(self, leader_epoch: int, end_offset: int) -> None:
-        super().__init__(ErrorCode.NONE)
-        self.leader_epoch = leader_epoch
-        self.end_offset = end_offset
-
-
-def _partition_data(target: FetchTarget, read: PartitionRead | KafkaError) -> PartitionData:
-    data = PartitionData(partition_index=target.key[2], records=b"")
-    if isinstance(read, DivergingEpochError):
-        data.diverging_epoch = EpochEndOffset(read.leader_epoch, read.end_offset)
-        data.aborted_transactions = None
-        return data
-    if isinstance(read, KafkaError):
-        data.error_code = read.code
-        if not target.is_missing:
-            data.aborted_transactions = None
-        data.high_watermark = data.last_stable_offset = data.log_start_offset = -1
-        return data
-    data.high_watermark = read.high_watermark
-    data.last_stable_offset = read.last_stable_offset
-    data.log_start_offset = read.log_start_offset
-    if read.aborted is None:
-        data.aborted_transactions = None
-    else:
-        data.aborted_transactions = [
-            AbortedTransaction(producer_id, first) for producer_id, first in read.aborted
-        ]
-    if read.slices is not None:
-        data.records = read.slices
-    return data
-
-
-def _has_changed(target: FetchTarget, read: PartitionRead) -> bool:
-    """Whether a partition without records has something to tell all the same."""
-    return (
-        target.told_error
-        or target.told_high_watermark != read.high_watermark
-        or target.told_last_stable != read.last_stable_offset
-        or target.told_log_start != read.log_start_offset
-    )
-
-
-def _remember(target: FetchTarget, data: PartitionData) -> None:
-    target.told_high_watermark = data.high_watermark
-    target.told_last_stable = data.last_stable_offset
-    target.told_log_start = data.log_start_offset
-    target.told_error = data.error_code != 0

@@ -5,9 +5,12 @@ earliest (-2) and earliest local (-4) are the log start; max timestamp (-3) is t
 record with the greatest one; latest tiered (-5) and earliest pending upload (-6) are -1, since
 nothing is tiered; a time gives the first record at or after it, exact also inside compressed
 batches. Times and -3 read and inflate: a thread looks them up before the answer is made. A
-partition that is named twice is refused, as in Kafka.
-Versions: 4 leader epochs, 7 max timestamp, 8, 9 and 11 the tiered specials, 10 a timeout (not
-needed). A special in an older version, and any other negative number, is UNSUPPORTED_VERSION.
+partition that is named twice is refused, as in Kafka. While a new leader does not know all that was
+committed before it led, latest, and what a time would find beyond, is OFFSET_NOT_AVAILABLE: it
+would be less than others were told before. A replica id changes nothing.
+Versions: 4 leader epochs, 5 OFFSET_NOT_AVAILABLE (before it LEADER_NOT_AVAILABLE), 7 max timestamp,
+8, 9 and 11 the tiered specials, 10 a timeout (not needed). A special in an older version, and any
+other negative number, is UNSUPPORTED_VERSION.
 """
 
 from __future__ import annotations
@@ -47,6 +50,9 @@ _FIRST_VERSION: dict[int, int] = {
     ListedOffset.LATEST_TIERED: 9,
     ListedOffset.EARLIEST_PENDING_UPLOAD: 11,
 }
+
+# In which OFFSET_NOT_AVAILABLE came.
+_NOT_AVAILABLE_VERSION = 5
 
 # What was found by topic, partition and timestamp; what went wrong is kept, not raised.
 Key = tuple[str, int, int]
@@ -150,7 +156,7 @@ def _answers(
                 if context.version >= 4:
                     answer.leader_epoch = epoch
             except KafkaError as error:
-                answer.error_code = error.code
+                answer.error_code = _told(error.code, context.version)
             yield 1
         response.topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
     return response
@@ -173,6 +179,7 @@ def _look_up(
     end = partition.readable_end(isolation).offset
     timestamp = asked.timestamp
     if timestamp == ListedOffset.LATEST:
+        _check_latest(partition)
         return end, NO_TIMESTAMP, partition.leader_epoch
     if timestamp in (ListedOffset.EARLIEST, ListedOffset.EARLIEST_LOCAL):
         start = partition.log.log_start_offset
@@ -183,5 +190,20 @@ def _look_up(
     if isinstance(record, KafkaError):
         raise record
     if record is None or record[0] >= end:
+        _check_latest(partition)
         return NO_OFFSET, NO_TIMESTAMP, -1
     return record
+
+
+def _check_latest(partition: Partition) -> None:
+    if not partition.latest_is_known:
+        raise KafkaError(
+            ErrorCode.OFFSET_NOT_AVAILABLE,
+            "the leader does not know yet how much earlier leaders had committed",
+        )
+
+
+def _told(code: ErrorCode, version: int) -> ErrorCode:
+    """The code in a version that may be older than it."""
+    is_new = code is ErrorCode.OFFSET_NOT_AVAILABLE and version < _NOT_AVAILABLE_VERSION
+    return ErrorCode.LEADER_NOT_AVAILABLE if is_new else code

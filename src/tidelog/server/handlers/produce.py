@@ -6,7 +6,7 @@ arrival order, then answered: once committed for acks=all, at once for acks=1 or
 others. acks=0 has no answer, so a failure closes the connection, which is how the client learns to
 look again.
 Versions: 0 to 2 are advertised since librdkafka tests for them, and close the connection; 7 allows
-zstd; 8 carries record errors (KIP-467); 10 the current leader; 13 topic ids.
+zstd; 8 carries record errors (KIP-467); 10 who leads instead (KIP-951); 13 topic ids.
 Gaps: transactional batches are refused until there is a transaction coordinator.
 """
 
@@ -19,6 +19,8 @@ from tidelog.cluster.names import INTERNAL_TOPICS
 from tidelog.errors import ErrorCode, InvalidRecordsError, KafkaError
 from tidelog.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -31,6 +33,7 @@ from tidelog.replication.partition import Partition
 from tidelog.replication.waiters import CommitWait
 from tidelog.security.authorizer import Operation
 from tidelog.server.dispatch import CloseConnection
+from tidelog.server.handlers.leaders import CurrentLeaders
 from tidelog.server.handlers.produce_large import join, split
 from tidelog.server.routes import served
 from tidelog.server.tools import DataContext
@@ -43,6 +46,7 @@ from tidelog.storage.admission import (
 )
 
 _VERSION_WITH_ZSTD = 7
+_VERSION_WITH_LEADERS = 10
 _VERSION_WITH_TOPIC_IDS = 13
 
 
@@ -100,6 +104,7 @@ def produce(
     judged: list[Judged] = context.prepared  # type: ignore[assignment]
     context.prepared = None
     answers = _append_all(request, judged, context)
+    answers.context = context if context.version >= _VERSION_WITH_LEADERS else None
     if request.acks == 0:
         failed = next((answer for answer in answers.each() if answer.error_code), None)
         if failed is not None:
@@ -107,18 +112,22 @@ def produce(
             raise CloseConnection(f"produce with acks=0 failed: {name} {failed.error_message}")
         return None
     if not answers.waits:
-        return answers.response
+        return answers.finished()
     return answers.when_committed()
 
 
 class Answers:
     """The answer of a produce, and the commits that it waits for."""
 
-    __slots__ = ("_future", "_left", "response", "waits")
+    __slots__ = ("_future", "_left", "context", "is_moved", "response", "waits")
 
     def __init__(self) -> None:
         self.response = ProduceResponse()
         self.waits: list[tuple[PartitionProduceResponse, CommitWait]] = []
+        # Some partition was refused because another broker leads it.
+        self.is_moved = False
+        # Where the client understands who.
+        self.context: DataContext | None = None
 
     def each(self) -> list[PartitionProduceResponse]:
         return [part for topic in self.response.responses for part in topic.partition_responses]
@@ -142,8 +151,18 @@ class Answers:
             # Where the time is up the records are in the log and may yet be committed: a retry is
             # told apart by its sequence number.
             if isinstance(error, KafkaError):
-                _refuse(answer, error)
-        self._future.set_result(self.response)
+                self.refuse(answer, error)
+        self._future.set_result(self.finished())
+
+    def refuse(self, answer: PartitionProduceResponse, error: KafkaError) -> None:
+        _refuse(answer, error)
+        if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            self.is_moved = True
+
+    def finished(self) -> ProduceResponse:
+        if self.is_moved and self.context is not None:
+            _name_leaders(self.response, self.context)
+        return self.response
 
     def _client_left(self, future: asyncio.Future[ProduceResponse]) -> None:
         if future.cancelled():
@@ -185,7 +204,7 @@ def _append_each(
                 assert one.partition is not None and one.admitted is not None
                 wait = _append(one.partition, one.admitted, request, now_ms, answer)
             except KafkaError as error:
-                _refuse(answer, error)
+                answers.refuse(answer, error)
                 continue
             metrics.produced_bytes += one.admitted.header.size_bytes
             metrics.produced_records += one.admitted.header.record_count
@@ -272,6 +291,17 @@ def _judge_all(
             judged.error = error
         judged.records = None
     return found
+
+
+def _name_leaders(response: ProduceResponse, context: DataContext) -> None:
+    leaders = CurrentLeaders(context)
+    for topic in response.responses:
+        for answer in topic.partition_responses:
+            if answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                answer.current_leader = leaders.of(
+                    topic.name, topic.topic_id, answer.index, LeaderIdAndEpoch
+                )
+    response.node_endpoints = leaders.endpoints(NodeEndpoint)
 
 
 def _refuse(answer: PartitionProduceResponse, error: KafkaError) -> None:

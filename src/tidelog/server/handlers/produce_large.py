@@ -54,4 +54,6 @@ def join(answers: Sequence[ProduceResponse]) -> ProduceResponse:
             else:
                 whole.responses.append(topic)
                 last = topic
+    endpoints = {each.node_id: each for answer in answers for each in answer.node_endpoints}
+    whole.node_endpoints = list(endpoints.values())
     return whole

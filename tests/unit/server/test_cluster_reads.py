@@ -1,0 +1,138 @@
+"""What readers of a partition with replicas are told: offsets, leaders, where else to read."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+from tests.unit.replication.test_replicated import Cluster, replicated
+from tests.unit.server.cluster_answers import TOPIC_ID, Asking, broker, image, topic
+from tidelog.config import load
+from tidelog.errors import ErrorCode
+from tidelog.host.line_rate import LineRate
+from tidelog.model import ListedOffset
+from tidelog.protocol.batches import Record, encode_batch
+from tidelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from tidelog.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from tidelog.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from tidelog.server.fetch_sessions import FetchSessions, SessionLimits
+from tidelog.server.metrics import BrokerMetrics
+from tidelog.testing.virtual_loop import virtual_time
+
+
+def asking(cluster: Cluster, broker_id: int, **connection: Any) -> Asking:
+    """A client of one broker of the cluster."""
+    known = image([broker(each) for each in cluster.places], [topic(cluster.state)])
+    place = cluster.places[broker_id]
+    return Asking(
+        known,
+        broker_id=broker_id,
+        replicas=SimpleNamespace(find=lambda *_: cluster.partitions[broker_id], config=load()),
+        offload=place.offload,
+        clock=place.clock,
+        fetch_sessions=FetchSessions(SessionLimits(10, 10, 10_000), place.clock, place.host.random),
+        metrics=BrokerMetrics(),
+        damage_rate=LineRate(place.clock),
+        **connection,
+    )
+
+
+def list_offset(cluster: Cluster, timestamp: int, version: int = 7) -> tuple[int, int]:
+    asked = ListOffsetsPartition(0, current_leader_epoch=-1, timestamp=timestamp)
+    request = ListOffsetsRequest(-1, topics=[ListOffsetsTopic("t", [asked])])
+    answer = asking(cluster, cluster.state.leader).ask("ListOffsets", version, request)
+    told = answer.topics[0].partitions[0]
+    return told.error_code, told.offset
+
+
+@virtual_time
+async def test_the_end_is_not_told_before_all_that_was_committed_is_known() -> None:
+    cluster = await replicated(b"a")
+    cluster.put(b"b")
+    for follower in (1, 2, 1, 2):
+        await cluster.fetch(follower)
+    assert list_offset(cluster, ListedOffset.LATEST) == (0, 2)
+    # Broker 1 has the record, and does not know yet that it is committed.
+    cluster.partitions[1].watermark.offset = 1
+    cluster.elect(1, (1, 2))
+    assert list_offset(cluster, ListedOffset.LATEST) == (ErrorCode.OFFSET_NOT_AVAILABLE, -1)
+    assert list_offset(cluster, ListedOffset.LATEST, 4) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
+    assert list_offset(cluster, ListedOffset.EARLIEST) == (0, 0)
+    await cluster.fetch(2)
+    assert list_offset(cluster, ListedOffset.LATEST) == (0, 2)
+
+
+def fetching(offset: int, known_epoch: int = -1, **fields: Any) -> FetchRequest:
+    asked = FetchPartition(
+        0, fetch_offset=offset, current_leader_epoch=known_epoch, partition_max_bytes=1 << 20
+    )
+    topics = [FetchTopic("t", TOPIC_ID, [asked])]
+    return FetchRequest(max_wait_ms=0, min_bytes=1, session_epoch=-1, topics=topics, **fields)
+
+
+def producing() -> ProduceRequest:
+    records = memoryview(bytearray(encode_batch([Record(0, 1, None, b"x", [])])))
+    data = PartitionProduceData(0, records)
+    return ProduceRequest(None, -1, 1_000, [TopicProduceData("t", TOPIC_ID, [data])])
+
+
+@virtual_time
+async def test_a_producer_at_the_wrong_broker_is_told_who_leads() -> None:
+    cluster = await replicated(b"a")
+    for version in (9, 10, 12, 13):
+        answer = asking(cluster, 1).ask("Produce", version, producing())
+        told = answer.responses[0].partition_responses[0]
+        assert told.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if version < 10:
+            assert told.current_leader is None and answer.node_endpoints == []
+        else:
+            leader = told.current_leader
+            assert (leader.leader_id, leader.leader_epoch) == (0, cluster.state.leader_epoch)
+            (node,) = answer.node_endpoints
+            assert (node.node_id, node.host, node.port, node.rack) == (0, "b0", 9092, "rack0")
+
+
+@virtual_time
+async def test_a_producer_that_waits_is_told_who_leads_when_its_broker_does_not_any_more() -> None:
+    cluster = await replicated(b"a")
+    waiting = asyncio.ensure_future(asking(cluster, 0).call("Produce", 10, producing()))
+    await asyncio.sleep(0)
+    cluster.elect(1, (1, 2))
+    # The broker's own image has moved as well.
+    answer: ProduceResponse = await waiting
+    told = answer.responses[0].partition_responses[0]
+    assert told.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert told.current_leader is not None
+
+
+@virtual_time
+async def test_a_consumer_at_the_wrong_broker_or_epoch_is_told_who_leads() -> None:
+    cluster = await replicated(b"a")
+    epoch = cluster.state.leader_epoch
+    for broker_id, known, code in (
+        (1, -1, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        (0, epoch - 1, ErrorCode.FENCED_LEADER_EPOCH),
+        (0, epoch + 1, ErrorCode.UNKNOWN_LEADER_EPOCH),
+    ):
+        for version in (12, 16):
+            answer = asking(cluster, broker_id).ask("Fetch", version, fetching(0, known))
+            told = answer.responses[0].partitions[0]
+            assert told.error_code == code
+            if version == 16 and code != ErrorCode.UNKNOWN_LEADER_EPOCH:
+                assert (told.current_leader.leader_id, told.current_leader.leader_epoch) == (
+                    0,
+                    epoch,
+                )
+                assert [each.node_id for each in answer.node_endpoints] == [0]
+            else:
+                assert told.current_leader is None and answer.node_endpoints == []
