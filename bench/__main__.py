@@ -16,6 +16,7 @@ from bench import limit, profile, report, runner, standalone
 from bench.figures import floors
 from bench.measure import machine
 from bench.peers import bare_loop, kafka
+from bench.peers.clusters import KafkaCluster, TidelogCluster
 from bench.peers.peer import Peer
 from bench.peers.tidelog import TidelogBroker
 from bench.rows import ROWS, Row
@@ -71,19 +72,21 @@ def chosen_rows(prefixes: str | None) -> list[Row]:
 
 
 def peer_makers(
-    only: str | None, ours: Sequence[str] = ()
+    only: str | None, ours: Sequence[str] = (), *, of_clusters: bool = False
 ) -> tuple[list[Callable[[], Peer]], list[str]]:
     """How to make each side, Kafka first, and what cannot be run here."""
+    theirs_class = KafkaCluster if of_clusters else kafka.ApacheKafka
+    ours_class = TidelogCluster if of_clusters else TidelogBroker
     settings = {**_SETTINGS, **dict(each.split("=", 1) for each in ours)}
     makers: list[Callable[[], Peer]] = []
     not_run = []
     if only != "tidelog":
         if kafka.available():
-            makers.append(lambda: kafka.ApacheKafka(settings=_SETTINGS))
+            makers.append(lambda: theirs_class(settings=_SETTINGS))
         else:
             not_run.append("Apache Kafka: needs java and mvn")
     if only != "kafka":
-        makers.append(lambda: TidelogBroker(settings=settings))
+        makers.append(lambda: ours_class(settings=settings))
     return makers, not_run
 
 
@@ -105,9 +108,13 @@ def run(options: argparse.Namespace) -> runner.Result:
     for row in rows:
         if row.kind in _STANDALONE:
             _unless_it_fails(row, results, partial(_run_standalone, row, makers, options))
-    loads = [row for row in rows if row.kind not in _STANDALONE]
+    loads = [row for row in rows if row.kind not in _STANDALONE and row.brokers == 1]
     if loads:
         _run_loads(loads, makers, options, results)
+    clusters = [row for row in rows if row.brokers > 1]
+    if clusters:
+        cluster_makers, _ = peer_makers(options.only, options.set, of_clusters=True)
+        _run_loads(clusters, cluster_makers, options, results)
     results["seconds"] = time.monotonic() - begin
     return results
 
@@ -185,7 +192,8 @@ def _run_loads(
             competing = [*peers, bare] if bare is not None and row.bare else peers
             run_it = partial(runner.run_row, row, competing, options.rounds, options.quick, say)
             _unless_it_fails(row, results, run_it)
-        results["rows"].append(runner.run_memory(peers))
+        if peers[0].brokers == 1:
+            results["rows"].append(runner.run_memory(peers))
         _profile_what_is_short(rows, peers, options, results)
 
 

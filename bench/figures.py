@@ -83,6 +83,8 @@ _AGAINST_KAFKA: dict[str, tuple[tuple[str, float, bool], ...]] = {
     "requests": (("requests_per_cpu_s", 1.0, True),),
     "limit": (("records_per_s", 0.9, True), ("cpu_s_per_gb", 1.0, False)),
     "compressed": (("cpu_s_per_gb", 0.75, False), ("p99_ms", 1.0, False)),
+    "cluster-throughput": (("records_per_s", 1.3, True), ("cpu_s_per_gb", 0.6, False)),
+    "cluster-latency": (("p50_ms", 1.0, False), ("p99_ms", 1.0, False)),
     "spark-read": (("records_per_s", 3.0, True),),
     "spark-write": (("records_per_s", 1.0, True), ("cpu_s_per_mrow", 1.0, False)),
 }

@@ -19,7 +19,7 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, slots=True)
 class CpuSeconds:
-    """Processor time of one process, all threads, since it began."""
+    """Processor time of a process and its children, all threads, since they began."""
 
     user: float
     system: float
@@ -33,9 +33,22 @@ class CpuSeconds:
 
 
 def cpu_seconds(pid: int) -> CpuSeconds:
-    # The command in parentheses may hold spaces, so fields are counted from the last parenthesis.
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return CpuSeconds(int(fields[11]) / _TICKS_PER_S, int(fields[12]) / _TICKS_PER_S)
+    user = system = 0
+    for each in family(pid):
+        # The command in parentheses may hold spaces: fields are counted from the last one.
+        fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
+        user += int(fields[11])
+        system += int(fields[12])
+    return CpuSeconds(user / _TICKS_PER_S, system / _TICKS_PER_S)
+
+
+def family(pid: int) -> list[int]:
+    """A process and all that descend from it: the brokers of a cluster have one parent."""
+    found = [pid]
+    for each in found:
+        for children in Path(f"/proc/{each}/task").glob("*/children"):
+            found += map(int, children.read_text().split())
+    return found
 
 
 class Stopwatch:
@@ -53,10 +66,13 @@ class Stopwatch:
 
 
 def resident_mb(pid: int) -> float:
-    """Resident memory of one process in MB (10**6 bytes)."""
-    match = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
-    assert match is not None
-    return int(match[1]) * 1024 / 1e6
+    """Resident memory of a process and its children in MB (10**6 bytes)."""
+    total = 0
+    for each in family(pid):
+        match = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{each}/status").read_text())
+        assert match is not None
+        total += int(match[1])
+    return total * 1024 / 1e6
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,9 +52,11 @@ _SHOWN_OF_GROUPS = (
 # Which figures a kind of row shows, in order.
 _SHOWN = {
     "throughput": ("records_per_s", "mb_per_s", "cpu_s_per_gb"),
+    "cluster-throughput": ("records_per_s", "mb_per_s", "cpu_s_per_gb"),
     "limit": ("records_per_s", "mb_per_s", "cpu_s_per_gb"),
     "compressed": ("mb_per_s", "cpu_s_per_gb", "p50_ms", "p99_ms"),
     "latency": ("p50_ms", "p99_ms"),
+    "cluster-latency": ("p50_ms", "p99_ms"),
     "requests": ("requests_per_s", "requests_per_cpu_s"),
     "start": ("elapsed_s", "cpu_s", "resident_mb"),
     "in-process": ("elapsed_s",),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 KB = 1_000
@@ -15,10 +15,10 @@ class Row:
 
     `kind` says what is held against what: "throughput" (records/s and CPU per GB), "latency" (p50
     and p99), "requests" (requests per second, and per CPU second), "limit" (MB/s beside a bare
-    loop), "compressed" (CPU per GB and p99), "start", "in-process", "groups" and "offsets"
-    (seconds, memory), "spark-read", "spark-write" (rows/s and CPU per million, beside Spark's
-    connector) and "spark-stream" (times of a live stream). `amount` names the argument that a quick
-    run divides.
+    loop), "compressed" (CPU per GB and p99), the first two with "cluster-" before them (of three
+    brokers), "start", "in-process", "groups" and "offsets" (seconds, memory), "spark-read",
+    "spark-write" (rows/s and CPU per million, beside Spark's connector) and "spark-stream" (times
+    of a live stream). `amount` names the argument that a quick run divides.
     """
 
     key: str
@@ -33,6 +33,7 @@ class Row:
     bare: bool = False  # also run against the bare loop
     settings: dict[str, str] = field(default_factory=dict)  # of brokers started for this row alone
     rounds_max: int = 1_000
+    brokers: int = 1  # with 3, topics have three replicas, of which two must be in sync
 
     def sized(self, quick: bool) -> dict[str, Any]:
         arguments = dict(self.arguments)
@@ -132,6 +133,13 @@ def _spark(direction: str, records: int, record_bytes: int, name: str) -> Row:
     return Row(key, title, f"spark-{direction}", "spark.compare", sizes, partitions=4)
 
 
+def _replicated(row: Row) -> Row:
+    """The same load on three brokers."""
+    title = f"Three brokers, three replicas: {row.title}"
+    kind = f"cluster-{row.kind}"
+    return replace(row, key=f"cluster-{row.key}", title=title, kind=kind, bare=False, brokers=3)
+
+
 _BATCHES = "acks=all, batches to 1 MB"
 _PARTS = "4 partitions"
 _JAVA_BATCHES = "64 KB batches, linger 5 ms"
@@ -159,6 +167,9 @@ ROWS: tuple[Row, ...] = (
         for codec in ("gzip", "snappy", "lz4", "zstd")
         for size, name in ((16 * KB, "16 KB"), (500 * KB, "500 KB"))
     ),
+    _replicated(_produce("produce-1k", f"Produce, librdkafka, 1 KB, {_BATCHES}", 500_000, KB)),
+    _replicated(_java("java-1k", f"Produce, Java, 1 KB, {_JAVA_BATCHES}", 200_000, KB)),
+    _replicated(_synchronous("all")),
     _spark("read", 5_000_000, 100, "100 B"),
     _spark("read", 1_500_000, KB, "1 KB"),
     _spark("write", 2_000_000, 100, "100 B"),

@@ -16,12 +16,15 @@ _numbers = itertools.count()
 
 @contextlib.contextmanager
 def fresh_topic(
-    bootstrap_servers: str, partitions: int = 1, name: str | None = None
+    bootstrap_servers: str, partitions: int = 1, name: str | None = None, replicas: int = 1
 ) -> Iterator[str]:
     """A new topic whose files go at once when it is deleted, whichever broker holds it."""
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     name = name or f"bench-{os.getpid()}-{next(_numbers)}"
-    topic = NewTopic(name, partitions, 1, config={"file.delete.delay.ms": "0"})
+    config = {"file.delete.delay.ms": "0"}
+    if replicas > 2:
+        config["min.insync.replicas"] = "2"
+    topic = NewTopic(name, partitions, replicas, config=config)
     admin.create_topics([topic])[name].result(30)
     try:
         yield name
