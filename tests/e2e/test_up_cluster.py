@@ -24,7 +24,7 @@ from tidelog.client.offsets import Start
 from tidelog.client.producer import ProducerRecord
 from tidelog.errors import TidelogError
 from tidelog.model import TopicPartition
-from tidelog.testing import Broker, Cluster
+from tidelog.testing import Broker, Cluster, ZooKeeper
 
 
 class Up:
@@ -169,3 +169,34 @@ def test_a_broker_of_a_test_is_killed_and_started_again() -> None:
         assert "stopped node_id" in cluster.log_of(leader)
         with pytest.raises(TidelogError, match="brokers 0 to 1, and no broker 2"):
             cluster.kill(2)
+
+
+def lose_a_leader(cluster: Cluster) -> None:
+    """Write, kill the leader, write on, start it again: all that was acknowledged is there."""
+    servers = cluster.bootstrap_servers
+    with Client(servers) as client:
+        client.run(create_topic(client.cluster, NewTopic("orders", partitions=1)))
+        described = client.run(describe_topic(client.cluster, "orders"))
+        assert sorted(described.partitions[0].replicas) == [0, 1, 2]
+    before = [b"before %d" % each for each in range(100)]
+    after = [b"after %d" % each for each in range(100)]
+    write(servers, "orders", before)
+    leader = cluster.leader_of("orders")
+    cluster.kill(leader)
+    write(servers, "orders", after)
+    assert cluster.leader_of("orders") not in (-1, leader)
+    cluster.restart(leader)
+    assert read(servers, "orders", 1, 200) == {*before, *after}
+
+
+def test_a_killed_leader_takes_nothing_with_it() -> None:
+    with Cluster(brokers=3) as cluster:
+        lose_a_leader(cluster)
+
+
+@pytest.mark.spark
+def test_a_killed_leader_takes_nothing_with_it_with_zookeeper() -> None:
+    with ZooKeeper() as ensemble:
+        settings = {"zookeeper.session.timeout.ms": 2000}
+        with Cluster(brokers=3, store=ensemble.address, settings=settings) as cluster:
+            lose_a_leader(cluster)

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -44,6 +43,7 @@ from tidelog.config.store_settings import DEFAULT_CHROOT
 from tidelog.errors import StorageError
 from tidelog.host.clock import Clock
 from tidelog.host.offload import Offload
+from tidelog.store.loop_watchdog import LoopWatchdog
 from tidelog.store.port import (
     Cancel,
     Conflict,
@@ -69,6 +69,7 @@ logger = logging.getLogger(__name__)
 # Nodes that Kafka itself keeps at its root: a chroot that holds one of them is Kafka's.
 _KAFKAS_NODES: Final = frozenset({"admin", "isr_change_notification", "latest_producer_id_block"})
 _READS_IN_FLIGHT: Final = 256
+_SAME_TIME_S: Final = 0.05
 # How often a thread that waits for a connection looks whether anybody still wants it.
 _LOOK_S: Final = 0.1
 
@@ -157,7 +158,9 @@ class ZooKeeperStore:
             check_hostname=ensemble.tls and ensemble.tls_check_host,
         )
         self.timeout_error: type[Exception] = self._client.handler.timeout_exception
-        self._watchdog = _Watchdog(clock, self._client, ensemble.session_s / 3)
+        self._watchdog = LoopWatchdog(clock, ensemble.session_s / 3, self._client.stop)
+        self._session_ms = 0.0
+        self._note_session_time()
         self._state = SessionState.CONNECTED
         self._session = 0
         self._watches: list[_Watch] = []
@@ -179,6 +182,7 @@ class ZooKeeperStore:
         except BaseException:
             self._stop()
             raise
+        self._check_session_time()
         if found:
             self._stop()
             raise StorageError(
@@ -187,6 +191,30 @@ class ZooKeeperStore:
             )
         self._client.chroot = chroot
         self._session = self._client.client_id[0]
+
+    def _note_session_time(self) -> None:
+        """Have kazoo, which keeps it to itself, tell how long ZooKeeper lets a session last."""
+        handler = self._client._connection
+        connect = handler._connect
+
+        def noting(*args: Any) -> tuple[float, float]:
+            read_timeout, connect_timeout = connect(*args)
+            self._session_ms = read_timeout * 3 / 2
+            return read_timeout, connect_timeout
+
+        handler._connect = noting
+
+    def _check_session_time(self) -> None:
+        """A broker counts on the time that it asked for: others wait for it that long."""
+        given_s = self._session_ms / 1000
+        if abs(given_s - self._ensemble.session_s) < _SAME_TIME_S:
+            return
+        self._stop()
+        raise StorageError(
+            f"ZooKeeper at {self._ensemble.hosts} gives sessions of {given_s:.1f} s, and"
+            f" zookeeper.session.timeout.ms asks for {self._ensemble.session_s:.1f} s: set it to"
+            f" {self._session_ms:.0f}, or change minSessionTimeout and maxSessionTimeout there"
+        )
 
     def _wait_connected(self, connected: Any) -> None:
         slices = int(self._ensemble.connect_s / _LOOK_S) + 1
@@ -205,7 +233,7 @@ class ZooKeeperStore:
         self._client.add_listener(self._told_state)
         self._state_changed(self._client.state)
         if self._state is SessionState.CONNECTED:
-            self._watchdog.start(self._loop)
+            self._watchdog.start(self._loop, self._client.handler.spawn)
 
     async def close(self) -> None:
         if self._closed:
@@ -427,39 +455,6 @@ class _Watch:
     def fired(self, event: object) -> None:
         """On kazoo's thread."""
         self._store.to_loop(self._store.tell, self)
-
-
-class _Watchdog:
-    """Ends the session when the event loop has not moved for too long."""
-
-    def __init__(self, clock: Clock, client: KazooClient, patience_s: float) -> None:
-        self._clock = clock
-        self._client = client
-        self._patience_s = patience_s
-        self._beaten_at = 0.0
-        self._stopped = threading.Event()
-        self._beat: asyncio.TimerHandle | None = None
-
-    def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._move(loop)
-        self._client.handler.spawn(self._watch)
-
-    def stop(self) -> None:
-        self._stopped.set()
-        if self._beat is not None:
-            self._beat.cancel()
-
-    def _move(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._beaten_at = self._clock.monotonic()
-        self._beat = loop.call_later(self._patience_s / 4, self._move, loop)
-
-    def _watch(self) -> None:
-        while not self._stopped.wait(self._patience_s / 4):
-            silent_s = self._clock.monotonic() - self._beaten_at
-            if silent_s > self._patience_s:
-                logger.error("the loop hangs, the session is given up silent_s=%.1f", silent_s)
-                self._client.stop()
-                return
 
 
 def _settle(future: asyncio.Future[Any], result: Any) -> None:

@@ -129,7 +129,8 @@ class ZooKeeper:
         lines = [
             f"tickTime={_TICK_MS}", f"dataDir={directory}", "clientPortAddress=127.0.0.1",
             f"clientPort={self.client_ports[node]}", "initLimit=50", "syncLimit=10",
-            "admin.enableServer=false", "4lw.commands.whitelist=srvr", "maxClientCnxns=0",
+            "admin.enableServer=false", "minSessionTimeout=400", "maxSessionTimeout=60000",
+            "4lw.commands.whitelist=srvr", "maxClientCnxns=0",
         ]  # fmt: skip
         if len(self.client_ports) > 1:
             (directory / "myid").write_text(str(node + 1))

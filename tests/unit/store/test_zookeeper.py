@@ -173,6 +173,15 @@ def test_nodes_of_a_digest_user_are_closed_to_others(zookeeper: ZooKeeper) -> No
     asyncio.run(run())
 
 
+def test_a_session_of_another_length_than_asked_for_is_refused(zookeeper: ZooKeeper) -> None:
+    async def run() -> None:
+        with pytest.raises(StorageError, match=r"sessions of 60\.0 s.* set it to 60000, or"):
+            async with session(Ensemble(zookeeper.hosts, session_s=90.0)):
+                pass
+
+    asyncio.run(run())
+
+
 def test_an_ensemble_out_of_reach_is_named() -> None:
     async def run() -> None:
         nobody = Ensemble("127.0.0.1:1", connect_s=0.2)
