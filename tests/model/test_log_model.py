@@ -20,6 +20,7 @@ from tests.unit.storage.helpers import (
     World,
     batch,
     create_log,
+    finish_cut,
     marker,
     offset_for_timestamp,
     stored_batches,
@@ -235,7 +236,11 @@ class Walk:
     def truncate(self) -> None:
         end = self.log.log_end_offset
         offset = self.chance.randint(max(self.log.log_start_offset, end - 6), end)
-        self.data_dir.truncate(PARTITION, offset)
+        cut = self.log.cuts.truncation(offset)
+        if cut is None:
+            assert offset == end
+            return
+        finish_cut(self.log, cut, self.data_dir)
         kept = [sent for sent in self.sent if sent.end <= self.log.log_end_offset]
         assert self.log.log_end_offset <= offset
         assert all(sent.end > offset for sent in self.sent[len(kept) :])

@@ -22,10 +22,12 @@ from tests.unit.storage.helpers import (
     World,
     batch,
     create_log,
+    finish_cut,
     idempotent,
     marker,
     stored_batches,
     transactional,
+    truncate,
 )
 from tidelog.config import TopicConfig
 from tidelog.errors import KafkaError, StorageError
@@ -174,18 +176,22 @@ class Life:
         assert self.data_dir is not None
         end = max(self.log.log_end_offset - 2, 0)
         cut = [data for data in self.sent if _end(data) > end]
-        before = self.sent
-        self.sent = [data for data in self.sent if _end(data) <= end]
-        self.flushed = min(self.flushed, end)
+        sent, unsure = self.sent, self.unsure
+        plan = self.log.cuts.truncation(end)
+        assert plan is not None
         # Until a truncation has succeeded, what it cuts may be there or not.
-        self.unsure += cut
-        try:
-            self.data_dir.truncate(PARTITION, end)
-        except SURVIVED:
-            if not self.log.offline:
-                self.sent = [data for data in before if _end(data) <= self.log.log_end_offset]
-            raise
-        self.unsure = self.unsure[: len(self.unsure) - len(cut)]
+        self.sent = [data for data in sent if _end(data) <= end]
+        self.unsure = unsure + cut
+        self.flushed = min(self.flushed, end)
+        while True:
+            try:
+                finish_cut(self.log, plan, self.data_dir)
+                break
+            except SURVIVED:
+                self.faults += 1
+                if self.log.offline:
+                    return
+        self.unsure = unsure
 
     def advance(self) -> None:
         self.log.advance_log_start(6)
@@ -238,7 +244,7 @@ def _recovered(disk: SimulatedDisk, *, appends: bool = True) -> tuple[int, list[
     found = (0, []) if log is None else (log.log_start_offset, stored_batches(log))
     if log is not None and appends:
         assert log.append(batch(), 9, NOW_MS).base_offset == log.log_end_offset - 1
-        log.truncate_to(log.log_end_offset - 1)
+        truncate(log, log.log_end_offset - 1)
     data_dir.abandon()
     return found
 

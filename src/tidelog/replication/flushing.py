@@ -45,6 +45,8 @@ class Flushing:
         self._again = False
         self._timer: asyncio.TimerHandle | None = None
         self._committed_end: LogPosition | None = None
+        # How often the log had been cut when that was found.
+        self._truncations = log.truncations
         self._flush_messages = self._flush_ms = NEVER
         self._every_append = False
         self._stopped = False
@@ -57,14 +59,17 @@ class Flushing:
 
     def committed_end(self) -> LogPosition:
         """How far finished write-outs reach."""
-        if self._committed_end is None:
+        if self._committed_end is None or self._truncations != self._log.truncations:
+            # Nothing that was written out before the log was cut says what is there now.
             return self._log.segments.position_after(self._log.flushed_offset)
         return self._committed_end
 
     def segments_replaced(self) -> None:
         """The place of the committed end may be another now, its offset is not."""
         if self._committed_end is not None:
-            self._committed_end = self._log.segments.position_after(self._committed_end.offset)
+            end = self.committed_end()
+            self._committed_end = self._log.segments.position_after(end.offset)
+            self._truncations = self._log.truncations
 
     def appended(self) -> None:
         """The log grew: write it out now, later, or leave it to the background flusher."""
@@ -82,7 +87,8 @@ class Flushing:
         if self._running is not None:
             self._again = True
             return
-        if self._log.offline or self._log.closed:
+        if self._log.offline or self._log.closed or self._log.cuts.under_way:
+            # A cut syncs all that is left; the next append comes behind it.
             return
         end = self._log.end_position
         try:
@@ -106,9 +112,9 @@ class Flushing:
             self._on_failed(raised if isinstance(raised, Exception) else broken_off)
             return
         try:
-            self._log.flushed(plan)
-            if end.offset <= self._log.flushed_offset:
+            if self._log.flushed(plan):
                 self._committed_end = end
+                self._truncations = self._log.truncations
                 self._on_flushed()
         except KafkaError as error:
             self._refused(error)

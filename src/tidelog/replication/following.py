@@ -17,6 +17,7 @@ from typing import NamedTuple
 from tidelog.model import NO_LEADER
 from tidelog.replication.disk_space import Room
 from tidelog.replication.flushing import Flushing
+from tidelog.replication.truncations import Truncations
 from tidelog.replication.watermark import Watermark
 from tidelog.storage.log import Log
 from tidelog.storage.replicated import CheckedBatches
@@ -55,8 +56,9 @@ class Copy(NamedTuple):
 class Following:
     """One replica's part as a follower: whom it follows, and what it takes from there."""
 
-    def __init__(self, copy: Copy, on_cut: Callable[[], None]) -> None:
+    def __init__(self, copy: Copy, truncations: Truncations, on_cut: Callable[[], None]) -> None:
         self.log, self._watermark, self._flushing, self._room, self._contained = copy
+        self._truncations = truncations
         self._on_cut = on_cut
         self.topic_partition = self.log.topic_partition
         self.topic_id = self.log.topic_id
@@ -167,19 +169,20 @@ class Following:
         )
 
     async def _cut(self, offset: int) -> None:
-        """End the log at `offset`; while this runs the replica is nothing else's business."""
-        self.is_cutting = True
-        try:
-            await self._flushing.settle()
-            with self._contained:
-                if offset < self.log.log_end_offset:
-                    self.log.truncate_to(offset)
-                else:
-                    self.log.truncate_fully_and_start_at(offset)
-                self._watermark.log_was_cut()
-        finally:
-            self.is_cutting = False
-            self._on_cut()
+        """End the log at `offset`; until the disk has done so the replica does nothing else."""
+        with self._contained:
+            cuts = self.log.cuts
+            within = offset < self.log.log_end_offset
+            cut = cuts.truncation(offset) if within else cuts.start_over(offset)
+            self.is_cutting = True
+            self._watermark.log_was_cut()
+            await self._truncations.finish(self.log, cut, self._cut_ended)
+
+    def _cut_ended(self) -> None:
+        self.is_cutting = False
+        # The producers were read again.
+        self._watermark.log_was_cut()
+        self._on_cut()
 
 
 def diverging_offset(log: Log, diverging: EpochEnd) -> int:

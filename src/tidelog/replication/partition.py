@@ -21,13 +21,13 @@ from typing import NoReturn
 from tidelog.cluster.image import PartitionState
 from tidelog.config.topic_config import TopicConfig
 from tidelog.errors import ErrorCode, KafkaError, PartitionBrokenError, StorageError
-from tidelog.host.offload import Offload
 from tidelog.model import Isolation, LogPosition
 from tidelog.replication.disk_space import Room
 from tidelog.replication.flushing import Flushing
 from tidelog.replication.following import Copy, EpochEnd, Following
 from tidelog.replication.leading import Leading
 from tidelog.replication.standing import Standing
+from tidelog.replication.truncations import DiskWork
 from tidelog.replication.waiters import CommitWait, CommitWaiters
 from tidelog.replication.watermark import Watermark
 from tidelog.storage.admission import Admitted, config_on_loop
@@ -79,7 +79,7 @@ class Partition:
     """
 
     def __init__(
-        self, log: Log, config: TopicConfig, offload: Offload, room: Room, standing: Standing
+        self, log: Log, config: TopicConfig, work: DiskWork, room: Room, standing: Standing
     ) -> None:
         self.topic_partition = log.topic_partition
         self.topic_id = log.topic_id
@@ -91,10 +91,10 @@ class Partition:
         self._room = room
         # Those who wait for this broker's own disk.
         self._disk_waiters = CommitWaiters()
-        self._flushing = Flushing(log, offload, self._flushed, self._write_out_failed)
+        self._flushing = Flushing(log, work.offload, self._flushed, self._write_out_failed)
         self.leading = Leading(log, self.watermark, standing, self._committable)
         copy = Copy(log, self.watermark, self._flushing, room, self.contained)
-        self.following = Following(copy, self._was_cut)
+        self.following = Following(copy, work.truncations, self._was_cut)
         # What those are told who want this broker to lead; None while it does.
         self._refusal: KafkaError | None = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self._offline: KafkaError | None = None

@@ -36,6 +36,7 @@ from tidelog.replication.deletions import Confirm, Deletions
 from tidelog.replication.disk_space import DiskSpace
 from tidelog.replication.partition import Partition
 from tidelog.replication.standing import Registered, Standing, Unregistered
+from tidelog.replication.truncations import DiskWork, Truncations
 from tidelog.storage.data_dir import DataDir
 from tidelog.storage.log import Log
 from tidelog.storage.log_context import NewLog
@@ -99,6 +100,7 @@ class Replicas:
         self.space = DiskSpace(data_dir, host)
         self.cleaner = LogCleaner(self.__iter__, data_dir, host)
         self._checkpoints = Checkpoints(data_dir, host, self._high_watermarks)
+        self._disk_work = DiskWork(host.offload, Truncations(self._checkpoints, host))
 
     def __iter__(self) -> Iterator[Partition]:
         for partitions in tuple(self._by_name.values()):
@@ -360,7 +362,7 @@ class Replicas:
         key = log.topic_partition
         try:
             room = self.space.room_for(key.topic)
-            return Partition(log, config, self._host.offload, room, self.standing)
+            return Partition(log, config, self._disk_work, room, self.standing)
         except Exception as error:
             _log.exception("cannot open partition=%s", key)
             self._went_offline(key, log.topic_id, f"{type(error).__name__}: {error}", may_pass=True)
@@ -443,6 +445,7 @@ class Replicas:
             partition.stop(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the broker is shutting down")
         for partition in self:
             await partition.settle()
+        await self._disk_work.truncations.settle()
         await self._checkpoints.settle()
         await self._host.offload.run(self._data_dir.close, self._high_watermarks())
 

@@ -23,6 +23,8 @@ class Watermark:
         # Those who want to hear of the next change of what consumers may read, and replicas.
         self.watchers = Watchers()
         self.replica_watchers = Watchers()
+        # Transactions that ended below it no longer hold readers back.
+        log.producers.high_watermark_moved(self.offset)
 
     @property
     def position(self) -> LogPosition:
@@ -43,6 +45,7 @@ class Watermark:
         """The log may end below what was committed, and begin above it."""
         self.offset, self._position = self._within(self.offset), None
         self.check_bounds()
+        self._log.producers.high_watermark_moved(self.offset)
         self.notify()
 
     def look_up_again(self) -> None:

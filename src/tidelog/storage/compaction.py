@@ -38,7 +38,8 @@ from tidelog.storage.log import Log
 from tidelog.storage.offset_map import OffsetMap
 from tidelog.storage.retention import FUTURE_MS
 from tidelog.storage.scan import LARGEST_RELATIVE_OFFSET
-from tidelog.storage.segment import CLEANED_SUFFIX, DiskFullError, Segment, create_segment
+from tidelog.storage.segment import CLEANED_SUFFIX, DiskFullError, Segment
+from tidelog.storage.segments import create_segment
 
 logger = logging.getLogger(__name__)
 

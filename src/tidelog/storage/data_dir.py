@@ -303,7 +303,13 @@ class DataDir:
             self.high_watermarks = dict(high_watermarks)
         known = self.high_watermarks
         listed = {
-            key: Listed(log.topic_id, log.log_start_offset, log.flushed_offset, known.get(key, 0))
+            key: Listed(
+                log.topic_id,
+                log.start_on_disk,
+                log.flushed_offset,
+                # A log that was cut says how much is left before its watermark follows.
+                min(known.get(key, 0), log.log_end_offset),
+            )
             for key, log in self.logs.items()
         }
         recovery_points = {key: each.recovery_point for key, each in listed.items()}
@@ -315,7 +321,8 @@ class DataDir:
             f"{self.path}/{LOG_STARTS}": encode_offsets(log_starts),
         }
         if high_watermarks is not None:
-            files[f"{self.path}/{HIGH_WATERMARKS}"] = encode_offsets(high_watermarks)
+            watermarks = {key: each.high_watermark for key, each in listed.items()}
+            files[f"{self.path}/{HIGH_WATERMARKS}"] = encode_offsets(watermarks)
         obsolete = self._obsolete.copy()
         del self._obsolete[: len(obsolete)]
         return CheckpointPlan(
@@ -329,19 +336,6 @@ class DataDir:
         }
         path = f"{self.path}/{CLEANED_OFFSETS}"
         return CheckpointPlan(self.context.disk, {path: encode_offsets(offsets)})
-
-    def truncate(self, partition: TopicPartition, offset: int) -> None:
-        """Cut a log and make that durable before anything is appended to it. Blocks.
-
-        The recovery point is lowered first: it must be believed neither for a log that was just
-        cut nor for what is written there next.
-        """
-        log = self.logs[partition]
-        log.lower_recovery_point(offset)
-        self.checkpoint(None).run()
-        log.truncate_to(offset)
-        log.sync()
-        self.checkpoint(None).run()
 
     def failed(self) -> None:
         """Something in here was lost: no clean-shutdown marker will be written."""

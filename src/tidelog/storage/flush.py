@@ -197,8 +197,19 @@ class FlushState:
             plan.directory = self._directory
         return plan
 
-    def done(self, plan: FlushPlan) -> None:
-        """A plan has succeeded."""
+    @property
+    def truncations(self) -> int:
+        """How often the log was cut."""
+        return self._truncations
+
+    def done(self, plan: FlushPlan) -> bool:
+        """A plan has succeeded; False where that proves nothing.
+
+        So it is where the log was cut since the plan was taken: what is there now was written
+        behind the sync, even where files have the size again that they had then.
+        """
+        if plan.truncations != self._truncations:
+            return False
         for segment, size_bytes, extra in plan.segments:
             # A segment that was sealed after the plan was taken has indexes that are not synced.
             if segment.size_bytes == size_bytes and self._extra.get(segment) is extra:
@@ -209,8 +220,8 @@ class FlushState:
             if file in self._once:
                 self._once.remove(file)
                 file.close()
-        if plan.truncations == self._truncations:
-            self.flushed_offset = max(self.flushed_offset, plan.end_offset)
+        self.flushed_offset = max(self.flushed_offset, plan.end_offset)
+        return True
 
     def write_epochs(self, epochs: LeaderEpochs) -> None:
         """Bring the file of leader epochs up to date; the caller syncs the file system."""

@@ -19,12 +19,10 @@ Opening it is `recovery`, the list of segments `segments`; what goes is `retenti
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 from tidelog.config.topic_config import TopicConfig
-from tidelog.errors import ErrorCode, KafkaError, StorageError
+from tidelog.errors import ErrorCode, KafkaError
 from tidelog.model import LogPosition, TimestampType
 from tidelog.protocol.batches import (
     ATTRIBUTES_LOG_APPEND_TIME,
@@ -35,7 +33,6 @@ from tidelog.protocol.batches import (
 from tidelog.storage.admission import Admitted
 from tidelog.storage.faults import OUT_OF_DESCRIPTORS, LogFaults
 from tidelog.storage.flush import FlushPlan, FlushState
-from tidelog.storage.producer_loading import Snapshots, reload_producers
 from tidelog.storage.producers import EndMarker, ProducerBatch, read_marker
 from tidelog.storage.recovery import Opened, Opening, load
 from tidelog.storage.replay import assign_epochs, note_batch, note_run
@@ -47,6 +44,7 @@ from tidelog.storage.segments import Segments
 from tidelog.storage.slices import Slices
 from tidelog.storage.snapshot_files import SnapshotFiles
 from tidelog.storage.swap import replace_segments
+from tidelog.storage.truncation import CutParts, Cuts
 
 
 @dataclass(slots=True)
@@ -65,8 +63,9 @@ class Log:
 
     __slots__ = (
         "_faults", "_flush", "_retention", "_rolling", "_snapshots", "checkpointed_watermark",
-        "closed", "config", "context", "directory", "epochs", "first_dirty_offset", "last_flush_ms",
-        "log_start_offset", "producers", "repairs", "segments", "topic_id", "topic_partition",
+        "closed", "config", "context", "cuts", "directory", "epochs", "first_dirty_offset",
+        "last_flush_ms", "log_start_offset", "producers", "repairs", "segments", "topic_id",
+        "topic_partition",
     )  # fmt: skip
 
     def __init__(self, opening: Opening, opened: Opened) -> None:
@@ -94,9 +93,13 @@ class Log:
         self._snapshots = SnapshotFiles(context, directory, self._flush)
         self._retention = Retention(self.segments, self._snapshots)
         self._rolling = Rolling(context, self.config, self.segments, self._snapshots, self._flush)
-        self._assert_in_order()
+        self.cuts = Cuts(
+            self,
+            CutParts(self.segments, self._flush, self._snapshots, self._rolling, self._faults),
+        )
         # What the last life knew to be committed; set by those who read it.
         self.checkpointed_watermark = 0
+        self.assert_in_order()
 
     @classmethod
     def open(cls, opening: Opening) -> Log:
@@ -206,6 +209,7 @@ class Log:
     def _write(self, buffer: memoryview, *, has_markers: bool) -> Segment:
         """Write batches behind the last; KafkaError, and the log as it was, where that failed."""
         assert not self.closed, f"{self.directory} is closed"
+        assert self.cuts.under_way is None, f"{self.directory} is being cut"
         segment = self.segments.active
         try:
             if has_markers:
@@ -246,11 +250,9 @@ class Log:
     def roll_if_due(self, now_ms: int) -> bool:
         """Seal the active segment where `segment.ms` has passed without a batch to show it."""
         active = self.segments.active
-        if (
-            not active.size_bytes
-            or self.offline
-            or not self._rolling.is_old(active, now_ms, now_ms)
-        ):
+        if not active.size_bytes or self.offline or self.cuts.under_way:
+            return False
+        if not self._rolling.is_old(active, now_ms, now_ms):
             return False
         self._roll(active.next_offset)
         return True
@@ -337,22 +339,26 @@ class Log:
 
         KafkaError where the files cannot be opened; unless the log is offline, try again later.
         """
-        self._faults.check()
+        self._check_idle()
         with self._faults.refusing():
             return self._flush.plan(self.log_end_offset, self.epochs)
 
-    def flushed(self, plan: FlushPlan) -> None:
-        """Take the outcome of a plan; raises where it failed, and moves nothing then."""
+    def flushed(self, plan: FlushPlan) -> bool:
+        """Take the outcome of a plan; raises where it failed, and moves nothing then.
+
+        False where it proves nothing, as after a cut that came while it ran.
+        """
         plan.release()
         if self.closed:
-            return
+            return False
         if plan.sync_error is not None:
             self._faults.fail(plan.sync_error)
         if plan.refused is not None:
             self._faults.refuse_or_fail(plan.refused)
-        self._flush.done(plan)
+        proves = self._flush.done(plan)
         self.last_flush_ms = self.context.clock.wall_ms()
-        self._assert_in_order()
+        self.assert_in_order()
+        return proves
 
     # What goes
 
@@ -364,11 +370,11 @@ class Log:
             self.log_start_offset = offset
             self.epochs.truncate_from_start(offset)
             self.producers.drop_transactions_before(offset)
-            self._assert_in_order()
+            self.assert_in_order()
 
     def apply_retention(self, now_ms: int, high_watermark: int) -> int:
         """Delete what age, size and the log's start let go of; how many segments went."""
-        if self.closed or self.offline:
+        if self.closed or self.offline or self.cuts.under_way:
             return 0
         config, segments = self.config, self.segments
         moment = Moment(now_ms, self.context.running_clock.ages(), high_watermark)
@@ -394,62 +400,29 @@ class Log:
         False, and nothing changed, where the log is no longer as it was when that was begun.
         """
         delay_ms = self.config.file_delete_delay_ms
-        if self.closed or self.offline:
+        if self.closed or self.offline or self.cuts.under_way:
             return False
         if not replace_segments(self.segments, old, new, self._faults, delay_ms):
             return False
         self._snapshots.drop_later([segment.base_offset for segment in old[1:]], delay_ms)
         return True
 
-    def lower_recovery_point(self, offset: int) -> None:
-        """The log is about to be cut at `offset`: believe nothing of the segment that holds it."""
-        self._flush.truncated(min(offset, self.segments.holder(offset).base_offset))
+    @property
+    def start_on_disk(self) -> int:
+        """The log's start as the next start may find it, for the checkpoint."""
+        cut = self.cuts.under_way
+        return self.log_start_offset if cut is None else max(self.log_start_offset, cut.lowest)
 
-    def truncate_to(self, offset: int) -> None:
-        """Cut the log so that it ends at `offset`, or before the batch that holds it."""
-        assert offset >= 0, f"{self.directory} cannot end at {offset}"
-        if offset >= self.log_end_offset:
-            return
-        if offset <= self.log_start_offset:
-            self.truncate_fully_and_start_at(offset)
-            return
-        end = self._cut(partial(self.segments.cut, offset, self.log_start_offset))
-        if end < self.log_start_offset:
-            # The batch that holds the log's start goes too; the start itself never falls.
-            self.truncate_fully_and_start_at(self.log_start_offset)
-            return
-        self._after_truncation(end)
+    @property
+    def truncations(self) -> int:
+        """How often the log was cut since it was opened."""
+        return self._flush.truncations
 
-    def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Drop everything; the log is empty and begins at `offset`."""
-        self._cut(partial(self.segments.restart, offset))
-        self.log_start_offset = offset
-        self._after_truncation(offset)
+    def _check_idle(self) -> None:
+        self._faults.check()
+        assert self.cuts.under_way is None, f"{self.directory} is being cut"
 
-    def _cut(self, cut: Callable[[int], int]) -> int:
-        """Run a change of the files; where it breaks off, the log ends with what is left."""
-        try:
-            with self._faults.refusing():
-                return cut(self.config.file_delete_delay_ms)
-        except (KafkaError, StorageError):
-            self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
-            self._after_truncation(self.log_end_offset)
-            raise
-
-    def _after_truncation(self, end: int) -> None:
-        self._rolling.begun()
-        self._flush.wrote(self.segments.active)
-        self._flush.truncated(end)
-        self.first_dirty_offset = min(self.first_dirty_offset, end)
-        self.epochs.truncate_from_end(end)
-        with self._faults.failing():
-            self._snapshots.drop_above(end)
-            snapshots = Snapshots(self.context.disk, self.directory)
-            reload_producers(snapshots, list(self.segments), self.producers)
-            self.producers.date(self.context.clock.wall_ms())
-        self._assert_in_order()
-
-    def _assert_in_order(self) -> None:
+    def assert_in_order(self) -> None:
         """What the log begins with, is synced up to and ends at must be in this order."""
         start, end = self.log_start_offset, self.log_end_offset
         assert self.segments.bases[0] <= start <= end, (
@@ -470,7 +443,7 @@ class Log:
 
         Blocks; raises where something was not kept. What is written is not synced.
         """
-        self._faults.check()
+        self._check_idle()
         if self.closed or not self._flush.touched:
             # As it was found: a leader epoch without a record is not worth a write.
             return False

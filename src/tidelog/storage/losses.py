@@ -21,7 +21,8 @@ from tidelog.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIM
 from tidelog.protocol.batches import MAGIC, BatchHeader, build_batch
 from tidelog.storage.log_context import LogContext
 from tidelog.storage.scan import LARGEST_RELATIVE_OFFSET
-from tidelog.storage.segment import Segment, create_segment
+from tidelog.storage.segment import Segment
+from tidelog.storage.segments import create_segment
 
 _DELETED_LOG = re.compile(r"(\d{20})\.log(\.\d+)?\.deleted")
 

@@ -35,9 +35,9 @@ from tidelog.storage.segment import (
     DELETED_SUFFIX,
     SWAP_SUFFIX,
     Segment,
-    create_segment,
     newest_timestamp,
 )
+from tidelog.storage.segments import create_segment
 from tidelog.storage.snapshots import (
     SUFFIX,
     snapshot_offsets,

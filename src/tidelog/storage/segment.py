@@ -223,38 +223,53 @@ class Segment:
                 self.first_timestamp = newest_timestamp(header)
                 break
 
-    def truncate_to(self, position: int, next_offset: int) -> None:
-        """Cut the segment at a batch boundary."""
+    def forget_from(self, position: int, next_offset: int) -> None:
+        """Let the segment end at a batch boundary; the files follow with `cut_files`.
+
+        Slices of what lies behind are refused from now on.
+        """
         assert 0 <= position <= self.size_bytes, f"{position} is not in {self.log_file.path}"
         # Behind the last batch there may be a gap, which another broker's cleaner left.
         assert self.base_offset <= next_offset and (
             position == self.size_bytes or next_offset <= self.next_offset
         ), f"{self.log_file.path} ends at {self.next_offset}, it cannot be cut at {next_offset}"
-        with self.log_file as fd:
-            self.disk.truncate(fd, position)
-        relative = next_offset - self.base_offset
+        # Reads of files come first: where one fails nothing is changed.
+        self.aborted.load()
+        self._guarded(lambda: self._cut_indexes(position, next_offset - self.base_offset))
         self.size_bytes = position
         self.next_offset = next_offset
         self.truncated_to = min(position, self.truncated_to) if self.truncations else position
         self.truncations += 1
         self._hints = None
+        self.aborted.forget_from(next_offset)
+        self._learn_times()
+
+    def _cut_indexes(self, position: int, relative: int) -> None:
         self.offsets.truncate_to(key_below=relative, value_below=position)
         self.times.truncate_to(value_below=relative)
-        self.aborted.truncate_to(next_offset)
-        last = self.times.last()
+
+    def _learn_times(self) -> None:
+        """Find the newest record again, from the last index entry on."""
+        last = self._guarded(self.times.last)
         self.largest_timestamp, self.largest_timestamp_offset = -1, -1
         if last is not None:
             self.largest_timestamp = last[0]
             self.largest_timestamp_offset = last[1] + self.base_offset
-        indexed = self.offsets.last()
+        indexed = self._guarded(self.offsets.last)
         start = 0 if indexed is None else indexed[1]
         for _, header in self.batches_from(start):
             if newest_timestamp(header) > self.largest_timestamp:
                 self.largest_timestamp = header.max_timestamp
                 self.largest_timestamp_offset = header.last_offset
-        self._unindexed_bytes = position - start
-        if not position:
+        self._unindexed_bytes = self.size_bytes - start
+        if not self.size_bytes:
             self.first_timestamp = -1
+
+    def cut_files(self) -> None:
+        """Cut off on disk what was forgotten. Blocks; can be tried again."""
+        with self.log_file as fd:
+            self.disk.truncate(fd, self.size_bytes)
+        self.aborted.cut_file()
 
     # Looking up
 
@@ -412,7 +427,12 @@ class Segment:
         return [self.log_file.path, self.offsets.path, self.times.path, self.aborted.path]
 
     def retire(self, context: LogContext, delay_ms: int) -> None:
-        """Give the files their `.deleted` names; have them unlinked when no reader is left.
+        """Give the files their `.deleted` names; have them unlinked when no reader is left."""
+        self.rename_as_deleted()
+        self.delete_when_unread(context, delay_ms)
+
+    def rename_as_deleted(self) -> None:
+        """Give the files their `.deleted` names.
 
         The log's own file is the last: until then the segment is whole, and can be tried again.
         """
@@ -423,6 +443,9 @@ class Segment:
             tries += 1
             suffix = f".{tries}{DELETED_SUFFIX}"
         self._rename(lambda path: path if path.endswith(DELETED_SUFFIX) else path + suffix)
+
+    def delete_when_unread(self, context: LogContext, delay_ms: int) -> None:
+        """Have files that carry their `.deleted` names unlinked when no reader is left."""
         unlink = partial(self._unlink, context.unlink_once_written)
         self._delete_later = lambda: context.run_later(delay_ms / 1000, unlink)
         if not self.readers:
@@ -469,19 +492,3 @@ class Segment:
         self.offsets.close()
         self.times.close()
         self.aborted.close()
-
-
-def create_segment(
-    context: LogContext, directory: str, base_offset: int, suffix: str = ""
-) -> Segment:
-    """A new, empty segment with its log file; what lies under its names from before is emptied."""
-    segment = Segment(context, directory, base_offset, suffix)
-    try:
-        with segment.log_file as fd:
-            context.disk.truncate(fd, 0)
-        segment.aborted.reset()
-    except OSError:
-        # Left there it would look like a segment that lost its batches.
-        segment.discard()
-        raise
-    return segment

@@ -20,7 +20,7 @@ from tidelog.errors import ErrorCode, KafkaError
 from tidelog.model import LogPosition
 from tidelog.storage.flush import FlushState
 from tidelog.storage.log_context import LogContext
-from tidelog.storage.segment import Segment, create_segment
+from tidelog.storage.segment import Segment
 from tidelog.storage.slices import FileSlice, Slices
 from tidelog.storage.transaction_index import AbortedTransaction
 
@@ -192,32 +192,42 @@ class Segments:
         self.bases.append(base_offset)
         self.active = segment
 
-    def restart(self, base_offset: int, delay_ms: int) -> int:
-        """Drop all that is there, from the end; an empty segment begins at `base_offset`."""
-        while len(self) > 1:
-            self.retire(self.active, delay_ms)
-        last = self.active
-        last.truncate_to(0, last.base_offset)
-        if last.base_offset != base_offset:
-            self.begin(base_offset)
-            self.retire(last, delay_ms)
-        return base_offset
+    def place_of_cut(self, offset: int) -> tuple[Segment, int, int]:
+        """Where a cut at `offset` goes: segment, position, and the offset that the log ends at.
 
-    def cut(self, offset: int, lowest: int, delay_ms: int) -> int:
-        """Drop what lies at `offset` and behind, with the batch that holds it; where that ends.
-
-        Below `lowest` no batch is cut, though the answer may lie there.
+        The batch that holds the offset goes, too.
         """
-        while len(self) > 1 and self.active.base_offset > offset:
-            self.retire(self.active, delay_ms)
-        active = self.active
-        place, end = active.find(offset), offset
-        for _, header in active.batches_from(place):
-            end = min(offset, header.base_offset)
-            break
-        if end >= lowest:
-            active.truncate_to(place, end)
-        return end
+        segment = self.holder(offset)
+        place = segment.find(offset)
+        for _, header in segment.batches_from(place):
+            return segment, place, min(offset, header.base_offset)
+        return segment, place, offset
+
+    def keep_up_to(self, last: Segment) -> list[Segment]:
+        """Go on in an earlier segment: those behind it, which are no longer ours."""
+        place = self._segments.index(last) + 1
+        return self._take_off(place, len(self))
+
+    def start_over(self, base_offset: int) -> list[Segment]:
+        """Have one empty segment alone; the others, which are no longer ours."""
+        place = bisect_left(self.bases, base_offset)
+        if self.bases[place : place + 1] == [base_offset]:
+            self._segments[place].forget_from(0, base_offset)
+        else:
+            self._segments.insert(place, Segment(self._context, self.directory, base_offset))
+            self.bases.insert(place, base_offset)
+        behind = self._take_off(place + 1, len(self))
+        return self._take_off(0, place) + behind
+
+    def _take_off(self, start: int, end: int) -> list[Segment]:
+        dropped = self._segments[start:end]
+        for segment in dropped:
+            self._flush.forget(segment)
+        del self._segments[start:end]
+        del self.bases[start:end]
+        self.active = self._segments[-1]
+        self._flush.directory_changed()
+        return dropped
 
     def retire(self, segment: Segment, delay_ms: int) -> None:
         """Take a segment off the list; its files are renamed now and unlinked later."""
@@ -249,6 +259,22 @@ class Segments:
     def close(self) -> None:
         for segment in self._segments:
             segment.close()
+
+
+def create_segment(
+    context: LogContext, directory: str, base_offset: int, suffix: str = ""
+) -> Segment:
+    """A new, empty segment with its log file; what lies under its names from before is emptied."""
+    segment = Segment(context, directory, base_offset, suffix)
+    try:
+        with segment.log_file as fd:
+            context.disk.truncate(fd, 0)
+        segment.aborted.reset()
+    except OSError:
+        # Left there it would look like a segment that lost its batches.
+        segment.discard()
+        raise
+    return segment
 
 
 def _cut(segment: Segment, position: int, end: int, whatever_size: bool) -> int:

@@ -37,7 +37,10 @@ class FileSlice:
         segment = self.segment
         length = min(length, self.length - offset_in_slice)
         with segment.log_file as fd:
-            return segment.disk.pread(fd, length, self.position + offset_in_slice)
+            data = segment.disk.pread(fd, length, self.position + offset_in_slice)
+        # A cut may have come while this ran on a thread.
+        self._check(offset_in_slice)
+        return data
 
     def read_cached_into(self, buffer: memoryview, offset_in_slice: int) -> int:
         """Read what is in memory already; BlockingIOError where that is nothing."""

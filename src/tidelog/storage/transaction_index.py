@@ -97,19 +97,20 @@ class TransactionIndex:
 
     def reset(self) -> None:
         """Drop every entry, before a rebuild."""
-        self.truncate_to(0)
+        self._entries = []
+        self._written = 0
+        self.cut_file()
 
-    def truncate_to(self, end_offset: int) -> None:
-        """Drop the entries whose marker lies at or above `end_offset`."""
-        if not self._disk.exists(self.path):
-            self._entries = []
-            self._written = 0
-            return
-        kept = [entry for entry in self.entries if entry.last_offset < end_offset]
-        self._entries = kept
-        self._written = len(kept)
-        with self._file as fd:
-            self._disk.truncate(fd, len(kept) * _ENTRY.size)
+    def forget_from(self, end_offset: int) -> None:
+        """Drop the entries whose marker lies at or above `end_offset`; `cut_file` must follow."""
+        self._entries = [entry for entry in self.entries if entry.last_offset < end_offset]
+        self._written = min(self._written, len(self._entries))
+
+    def cut_file(self) -> None:
+        """Have the file end with the entries that it still has."""
+        if self._disk.exists(self.path):
+            with self._file as fd:
+                self._disk.truncate(fd, self._written * _ENTRY.size)
 
     def close(self) -> None:
         self._file.close()

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from tests.unit.cluster.scripted_broker import ScriptedBroker
 from tests.unit.storage.helpers import World as Storage
-from tests.unit.storage.helpers import append, batch, stored_batches
+from tests.unit.storage.helpers import append, batch, start_over, stored_batches, truncate
 from tidelog.cluster.image import Endpoint
 from tidelog.cluster.peer import PeerConnection, PeerOptions
 from tidelog.config import TopicConfig
@@ -140,14 +140,14 @@ class FakePartition:
             self.alarms.append((offset, self.high_watermark))
             self.high_watermark = offset
         self.cuts.append(offset)
-        log.truncate_to(offset)
+        truncate(log, offset)
         log.epochs.truncate_from_end(offset)
         return True
 
     async def start_over_at(self, asked: FetchFrom, offset: int) -> bool:
         if not self._stands_at(asked) or offset <= self.log_end_offset:
             return False
-        self.log.truncate_fully_and_start_at(offset)
+        start_over(self.log, offset)
         self.high_watermark = offset
         return True
 

@@ -11,9 +11,11 @@ from tidelog.cluster.image import PartitionState
 from tidelog.config import load, topic_config
 from tidelog.model import Isolation, TopicPartition
 from tidelog.protocol.batches import Record, decode_records, encode_batch, iterate_batches
+from tidelog.replication.checkpoints import Checkpoints
 from tidelog.replication.disk_space import DiskSpace
 from tidelog.replication.partition import Partition
 from tidelog.replication.standing import Standing, Unregistered
+from tidelog.replication.truncations import DiskWork, Truncations
 from tidelog.storage.admission import admit
 from tidelog.storage.data_dir import DataDir
 from tidelog.storage.file_cache import FileCache
@@ -45,6 +47,8 @@ class Place:
         )
         self.data_dir = DataDir.open("/data", context)
         self.space = DiskSpace(self.data_dir, self.host)
+        checkpoints = Checkpoints(self.data_dir, self.host, dict)
+        self.disk_work = DiskWork(self.offload, Truncations(checkpoints, self.host))
         self.standing = Standing(broker_id, self.clock, Unregistered())
 
     def _run_later(self, delay_seconds: float, work: Callable[[], None]) -> None:
@@ -54,7 +58,7 @@ class Place:
         """A partition that does not lead yet."""
         config = topic_config(load(), {each.replace("_", "."): settings[each] for each in settings})
         log = create_log(self.data_dir, TopicPartition(name, 0), NewLog(TOPIC_ID, config))
-        return Partition(log, config, self.offload, self.space.room_for(name), self.standing)
+        return Partition(log, config, self.disk_work, self.space.room_for(name), self.standing)
 
     def lead(self, name: str = "orders", epoch: int = 0, **settings: str) -> Partition:
         partition = self.build(name, **settings)

@@ -18,10 +18,12 @@ from tidelog.host.host import Host
 from tidelog.host.offload import ThreadOffload
 from tidelog.model import Isolation, TopicPartition
 from tidelog.protocol.batches import Record, decode_records, encode_batch, iterate_batches
+from tidelog.replication.checkpoints import Checkpoints
 from tidelog.replication.cleaner import LogCleaner
 from tidelog.replication.disk_space import Room
 from tidelog.replication.partition import Partition
 from tidelog.replication.standing import Standing, Unregistered
+from tidelog.replication.truncations import DiskWork, Truncations
 from tidelog.storage.admission import admit
 from tidelog.storage.data_dir import CLEANED_OFFSETS, DataDir
 from tidelog.storage.file_cache import FileCache
@@ -76,6 +78,7 @@ class Bench:
             lambda path, error: None,
         )
         self.data_dir = DataDir.open("/data", context)
+        self.checkpoints = Checkpoints(self.data_dir, self.host, dict)
         self.partitions: list[Partition] = []
         self.cleaner = LogCleaner(lambda: self.partitions, self.data_dir, self.host)
 
@@ -86,7 +89,7 @@ class Bench:
         partition = Partition(
             log,
             effective,
-            self.offload,
+            DiskWork(self.offload, Truncations(self.checkpoints, self.host)),
             Room("clients", "test"),
             Standing(0, self.clock, Unregistered()),
         )

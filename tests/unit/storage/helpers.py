@@ -25,6 +25,7 @@ from tidelog.storage.losses import Expectation
 from tidelog.storage.recovery import Opening
 from tidelog.storage.running_clock import RunningClock
 from tidelog.storage.timestamp_search import FoundRecord, newest_timestamp, timestamp_searches
+from tidelog.storage.truncation import Truncation
 from tidelog.testing.disk import SimulatedDisk
 from tidelog.testing.virtual_loop import SeededRandom
 
@@ -191,6 +192,24 @@ def close(log: Log) -> None:
             log.sync()
     finally:
         log.abandon()
+
+
+def truncate(log: Log, offset: int, data_dir: DataDir | None = None) -> None:
+    """Cut a log, memory and disk."""
+    finish_cut(log, log.cuts.truncation(offset), data_dir)
+
+
+def start_over(log: Log, offset: int) -> None:
+    finish_cut(log, log.cuts.start_over(offset))
+
+
+def finish_cut(log: Log, cut: Truncation | None, data_dir: DataDir | None = None) -> None:
+    """The steps behind the first, as a broker takes them."""
+    if cut is not None:
+        if data_dir is not None:
+            data_dir.checkpoint(None).run()
+        cut.run()
+        log.cuts.done(cut)
 
 
 def create_log(data_dir: DataDir, partition: TopicPartition, new: NewLog) -> Log:

@@ -29,6 +29,7 @@ from tests.unit.storage.helpers import (
     marker,
     stored_batches,
     transactional,
+    truncate,
 )
 from tidelog.config import TopicConfig
 from tidelog.errors import KafkaError, StorageError
@@ -37,7 +38,8 @@ from tidelog.storage.compaction import Clean, CleanAbandonedError, measure
 from tidelog.storage.data_dir import DataDir
 from tidelog.storage.log import Log
 from tidelog.storage.log_context import NewLog
-from tidelog.storage.segment import CLEANED_SUFFIX, create_segment
+from tidelog.storage.segment import CLEANED_SUFFIX
+from tidelog.storage.segments import create_segment
 
 DAMAGED = 400
 
@@ -57,9 +59,9 @@ WRONG: dict[str, Callable[[World, Log], object]] = {
     "a batch below the end": lambda world, log: log.segments.active.note(
         batch(2).header, 100, 4096
     ),
-    "a cut beyond the end": lambda world, log: log.segments.active.truncate_to(1 << 20, 0),
+    "a cut beyond the end": lambda world, log: log.segments.active.forget_from(1 << 20, 0),
     "an epoch that falls": lambda world, log: (log.epochs.assign(5, 18), log.epochs.assign(4, 18)),
-    "an end below zero": lambda world, log: log.truncate_to(-1),
+    "an end below zero": lambda world, log: truncate(log, -1),
     "a reader that leaves twice": lambda world, log: log.segments[0].reader_left(),
     "a file let go of twice": lambda world, log: log.segments[0].log_file.unpin(),
     "an index entry that falls": lambda world, log: (
@@ -164,7 +166,7 @@ def use(world: World, chance: random.Random) -> None:
         lambda: flush(log),
         lambda: clean(log),
         lambda: log.apply_retention(NOW_MS, log.log_end_offset),
-        lambda: log.truncate_to(chance.randrange(log.log_end_offset + 1)),
+        lambda: truncate(log, chance.randrange(log.log_end_offset + 1)),
         lambda: log.first_unstable_offset,
         lambda: log.locate(chance.randrange(log.log_start_offset, log.log_end_offset + 1)),
         lambda: close(log),

@@ -29,6 +29,7 @@ from tests.unit.storage.helpers import (
     offset_for_timestamp,
     offset_of_max_timestamp,
     stored_batches,
+    truncate,
 )
 from tidelog.model import Codec, TimestampType
 from tidelog.protocol.batches import Record, decode_records, encode_batch
@@ -466,5 +467,5 @@ def test_a_cleaned_offset_outside_the_log_is_not_believed() -> None:
     log.first_dirty_offset = 99
     assert measure(log, 2, NOW_MS).first_dirty_offset == 0
     log.first_dirty_offset = 2
-    log.truncate_to(1)
+    truncate(log, 1)
     assert log.first_dirty_offset == 1

@@ -17,6 +17,7 @@ from tests.unit.storage.helpers import (
     close,
     flush,
     stored_batches,
+    truncate,
 )
 from tidelog.model import Codec
 from tidelog.protocol.batches import (
@@ -104,7 +105,7 @@ def test_a_truncation_in_the_middle_of_a_clean_wins() -> None:
     work, _ = begin(log)
     (group, *_) = work.groups()
     cleaned = work.rewrite(group)
-    log.truncate_to(log.segments.bases[1] - 1)
+    truncate(log, log.segments.bases[1] - 1)
     for number in range(6):
         put(log, ("new", f"{number}" * 100))
     seal(log)

@@ -22,6 +22,7 @@ from tests.unit.storage.helpers import (
     create_log,
     flush,
     offsets,
+    start_over,
 )
 from tidelog.config import TopicConfig
 from tidelog.errors import StorageError
@@ -97,7 +98,7 @@ def test_a_clean_stop_leaves_a_marker_and_a_start_takes_it_away() -> None:
 def test_the_files_have_kafkas_bytes() -> None:
     world = World()
     data_dir, log = started(world)
-    log.truncate_fully_and_start_at(3)
+    start_over(log, 3)
     append(log, batch(5), epoch=6)
     flush(log)
     data_dir.checkpoint({PARTITION: 7}).run()

@@ -16,11 +16,11 @@ from tests.unit.storage.helpers import (
     batch,
     close,
     flush,
-    idempotent,
     marker,
     offsets,
     stored_batches,
     transactional,
+    truncate,
 )
 from tidelog.config import TopicConfig
 from tidelog.errors import ErrorCode, KafkaError, StorageError
@@ -345,7 +345,7 @@ def test_s20_a_truncated_slice_is_refused_rather_than_read_wrongly() -> None:
         append(log, batch(fill=number))
     low = log.read(0, 2 * batch().header.size_bytes, log.end_position)
     high = log.read(3, 1 << 20, log.end_position)
-    log.truncate_to(4)
+    truncate(log, 4)
     for number in range(6):
         append(log, batch(fill=50 + number), epoch=2)
     assert len(low.read_all()) == low.size_bytes
@@ -418,23 +418,3 @@ def test_i31_lose_all_keeps_all_that_was_flushed() -> None:
     assert log.log_end_offset == flushed == 50
     assert stored_batches(log) == stored
     assert log.epochs.entries == [(1, 0), (2, 20), (3, 40)]
-
-
-def test_a_truncation_that_breaks_off_leaves_nothing_known_above_the_end() -> None:
-    """Its last step finds a damaged batch, after whole segments are gone."""
-    world = World(config=TopicConfig(segment_bytes=400, index_interval_bytes=100))
-    log = world.open()
-    for sequence in range(12):
-        append(log, idempotent(sequence))
-    flush(log)
-    first = log.segments[0]
-    assert len(log.segments) > 2
-    with first.log_file as fd:
-        world.disk.pwritev(fd, (b"\xff" * 300,), 80)
-    with pytest.raises(StorageError):
-        log.truncate_to(2)
-    assert log.log_end_offset == first.next_offset < 12
-    assert log.flushed_offset <= log.log_end_offset
-    assert log.epochs.entries == [(0, 0)]
-    # The batch went with its segment: it is written again, not taken for a repetition.
-    assert 7 not in log.producers.states or log.producers.states[7].last_sequence < 11

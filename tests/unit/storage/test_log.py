@@ -17,7 +17,9 @@ from tests.unit.storage.helpers import (
     offset_for_timestamp,
     offset_of_max_timestamp,
     offsets,
+    start_over,
     stored_batches,
+    truncate,
 )
 from tidelog.config import TopicConfig
 from tidelog.errors import ErrorCode, KafkaError
@@ -344,17 +346,17 @@ def test_truncation_cuts_at_a_batch_boundary_and_appends_go_on() -> None:
     log = World(config=TopicConfig(segment_bytes=600)).open()
     for number in range(20):
         append(log, batch(5, fill=number), epoch=number // 5)
-    log.truncate_to(43)
+    truncate(log, 43)
     assert log.log_end_offset == 40
     assert log.epochs.entries == [(0, 0), (1, 25)]
     assert append(log, batch(2), epoch=6).base_offset == 40
     assert offsets(log) == list(range(42))
-    log.truncate_to(1000)
+    truncate(log, 1000)
     assert log.log_end_offset == 42
     log.advance_log_start(32)
-    log.truncate_to(34)
+    truncate(log, 34)
     assert (log.log_start_offset, log.log_end_offset) == (32, 32)
-    log.truncate_fully_and_start_at(500)
+    start_over(log, 500)
     assert (log.log_start_offset, log.log_end_offset) == (500, 500)
     assert append(log, batch(2), epoch=7).base_offset == 500
 

@@ -21,6 +21,7 @@ from tests.unit.storage.helpers import (
     offset_for_timestamp,
     offsets,
     stored_batches,
+    truncate,
 )
 from tidelog.config import TopicConfig
 from tidelog.errors import StorageError
@@ -124,7 +125,7 @@ def test_s2_old_bytes_behind_a_truncation_are_not_taken_for_new_ones() -> None:
         append(log, batch(fill=number), epoch=3)
     old = stored_batches(log)
     flush(log)
-    log.truncate_to(3)
+    truncate(log, 3)
     append(log, batch(fill=40), epoch=5)
     new = stored_batches(log)
     mixed = b"".join([*new, *old[4:]])

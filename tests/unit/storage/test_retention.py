@@ -13,6 +13,7 @@ from tests.unit.storage.helpers import (
     append,
     batch,
     offsets,
+    start_over,
 )
 from tidelog.config import TopicConfig
 from tidelog.storage.log import Log
@@ -259,7 +260,7 @@ def test_s21_a_segment_begun_while_the_clock_was_ahead_is_rolled_in_time(jump_ms
     log = world.open()
     world.run_for(HOUR_MS)
     world.clock.now_ms += jump_ms
-    log.truncate_fully_and_start_at(7)
+    start_over(log, 7)
     log.append(batch(timestamp=world.clock.now_ms), 0, world.clock.now_ms)
     world.run_for(MINUTE_MS)
     world.clock.now_ms -= jump_ms
