@@ -1,8 +1,8 @@
 """The one question that every request asks: may this principal do this to that?
 
 The wire codes are Kafka's. Without access-control lists everybody may do everything, except to act
-as a broker: cluster actions are for connections on the inter-broker listener alone, so that a
-client cannot pose as a replica (CVE-2018-1288).
+as a broker: cluster actions are for connections that have authenticated as one, on whichever
+listener, so that a client cannot pose as a replica (CVE-2018-1288).
 """
 
 from __future__ import annotations
@@ -43,11 +43,13 @@ class Resource(NamedTuple):
 
 
 class Principal(NamedTuple):
-    """Who asks, and whether the connection came in on the inter-broker listener."""
+    """Who asks, and whether it has proved to be a broker of this cluster."""
 
     name: str
     is_broker: bool
 
+
+ANONYMOUS = Principal("User:ANONYMOUS", is_broker=False)
 
 CLUSTER = Resource(ResourceType.CLUSTER, "kafka-cluster")
 
@@ -92,7 +94,7 @@ class OpenAuthorizer:
 def allowed_operations(authorizer: Authorizer, principal: Principal, resource: Resource) -> int:
     """The bit field of permitted operations that Metadata and DescribeCluster may carry.
 
-    As in Kafka it is about the principal alone: on which listener it acts as a broker is not asked.
+    As in Kafka it is about access-control lists alone: without any, all may be done.
     """
     anywhere = principal._replace(is_broker=True)
     bits = 0

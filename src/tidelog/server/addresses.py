@@ -12,8 +12,6 @@ from tidelog.server.listener import Listener, ListenerAddress
 def make_listeners(config: BrokerConfig, frontend: Frontend) -> list[Listener]:
     counts = ConnectionCounts()
     resolved = config.listeners
-    # With a single listener clients come in on it: it cannot vouch for brokers.
-    apart = len(resolved.opened) > 1
     return [
         Listener(
             ListenerAddress(
@@ -21,7 +19,6 @@ def make_listeners(config: BrokerConfig, frontend: Frontend) -> list[Listener]:
                 each.host,
                 each.port,
                 resolved.advertised.get(each.name),
-                is_inter_broker=apart and each.name == resolved.inter_broker,
             ),
             frontend,
             counts,

@@ -15,7 +15,7 @@ from collections import deque
 from typing import TYPE_CHECKING, cast
 
 from tidelog.errors import ProtocolError
-from tidelog.security.authorizer import Principal
+from tidelog.security.authorizer import ANONYMOUS, Principal
 from tidelog.security.scram import ScramServer
 from tidelog.server.dispatch import CloseConnection, Pending, Result
 from tidelog.server.outbox import Outbox
@@ -60,7 +60,7 @@ class Connection(asyncio.BufferedProtocol):
         self._start_request = self._frontend.dispatcher.start
         # True while the request that came last is still decoded or prepared from its frame.
         self.frame_in_use = False
-        self.principal = Principal("User:ANONYMOUS", listener.is_inter_broker)
+        self.principal = ANONYMOUS
         self.is_authenticated = False
         # The exchange that is to prove who this is, while it is under way.
         self.sasl: ScramServer | None = None

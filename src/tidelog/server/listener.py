@@ -29,7 +29,6 @@ class ListenerAddress:
     host: str
     port: int
     advertised: tuple[str, int] | None = None
-    is_inter_broker: bool = False
 
 
 class Listener:
@@ -40,7 +39,6 @@ class Listener:
     ) -> None:
         self.name = address.name
         self.address = address
-        self.is_inter_broker = address.is_inter_broker
         self.frontend = frontend
         self.connections: set[Connection] = set()
         self._counts = counts

@@ -13,8 +13,6 @@ from tidelog.testing.simulation.nodes import SimulatedLoop
 
 T = TypeVar("T")
 
-BROKER_PORT = PORT + 1
-
 
 def simulate(main: Callable[[World], Coroutine[Any, Any, T]], seed: int = 1) -> T:
     loop = SimulatedLoop(seed, limit_seconds=3_600)
@@ -25,14 +23,10 @@ def simulate(main: Callable[[World], Coroutine[Any, Any, T]], seed: int = 1) -> 
 
 
 def add_machine(world: World, broker_id: int) -> Machine:
-    """A machine with a listener for the other brokers."""
+    """A machine with one listener, for clients and the other brokers."""
     return world.machine(
         broker_id,
-        {
-            "listeners": f"PLAINTEXT://b{broker_id}:{PORT},BROKER://b{broker_id}:{BROKER_PORT}",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,BROKER:PLAINTEXT",
-            "inter.broker.listener.name": "BROKER",
-        },
+        {"listeners": f"PLAINTEXT://b{broker_id}:{PORT}", "inter.broker.listener.name": ""},
     )
 
 
