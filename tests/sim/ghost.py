@@ -57,18 +57,16 @@ def batches_of(data: bytes | bytearray, start: int, end: int) -> list[Batch]:
 class Replica:
     """The log of one broker, in one life."""
 
-    __slots__ = ("batches", "broker_id", "changes", "epoch", "flushed", "life", "seen", "watermark")
+    __slots__ = ("batches", "broker_id", "epoch", "life", "log_start", "seen", "watermark")
 
     def __init__(self, broker_id: int, life: int) -> None:
         self.broker_id = broker_id
         self.life = life
         self.batches: list[Batch] = []
         self.watermark = 0
+        self.log_start = 0
         self.epoch = -1
-        self.flushed = 0
         self.seen: tuple[Any, ...] = ()
-        # How often something other than an append happened.
-        self.changes = 0
 
     @property
     def end(self) -> int:
@@ -98,7 +96,6 @@ class Replica:
         new = [each for each in self.batches if each not in known]
         is_cut = bool(old) and (not self.batches or self.batches[-1].last < old[-1].last
                                 or old[-1] not in set(self.batches))  # fmt: skip
-        self.changes += is_cut
         return new, is_cut
 
     def holding(self, offset: int) -> Batch | None:

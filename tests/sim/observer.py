@@ -227,6 +227,7 @@ class Observer:
             seen[0] is active and seen[1] == active.size_bytes and seen[2] == active.truncations
         )
         is_same = is_same and partition.high_watermark == replica.watermark
+        is_same = is_same and log.log_start_offset == replica.log_start
         if not is_same or partition.leader_epoch != replica.epoch:
             self._changed(machine, ghost, replica, partition)
 
@@ -243,6 +244,8 @@ class Observer:
             invariants.i31_synced_stays(ghost, before, replica, kept)
             self._journal.note("recovered", machine.name, f"{ghost} {replica.end} of {before.end}")
         invariants.i3_log_matching(ghost, replica, new)
+        # What a checkpoint remembered was committed in an earlier life.
+        replica.watermark = partition.high_watermark
         return replica
 
     def _changed(
@@ -254,7 +257,7 @@ class Observer:
         if is_cut:
             self._journal.note("truncated", machine.name, f"{ghost} to {replica.end}")
         is_new_epoch = partition.leader_epoch != replica.epoch
-        replica.epoch = partition.leader_epoch
+        replica.epoch, replica.log_start = partition.leader_epoch, partition.log.log_start_offset
         before, replica.watermark = replica.watermark, partition.high_watermark
         state = ghost.state
         if state is None:
