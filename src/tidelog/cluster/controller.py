@@ -20,19 +20,21 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from tidelog.audit import audit
 from tidelog.cluster import layout
+from tidelog.cluster.change_history import ChangeHistory
 from tidelog.cluster.changes import ChangeBatch, Update
 from tidelog.cluster.commands import Answer, Command, RegisterBroker, UnregisterBroker
 from tidelog.cluster.failover import Loss
 from tidelog.cluster.image import Draft, MetadataImage
 from tidelog.cluster.office import Place, resign, take_office
 from tidelog.cluster.planner import PlannerRules, plan, refused_together
-from tidelog.cluster.steps import Steps
+from tidelog.cluster.rounds import Pending, Round, refuse
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.host.offload import Offload
 from tidelog.store.port import (
     Check,
     Conflict,
@@ -52,7 +54,12 @@ logger = logging.getLogger(__name__)
 UNKNOWN_EPOCH: Final = -1
 _COMMANDS_PER_TURN: Final = 32
 _READ_BACK_DELAY_S: Final = 0.1
-_LOOK_AGAIN_S: Final = 1.0
+_JUDGE_AGAIN_S: Final = 1.0
+# From here on a decision about all partitions is made on a thread.
+_MANY_PARTITIONS: Final = 1_000
+# Decisions that look at all partitions.
+_WIDE: Final = (RegisterBroker, UnregisterBroker)
+_LOOK_AGAIN: Final = WatchEvent(layout.BROKER_IDS, 0)
 
 
 @dataclass(slots=True)
@@ -69,36 +76,6 @@ class ControllerLimits:
     out_of_touch_s: float = 6.0
 
 
-@dataclass(slots=True)
-class _Pending:
-    command: Command
-    answer: asyncio.Future[Answer]
-
-
-@dataclass(slots=True)
-class _Round:
-    """Commands that are done together: what they write, and what each is told afterwards.
-
-    As a rule that is one transaction. A command that needs more is the last of its round.
-    """
-
-    draft: Draft
-    steps: Steps = field(default_factory=Steps)
-    outcomes: list[tuple[asyncio.Future[Answer], Answer | KafkaError]] = field(default_factory=list)
-    losses: list[Loss] = field(default_factory=list)
-
-    def tell(self) -> None:
-        for future, outcome in self.outcomes:
-            if isinstance(outcome, KafkaError):
-                _refuse(future, outcome)
-            elif not future.done():
-                future.set_result(outcome)
-
-    def refuse(self, code: ErrorCode, message: str) -> None:
-        for future, _ in self.outcomes:
-            _refuse(future, KafkaError(code, message))
-
-
 class Controller:
     """Owns the changes of one store's metadata, from `start` to `close`.
 
@@ -113,22 +90,22 @@ class Controller:
         place: Place,
         rules: PlannerRules,
         limits: ControllerLimits | None = None,
+        offload: Offload | None = None,
     ) -> None:
         self._store = store
         self._place = place
         self._node_id = place.broker_id
         self._rules = rules
         self._limits = limits or ControllerLimits()
+        # For what takes long on a large cluster; without, it is done on the loop.
+        self._offload = offload
         self._image = MetadataImage()
         self._epoch_version = 0
         self._sequence = 0
         self._sequence_version = 0
-        self._queue: deque[_Pending] = deque()
+        self._queue: deque[Pending] = deque()
         self._wake = asyncio.Event()
-        self._changed = asyncio.Event()
-        self._history: deque[ChangeBatch] = deque()
-        self._history_start = 0
-        self._history_changes = 0
+        self._history = ChangeHistory(0, self._limits.history_changes)
         self._brokers_unseen = False
         # Elections of leaders that may lack committed records, since the start.
         self.unclean_elections = 0
@@ -152,11 +129,11 @@ class Controller:
         be understood.
         """
         assert self._task is None, "a controller starts once"
-        term = await take_office(self._store, self._place, self._rules.random)
+        term = await take_office(self._store, self._place, self._rules.random, self._offload)
         self._image = term.image
         self._epoch_version = term.epoch_version
         self._sequence_version = term.sequence_version
-        self._history_start = self._image.version
+        self._history = ChangeHistory(self._image.version, self._limits.history_changes)
         self._task = asyncio.create_task(self._run(), name=f"controller-{self._node_id}")
         logger.info(
             "controller started node=%d epoch=%d version=%d topics=%d partitions=%d",
@@ -171,7 +148,7 @@ class Controller:
         """Finish the transaction at hand, refuse what waits behind it, stop."""
         self._closing = True
         self._wake.set()
-        self._changed.set()
+        self._history.wake()
         if self._task is None:
             return
         await asyncio.wait([self._task])
@@ -232,25 +209,20 @@ class Controller:
         if controller_epoch != self._image.controller_epoch or version > self._image.version:
             return Update(image=self._image)
         if version == self._image.version:
-            try:
-                async with asyncio.timeout(timeout_s):
-                    await self._changed.wait()
-            except TimeoutError:
+            if not await self._history.wait(timeout_s):
                 return Update()
             self._check_running()
-        if version < self._history_start:
-            return Update(image=self._image)
-        return Update(batches=tuple(each for each in self._history if each.version > version))
+        return self._history.after(version, self._image)
 
     def _enqueue(self, command: Command) -> asyncio.Future[Answer]:
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         if not self.running:
-            _refuse(future, not_controller())
+            refuse(future, not_controller())
         elif len(self._queue) >= self._limits.queued_commands:
             message = "Too many metadata changes are waiting; try again later."
-            _refuse(future, KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, message))
+            refuse(future, KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, message))
         else:
-            self._queue.append(_Pending(command, future))
+            self._queue.append(Pending(command, future))
             self._wake.set()
         return future
 
@@ -263,14 +235,14 @@ class Controller:
             self._store.watch_session(self._session_changed),
             self._store.watch(layout.BROKER_IDS, self._brokers_changed),
         )
-        self._brokers_changed(WatchEvent(layout.BROKER_IDS, 0))
+        self._brokers_changed(_LOOK_AGAIN)
         try:
             while True:
                 await self._wake.wait()
                 self._wake.clear()
                 if self._brokers_unseen and not self._closing:
                     self._brokers_unseen = False
-                    await self._see_brokers()
+                    await self._see_brokers_patiently()
                 while self._queue and not self._closing:
                     await self._do_round()
                 if self._closing:
@@ -285,14 +257,22 @@ class Controller:
                 cancel()
             self._stop_waiting_for_store()
             self._closing = True
-            self._changed.set()
+            self._history.wake()
             for pending in self._queue:
-                _refuse(pending.answer, not_controller())
+                refuse(pending.answer, not_controller())
             self._queue.clear()
 
     def _brokers_changed(self, event: WatchEvent) -> None:
         self._brokers_unseen = True
         self._wake.set()
+
+    async def _see_brokers_patiently(self) -> None:
+        try:
+            await self._see_brokers()
+        except ConnectionLoss:
+            # The queue must not wait for it; a store that stays away ends the controller.
+            loop = asyncio.get_running_loop()
+            loop.call_later(_READ_BACK_DELAY_S, self._brokers_changed, _LOOK_AGAIN)
 
     async def _see_brokers(self) -> None:
         """Compare the brokers' own nodes with the image: who came, who is gone, who came back."""
@@ -301,21 +281,23 @@ class Controller:
         there = layout.load_brokers(tree)
         for known in self._image.brokers.values():
             if known.id not in there:
-                self._insist(UnregisterBroker(known.id, known.epoch))
+                self._enqueue_own(UnregisterBroker(known.id, known.epoch))
         for registration in there.values():
             before = self._image.brokers.get(registration.id)
             if before is None or before.epoch < registration.epoch:
-                self._insist(RegisterBroker(registration))
+                self._enqueue_own(RegisterBroker(registration))
 
-    def _insist(self, command: Command) -> None:
-        """Nobody else asks for it again: where it fails, look at the brokers once more."""
+    def _enqueue_own(self, command: RegisterBroker | UnregisterBroker) -> None:
+        """What nobody waits for, and must be done in the end."""
+        loop = asyncio.get_running_loop()
 
-        def judge(done: asyncio.Future[Answer]) -> None:
-            if not done.cancelled() and done.exception() is not None and self.running:
-                again = WatchEvent(layout.BROKER_IDS, 0)
-                done.get_loop().call_later(_LOOK_AGAIN_S, self._brokers_changed, again)
+        def look_again(future: asyncio.Future[Answer]) -> None:
+            error = None if future.cancelled() else future.exception()
+            if error is not None and self.running:
+                logger.warning("broker not judged command=%r reason=%s", command, error)
+                loop.call_later(_JUDGE_AGAIN_S, self._brokers_changed, _LOOK_AGAIN)
 
-        self._enqueue(command).add_done_callback(judge)
+        self._enqueue(command).add_done_callback(look_again)
 
     def _session_changed(self, state: SessionState) -> None:
         if state is SessionState.LOST:
@@ -338,7 +320,7 @@ class Controller:
 
     async def _do_round(self) -> None:
         """Plan what waits, write it, make it true and tell everyone."""
-        round_ = _Round(Draft(self._image))
+        round_ = Round(Draft(self._image))
         written = 0
         try:
             await self._plan_round(round_)
@@ -350,7 +332,7 @@ class Controller:
                     if len(steps) == 1
                     else self._image.apply_all(step.changes, revision)
                 )
-                self._remember(ChangeBatch(revision, tuple(step.changes)))
+                self._history.add(ChangeBatch(revision, tuple(step.changes)))
                 written += 1
         except StoreFull as error:
             round_.refuse(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
@@ -368,7 +350,7 @@ class Controller:
         self._report(round_.losses)
         round_.tell()
 
-    async def _plan_round(self, round_: _Round) -> None:
+    async def _plan_round(self, round_: Round) -> None:
         """Plan as many commands as one transaction takes, each on what those before it left."""
         limits = self._limits
         while (
@@ -380,15 +362,25 @@ class Controller:
             pending = self._queue.popleft()
             if pending.answer.done():
                 continue
-            round_.outcomes.append((pending.answer, self._plan_one(pending.command, round_)))
+            try:
+                outcome = await self._plan_one(pending.command, round_)
+            except BaseException:
+                # Ended in the middle: nothing is written, another controller may do it.
+                refuse(pending.answer, not_controller())
+                raise
+            round_.outcomes.append((pending.answer, outcome))
             if len(round_.outcomes) % _COMMANDS_PER_TURN == 0:
                 # The draft is this task's own: others may run, they cannot see or change it.
                 await asyncio.sleep(0)
 
-    def _plan_one(self, command: Command, round_: _Round) -> Answer | KafkaError:
+    async def _plan_one(self, command: Command, round_: Round) -> Answer | KafkaError:
         draft = round_.draft
+        is_wide = isinstance(command, _WIDE) and draft.partition_count > _MANY_PARTITIONS
         try:
-            planned = plan(draft, command, self._rules)
+            if is_wide and self._offload is not None:
+                planned = await self._offload.run(plan, draft, command, self._rules)
+            else:
+                planned = plan(draft, command, self._rules)
         except KafkaError as error:
             return error
         except Exception as error:
@@ -399,6 +391,8 @@ class Controller:
             epoch = self._image.controller_epoch
             round_.steps.add(layout.operations_of(change, draft, epoch), change)
             change.apply_to(draft)
+            if is_wide:
+                await asyncio.sleep(0)
         round_.losses.extend(planned.losses)
         return planned.answer
 
@@ -415,7 +409,7 @@ class Controller:
             Set(layout.CONTROLLER_SEQUENCE, mark, self._sequence_version),
             *operations,
         )
-        lost = False
+        lost = deposed = False
         while True:
             try:
                 revision = await self._store.multi(transaction)
@@ -427,10 +421,14 @@ class Controller:
                     raise
                 if not lost:
                     raise not_controller() from conflict
+                deposed = conflict.index == 0
             node = await self._read_back()
             if node is not None and node.value == mark:
                 revision = node.modified
                 break
+            if deposed:
+                # Not done, and it cannot be any more.
+                raise not_controller()
             # Not done so far. Should the lost one arrive yet, then one of the two finds the
             # sequence moved and is refused, so that sending it again is safe.
             if node is None or node.version != self._sequence_version:
@@ -442,6 +440,7 @@ class Controller:
     async def _read_back(self) -> Stored | None:
         while True:
             try:
+                await self._store.sync()
                 return await self._store.read(layout.CONTROLLER_SEQUENCE)
             except ConnectionLoss:
                 await asyncio.sleep(_READ_BACK_DELAY_S)
@@ -457,21 +456,6 @@ class Controller:
                 leader_epoch=state.leader_epoch,
                 replicas_that_had_them=list(lost_by),
             )
-
-    def _remember(self, batch: ChangeBatch) -> None:
-        self._history.append(batch)
-        self._history_changes += len(batch.changes)
-        while self._history_changes > self._limits.history_changes:
-            dropped = self._history.popleft()
-            self._history_changes -= len(dropped.changes)
-            self._history_start = dropped.version
-        self._changed.set()
-        self._changed = asyncio.Event()
-
-
-def _refuse(future: asyncio.Future[Answer], error: KafkaError) -> None:
-    if not future.done():
-        future.set_exception(error)
 
 
 def not_controller() -> KafkaError:

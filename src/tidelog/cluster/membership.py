@@ -28,8 +28,8 @@ from tidelog.cluster.office import OfficeTaken, Owner, Place
 from tidelog.cluster.planner import PlannerRules
 from tidelog.cluster.registration import register_broker, wait_for_id
 from tidelog.errors import KafkaError, StorageError
-from tidelog.host.clock import Clock
-from tidelog.store.port import SessionState, Store, StoreError, WatchEvent
+from tidelog.host.host import Host
+from tidelog.store.port import SessionState, Store, StoreError, StoreUnreachable, WatchEvent
 
 _log = logging.getLogger(__name__)
 
@@ -63,13 +63,14 @@ class Membership:
         broker_id: int,
         connect: Connect,
         rules: PlannerRules,
-        clock: Clock,
+        host: Host,
         options: MembershipOptions | None = None,
     ) -> None:
         self._broker_id = broker_id
         self._connect = connect
         self._rules = rules
-        self._clock = clock
+        self._clock = host.clock
+        self._offload = host.offload
         self._options = options or MembershipOptions()
         self._place = Place(broker_id, None, self._options.may_found)
         self._store: Store | None = None
@@ -210,7 +211,8 @@ class Membership:
                 self._store = await self._connect()
                 return self._store
             except (StorageError, StoreError) as error:
-                if not self._options.is_shared:
+                waits = isinstance(error, StoreUnreachable | StoreError) or self._task is not None
+                if not self._options.is_shared or not waits:
                     raise
                 _log.warning(
                     "the metadata store is out of reach: %s; trying again in %.1f s node_id=%d",
@@ -278,13 +280,15 @@ class Membership:
             while True:
                 changed.clear()
                 try:
-                    await self._look(store, hurry=is_first)
-                except (StoreError, OSError) as error:
+                    had_office = await self._look(store, hurry=is_first)
+                except StoreError as error:
                     self._check_alone(error)
                     _log.warning("office not seen node_id=%d reason=%s", self._broker_id, error)
                     await asyncio.sleep(_RETRY_S)
                     continue
                 is_first = False
+                if had_office:
+                    continue
                 try:
                     async with asyncio.timeout(_LOOK_AGAIN_S):
                         await changed.wait()
@@ -293,28 +297,31 @@ class Membership:
         finally:
             cancel()
 
-    async def _look(self, store: Store, *, hurry: bool) -> None:
-        """See who has the office; take it where nobody has."""
-        node = await store.read(layout.CONTROLLER_OWNER)
-        if node is not None and node.session != store.session:
-            self._take_owner(Owner.decode(node.value))
-            return
-        self._take_owner(None)
+    async def _look(self, store: Store, *, hurry: bool) -> bool:
+        """See who has the office, take it where nobody has; whether this broker had it."""
+        if await self._see_owner(store):
+            return False
         if not self._is_candidate:
-            return
+            return False
         if not hurry:
             await asyncio.sleep(self._rules.random.below(_JITTER_MS) / 1000)
         try:
             await self._hold_office(store)
         except OfficeTaken:
-            node = await store.read(layout.CONTROLLER_OWNER)
-            if node is not None and node.session != store.session:
-                self._take_owner(Owner.decode(node.value))
+            return not await self._see_owner(store)
+        return True
+
+    async def _see_owner(self, store: Store) -> bool:
+        """Whether another session has the office."""
+        node = await store.read(layout.CONTROLLER_OWNER)
+        is_taken = node is not None and node.session != store.session
+        self._take_owner(Owner.decode(node.value) if node is not None and is_taken else None)
+        return is_taken
 
     async def _hold_office(self, store: Store) -> None:
         """Be the controller, for as long as it lasts."""
         limits = ControllerLimits(out_of_touch_s=self._options.session_timeout_s * 2 / 3)
-        controller = Controller(store, self._place, self._rules, limits)
+        controller = Controller(store, self._place, self._rules, limits, self._offload)
         try:
             await controller.start()
             self._controller = controller
@@ -323,6 +330,9 @@ class Membership:
             await controller.wait_closed()
         except (StorageError, KafkaError) as error:
             self._check_alone(error)
+            if isinstance(error, StorageError) and self._entry is None:
+                # Nobody will mend what the store holds while this broker starts.
+                raise
             _log.error("not the controller any more node_id=%d reason=%s", self._broker_id, error)
             await asyncio.sleep(_RETRY_S)
         finally:

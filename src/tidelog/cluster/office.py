@@ -8,6 +8,7 @@ read next stays as it was read.
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
@@ -18,6 +19,7 @@ from tidelog.cluster.key import missing_key, new_key
 from tidelog.cluster.repairs import repairs
 from tidelog.cluster.steps import Steps
 from tidelog.errors import StorageError
+from tidelog.host.offload import Offload
 from tidelog.host.random import Random
 from tidelog.store.port import (
     Check,
@@ -28,6 +30,7 @@ from tidelog.store.port import (
     Operation,
     Set,
     Store,
+    Stored,
     StoreError,
 )
 
@@ -74,7 +77,9 @@ class Term(NamedTuple):
     sequence_version: int
 
 
-async def take_office(store: Store, place: Place, random: Random) -> Term:
+async def take_office(
+    store: Store, place: Place, random: Random, offload: Offload | None = None
+) -> Term:
     """Become the controller; found the cluster where the store is empty.
 
     `OfficeTaken` where another broker has the office; StorageError where what the store holds
@@ -84,7 +89,7 @@ async def take_office(store: Store, place: Place, random: Random) -> Term:
     if epoch_version is None:
         return await _found_cluster(store, place, random)
     try:
-        return await _take_over(store, epoch_version, random)
+        return await _take_over(store, epoch_version, random, offload)
     except BaseException:
         await resign(store, epoch_version)
         raise
@@ -100,6 +105,7 @@ async def resign(store: Store, epoch_version: int) -> None:
 
 async def _claim(store: Store, place: Place) -> int | None:
     """The version of the node that every write checks; None where the store is empty."""
+    await store.sync()
     node = await store.read(layout.CONTROLLER_EPOCH)
     if node is None:
         return None
@@ -131,11 +137,13 @@ async def _claim(store: Store, place: Place) -> int | None:
     return node.version + 1
 
 
-async def _take_over(store: Store, epoch_version: int, random: Random) -> Term:
+async def _take_over(
+    store: Store, epoch_version: int, random: Random, offload: Offload | None
+) -> Term:
     """Read all of it and mark it as read: from here on it changes by this hand only."""
     await store.sync()
     tree = await store.tree("/")
-    held = layout.load(tree)
+    held = await _loaded(tree, offload)
     if held.epoch_version != epoch_version:
         raise OfficeTaken("another broker took the office meanwhile")
     steps = Steps()
@@ -144,7 +152,7 @@ async def _take_over(store: Store, epoch_version: int, random: Random) -> Term:
         for step in steps:
             await store.multi((Check(layout.CONTROLLER_EPOCH, epoch_version), *step.operations))
         tree = await store.tree("/")
-        held = layout.load(tree)
+        held = await _loaded(tree, offload)
     epoch = held.image.controller_epoch
     revision = await store.multi(
         (
@@ -161,9 +169,16 @@ async def _take_over(store: Store, epoch_version: int, random: Random) -> Term:
     return Term(replace(held.image, version=revision), epoch_version, held.sequence_version + 1)
 
 
+async def _loaded(tree: Mapping[str, Stored], offload: Offload | None) -> layout.Held:
+    """What the store holds; on a thread, where there is one: it takes its time."""
+    return layout.load(tree) if offload is None else await offload.run(layout.load, tree)
+
+
 async def _found_cluster(store: Store, place: Place, random: Random) -> Term:
     """Write what a new cluster begins with, in one transaction."""
     if await store.children("/"):
+        if await store.read(layout.CONTROLLER_EPOCH) is not None:
+            raise OfficeTaken("another broker has just founded the cluster")
         raise StorageError(f"the metadata store has no {layout.CONTROLLER_EPOCH}")
     if not place.may_found:
         raise StorageError(

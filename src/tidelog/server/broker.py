@@ -24,7 +24,6 @@ from tidelog.cluster.planner import PlannerRules
 from tidelog.config import BrokerConfig
 from tidelog.coordinators.groups.coordinator import GroupCoordinator
 from tidelog.coordinators.producer_ids import ProducerIds
-from tidelog.errors import ConfigError
 from tidelog.host.host import Host
 from tidelog.host.line_rate import LineRate
 from tidelog.host.offload import ThreadOffload
@@ -37,11 +36,16 @@ from tidelog.security.failure_delays import FailureDelays
 from tidelog.server.addresses import endpoint_of, make_listeners, page_names, reachable
 from tidelog.server.answer_cache import AnswerCache
 from tidelog.server.answer_memory import AnswerMemory
-from tidelog.server.descriptors import DescriptorShares, descriptor_limit, share_out
+from tidelog.server.configured import (
+    connection_limits,
+    data_directory,
+    descriptor_shares,
+    session_limits,
+)
 from tidelog.server.dispatch import Dispatcher
-from tidelog.server.fetch_sessions import FetchSessions, SessionLimits
+from tidelog.server.fetch_sessions import FetchSessions
 from tidelog.server.followers import make_fetchers
-from tidelog.server.frontend import Frontend, Limits
+from tidelog.server.frontend import Frontend
 from tidelog.server.housekeeping import Household, Housekeeping
 from tidelog.server.http import HttpServer
 from tidelog.server.listener import Listener
@@ -165,12 +169,12 @@ class Broker:
         config, host = self._config, self._host
         for warning in config.warnings:
             _log.warning("configuration: %s", warning)
-        directory = _data_directory(config)
+        directory = data_directory(config)
         deferred = DeferredWork(host)
         context = LogContext(
             host.disk,
             host.clock,
-            FileCache(host.disk, _shares(config).open_files),
+            FileCache(host.disk, descriptor_shares(config).open_files),
             host.random,
             deferred.run_later,
             lambda path, error: data_dir.failed(),
@@ -201,9 +205,11 @@ class Broker:
             config.node_id,
             self._connect_store or partial(self._open_own_store, data_dir),
             rules,
-            host.clock,
+            host,
             MembershipOptions(
-                is_shared=self._connect_store is not None, may_found=data_dir.identity is None
+                is_shared=self._connect_store is not None,
+                session_timeout_s=config.get_int("zookeeper.session.timeout.ms") / 1000,
+                may_found=data_dir.identity is None,
             ),
         )
         login = BrokerLogin(lambda: read_identity(membership.store), host.random)
@@ -225,7 +231,7 @@ class Broker:
         groups = GroupCoordinator(
             config.node_id, replicas, host, lambda: metadata.image, submitter.submit
         )
-        fetch_sessions = FetchSessions(_session_limits(config), host.clock, host.random)
+        fetch_sessions = FetchSessions(session_limits(config), host.clock, host.random)
         answers, metrics = AnswerCache(), BrokerMetrics()
         requests = RequestTools(
             host.clock, OpenAuthorizer(), metadata, Turns(), AnswerMemory(), metrics
@@ -247,7 +253,7 @@ class Broker:
             ControllerTools(membership, host.offload),
             ClusterTools(config.node_id, submitter, answers, lambda: replicas.config),
         )
-        limits = _limits(config)
+        limits = connection_limits(config)
         frontend = Frontend(
             limits,
             Dispatcher(requests, families),
@@ -382,7 +388,7 @@ class Broker:
         server = HttpServer(
             pages.routes,
             page_names(self._config, address[0]),
-            _shares(self._config).pages,
+            descriptor_shares(self._config).pages,
             self._host,
         )
         await server.start(*address)
@@ -443,43 +449,6 @@ class Broker:
         return self._parts
 
 
-def _session_limits(config: BrokerConfig) -> SessionLimits:
-    return SessionLimits(
-        config.get_int("max.incremental.fetch.session.cache.slots"),
-        config.get_int("fetch.session.partitions.max"),
-        config.get_int("fetch.sessions.max.bytes"),
-    )
-
-
-def _limits(config: BrokerConfig) -> Limits:
-    return Limits(
-        frame_bytes_max=config.get_int("socket.request.max.bytes"),
-        requests_in_flight_max=config.get_int("connections.max.inflight.requests"),
-        connections_max=min(config.get_int("max.connections"), _shares(config).clients),
-        connections_per_address_max=config.get_int("max.connections.per.ip"),
-        connections_per_address=config.connections_per_host,
-        idle_ms_max=config.get_int("connections.max.idle.ms"),
-        first_byte_ms_max=config.get_int("connections.first.byte.ms"),
-        frame_ms_max=config.get_int("connections.frame.timeout.ms"),
-        send_buffer_bytes=config.get_int("socket.send.buffer.bytes"),
-        receive_buffer_bytes=config.get_int("socket.receive.buffer.bytes"),
-    )
-
-
-def _shares(config: BrokerConfig) -> DescriptorShares:
-    return share_out(descriptor_limit(), config.get_int("open.files.max"))
-
-
 def _is_in(image: MetadataImage, registration: BrokerRegistration) -> bool:
     known = image.brokers.get(registration.id)
     return known is not None and known.epoch >= registration.epoch
-
-
-def _data_directory(config: BrokerConfig) -> str:
-    directories = config.get_list("log.dirs") or [config.get_str("log.dir")]
-    if len(directories) > 1:
-        raise ConfigError(
-            f"log.dirs names {len(directories)} directories; one is supported:"
-            " run a broker per disk"
-        )
-    return directories[0]

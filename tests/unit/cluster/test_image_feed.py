@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from tests.unit.cluster.helpers import image_with, running, start_controller
-from tidelog.cluster.changes import Change, TopicCreated, TopicDeleted, Update
+from tidelog.client.faults import NetworkError
+from tidelog.cluster.changes import Change, ChangeBatch, TopicCreated, TopicDeleted, Update
 from tidelog.cluster.commands import CreateTopic, DeleteTopic
 from tidelog.cluster.controller import ControllerLimits
 from tidelog.cluster.image import MetadataImage
 from tidelog.cluster.image_feed import ImageFeed
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.testing.virtual_loop import virtual_time
+from tidelog.testing.virtual_loop import run_virtual, virtual_time
 
 
 def test_a_feed_ends_where_the_controller_is(tmp_path: Path) -> None:
@@ -214,3 +215,80 @@ async def test_a_subscriber_that_failed_hears_of_the_deletions_at_its_second_try
     topic_id = with_topic.topics["gone"].topic_id
     assert changes[0] == TopicDeleted("gone", topic_id, 1)
     assert any(isinstance(each, TopicCreated) for each in changes)
+
+
+class Script:
+    """A controller that says what it is told to say, one update for every poll."""
+
+    def __init__(self, *updates: Update) -> None:
+        self.updates = list(updates)
+        self.asked: list[tuple[int, int]] = []
+        self.all_taken = asyncio.Event()
+
+    async def poll(self, version: int, timeout_s: float, controller_epoch: int) -> Update:
+        self.asked.append((version, controller_epoch))
+        if self.updates:
+            return self.updates.pop(0)
+        self.all_taken.set()
+        return await asyncio.get_running_loop().create_future()
+
+
+@pytest.mark.parametrize(
+    "older",
+    [
+        Update(image=MetadataImage(9, controller_epoch=3)),
+        Update(image=MetadataImage(12, controller_epoch=2)),
+        Update(batches=(ChangeBatch(9, ()), ChangeBatch(10, ()))),
+    ],
+    ids=["an older version", "an older controller", "batches that it has"],
+)
+def test_the_image_never_goes_back(older: Update) -> None:
+    async def run() -> None:
+        script = Script(Update(image=MetadataImage(10, controller_epoch=3)), older)
+        feed = ImageFeed(script.poll)
+        seen: list[int] = []
+        feed.subscribe(lambda before, after, changes: seen.append(after.version))
+        await feed.start()
+        await script.all_taken.wait()
+        assert feed.image.version == 10
+        assert script.asked[-1] == (10, 3)
+        assert seen == [10]
+        await feed.close()
+
+    run_virtual(run())
+
+
+def test_a_whole_image_of_a_new_controller_is_taken_also_at_the_same_version() -> None:
+    async def run() -> None:
+        script = Script(
+            Update(image=MetadataImage(10, controller_epoch=3)),
+            Update(image=MetadataImage(10, controller_id=2, controller_epoch=4)),
+        )
+        feed = ImageFeed(script.poll)
+        await feed.start()
+        await script.all_taken.wait()
+        assert (feed.image.version, feed.image.controller_epoch) == (10, 4)
+        await feed.close()
+
+    run_virtual(run())
+
+
+def test_a_feed_waits_for_a_controller_that_cannot_be_reached() -> None:
+    async def run() -> None:
+        errors: list[Exception] = [
+            KafkaError(ErrorCode.NOT_CONTROLLER),
+            NetworkError("b1:9092", "gone"),
+            ConnectionRefusedError(),
+        ]
+
+        async def poll(version: int, timeout_s: float, controller_epoch: int) -> Update:
+            if errors:
+                raise errors.pop()
+            return Update(image=MetadataImage(5, controller_epoch=1))
+
+        feed = ImageFeed(poll)
+        await feed.start()
+        assert feed.image.version == 5
+        await feed.close()
+
+    run_virtual(run())

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from tidelog.cluster.image import MetadataImage
 from tidelog.server.broker import Parts
-from tidelog.testing.simulation.machines import PORT, Machine, World
+from tidelog.testing.simulation.machines import PORT, SESSION_S, Machine, World
 from tidelog.testing.simulation.nodes import SimulatedLoop
 
 T = TypeVar("T")
@@ -23,10 +23,14 @@ def simulate(main: Callable[[World], Coroutine[Any, Any, T]], seed: int = 1) -> 
 
 
 def add_machine(world: World, broker_id: int) -> Machine:
-    """A machine with one listener, for clients and the other brokers."""
+    """A machine whose brokers share their listener with clients."""
     return world.machine(
         broker_id,
-        {"listeners": f"PLAINTEXT://b{broker_id}:{PORT}", "inter.broker.listener.name": ""},
+        {
+            "listeners": f"PLAINTEXT://b{broker_id}:{PORT}",
+            "inter.broker.listener.name": "PLAINTEXT",
+            "zookeeper.session.timeout.ms": str(int(SESSION_S * 1000)),
+        },
     )
 
 

@@ -1,0 +1,49 @@
+"""The last changes that a controller made, for brokers that follow it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+from tidelog.cluster.changes import ChangeBatch, Update
+from tidelog.cluster.image import MetadataImage
+
+
+class ChangeHistory:
+    """Whole transactions, up to a number of changes; who is further behind takes a whole image."""
+
+    def __init__(self, start: int, changes_max: int) -> None:
+        self._start = start
+        self._changes_max = changes_max
+        self._batches: deque[ChangeBatch] = deque()
+        self._changes = 0
+        self._changed = asyncio.Event()
+
+    def add(self, batch: ChangeBatch) -> None:
+        self._batches.append(batch)
+        self._changes += len(batch.changes)
+        while self._changes > self._changes_max:
+            dropped = self._batches.popleft()
+            self._changes -= len(dropped.changes)
+            self._start = dropped.version
+        self.wake()
+
+    def wake(self) -> None:
+        """Have everybody look again."""
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def wait(self, timeout_s: float) -> bool:
+        """Wait for the next change; False where the time is over."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._changed.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def after(self, version: int, image: MetadataImage) -> Update:
+        """What leads from `version` to the image."""
+        if version < self._start:
+            return Update(image=image)
+        return Update(batches=tuple(each for each in self._batches if each.version > version))

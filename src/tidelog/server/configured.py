@@ -1,0 +1,46 @@
+"""What the settings say about the parts that a broker is built of."""
+
+from __future__ import annotations
+
+from tidelog.config import BrokerConfig
+from tidelog.errors import ConfigError
+from tidelog.server.descriptors import DescriptorShares, descriptor_limit, share_out
+from tidelog.server.fetch_sessions import SessionLimits
+from tidelog.server.frontend import Limits
+
+
+def session_limits(config: BrokerConfig) -> SessionLimits:
+    return SessionLimits(
+        config.get_int("max.incremental.fetch.session.cache.slots"),
+        config.get_int("fetch.session.partitions.max"),
+        config.get_int("fetch.sessions.max.bytes"),
+    )
+
+
+def connection_limits(config: BrokerConfig) -> Limits:
+    return Limits(
+        frame_bytes_max=config.get_int("socket.request.max.bytes"),
+        requests_in_flight_max=config.get_int("connections.max.inflight.requests"),
+        connections_max=min(config.get_int("max.connections"), descriptor_shares(config).clients),
+        connections_per_address_max=config.get_int("max.connections.per.ip"),
+        connections_per_address=config.connections_per_host,
+        idle_ms_max=config.get_int("connections.max.idle.ms"),
+        first_byte_ms_max=config.get_int("connections.first.byte.ms"),
+        frame_ms_max=config.get_int("connections.frame.timeout.ms"),
+        send_buffer_bytes=config.get_int("socket.send.buffer.bytes"),
+        receive_buffer_bytes=config.get_int("socket.receive.buffer.bytes"),
+    )
+
+
+def descriptor_shares(config: BrokerConfig) -> DescriptorShares:
+    return share_out(descriptor_limit(), config.get_int("open.files.max"))
+
+
+def data_directory(config: BrokerConfig) -> str:
+    directories = config.get_list("log.dirs") or [config.get_str("log.dir")]
+    if len(directories) > 1:
+        raise ConfigError(
+            f"log.dirs names {len(directories)} directories; one is supported:"
+            " run a broker per disk"
+        )
+    return directories[0]

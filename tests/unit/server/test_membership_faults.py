@@ -1,0 +1,267 @@
+"""What brokers do when they lose the store, their controller or each other."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.unit.server.clusters import (
+    add_machine,
+    agree,
+    controllers,
+    image,
+    parts,
+    simulate,
+    start_all,
+    until,
+)
+from tidelog.cluster import layout
+from tidelog.cluster.commands import Answer, Command, CreatedTopic, CreateTopic
+from tidelog.cluster.controller_link import COMMAND_TIMEOUT_S
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.store.port import Set
+from tidelog.testing.memory_store import Loss, MemoryStore
+from tidelog.testing.simulation.machines import SESSION_S, Machine, World
+
+
+def session(machine: Machine) -> MemoryStore:
+    assert machine.session is not None
+    return machine.session
+
+
+async def submit(machine: Machine, command: Command) -> Answer:
+    assert machine.node is not None
+    return await machine.node.start(parts(machine).submitter.submit(command))
+
+
+def others(machines: list[Machine], *but: Machine) -> list[Machine]:
+    return [each for each in machines if each not in but]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_broker_that_lost_its_session_goes_on_and_registers_in_a_new_epoch(seed: int) -> None:
+    async def main(world: World) -> None:
+        machines = await start_all(world, 3)
+        (controller,) = controllers(machines)
+        lost = others(machines, controller)[0]
+        before = image(controller).brokers[lost.broker_id].epoch
+        served = parts(lost)
+        session(lost).expire()
+        await until(lambda: parts(lost).membership.broker_epoch > before)
+        await until(lambda: agree(machines, [0, 1, 2]))
+        assert parts(lost) is served
+        epoch = image(controller).brokers[lost.broker_id].epoch
+        assert epoch == served.membership.broker_epoch
+        assert not served.membership.out_of_touch
+        assert isinstance(await submit(lost, CreateTopic("after")), CreatedTopic)
+
+    simulate(main, seed)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_controller_that_lost_its_session_loses_the_office_and_nothing_else(seed: int) -> None:
+    async def main(world: World) -> None:
+        machines = await start_all(world, 3)
+        (controller,) = controllers(machines)
+        epoch = image(controller).controller_epoch
+        session(controller).expire()
+        await until(lambda: all(image(each).controller_epoch > epoch for each in machines))
+        await until(lambda: agree(machines, [0, 1, 2]))
+        assert {image(each).controller_epoch for each in machines} == {epoch + 1}
+        assert len(controllers(machines)) == 1
+        for machine in machines:
+            assert isinstance(await submit(machine, CreateTopic(machine.name)), CreatedTopic)
+
+    simulate(main, seed)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_another_broker_controls_soon_after_the_controller_was_killed(seed: int) -> None:
+    async def main(world: World) -> None:
+        machines = await start_all(world, 3)
+        (controller,) = controllers(machines)
+        left = others(machines, controller)
+        controller.kill()
+        began = world.loop.time()
+        await until(lambda: agree(left, [each.broker_id for each in left]))
+        assert world.loop.time() - began < SESSION_S + 1
+        assert len(controllers(left)) == 1
+        assert isinstance(await submit(left[0], CreateTopic("after")), CreatedTopic)
+        await controller.start()
+        await until(lambda: agree(machines, [0, 1, 2]))
+
+    simulate(main, seed)
+
+
+def test_commands_that_are_submitted_while_the_controller_dies_wait_for_the_next() -> None:
+    async def main(world: World) -> None:
+        machines = await start_all(world, 3)
+        (controller,) = controllers(machines)
+        left = others(machines, controller)
+        controller.kill()
+        created = await asyncio.gather(
+            *(submit(left[n % 2], CreateTopic(f"t{n}")) for n in range(10))
+        )
+        assert all(isinstance(each, CreatedTopic) for each in created)
+        await until(lambda: agree(left, [each.broker_id for each in left]))
+        assert len(image(left[0]).topics) == 10
+
+    simulate(main)
+
+
+def test_without_a_controller_a_command_is_refused_in_time_and_in_words() -> None:
+    async def main(world: World) -> None:
+        machines = await start_all(world, 3)
+        for machine in machines:
+            session(machine).suspend()
+        await asyncio.sleep(SESSION_S)
+        assert not controllers(machines)
+        began = world.loop.time()
+        submitting = [submit(each, CreateTopic("never")) for each in machines]
+        for refused in await asyncio.gather(*submitting, return_exceptions=True):
+            assert isinstance(refused, KafkaError)
+            assert refused.code is ErrorCode.NOT_CONTROLLER
+            assert "no controller at the moment" in refused.message
+        assert world.loop.time() - began < COMMAND_TIMEOUT_S + 1
+        for machine in machines:
+            session(machine).resume()
+        await until(lambda: len(controllers(machines)) == 1)
+        await until(lambda: agree(machines, [0, 1, 2]))
+        assert "never" not in image(machines[0]).topics
+
+    simulate(main)
+
+
+def test_a_controller_out_of_touch_stops_controlling_before_its_session_ends() -> None:
+    async def main(world: World) -> None:
+        machines = await start_all(world, 3)
+        (controller,) = controllers(machines)
+        session(controller).suspend()
+        await asyncio.sleep(SESSION_S * 2 / 3 - 0.1)
+        assert controllers(machines) == [controller]
+        assert not parts(controller).membership.out_of_touch
+        await asyncio.sleep(0.2)
+        assert not controllers(machines)
+        assert parts(controller).membership.out_of_touch
+        session(controller).resume()
+        await until(lambda: len(controllers(machines)) == 1)
+        assert not parts(controller).membership.out_of_touch
+        await until(lambda: agree(machines, [0, 1, 2]))
+
+    simulate(main)
+
+
+def test_a_short_loss_of_the_store_costs_nobody_the_office() -> None:
+    async def main(world: World) -> None:
+        machines = await start_all(world, 3)
+        (controller,) = controllers(machines)
+        epoch = image(controller).controller_epoch
+        for machine in machines:
+            session(machine).suspend()
+        creating = asyncio.ensure_future(submit(machines[0], CreateTopic("meanwhile")))
+        await asyncio.sleep(3)
+        assert not creating.done()
+        for machine in machines:
+            session(machine).resume()
+        assert isinstance(await creating, CreatedTopic)
+        assert controllers(machines) == [controller]
+        assert image(controller).controller_epoch == epoch
+
+    simulate(main)
+
+
+@pytest.mark.parametrize("loss", Loss)
+def test_a_claim_whose_answer_is_lost_is_read_back(loss: Loss) -> None:
+    async def main(world: World) -> None:
+        machines = await start_all(world, 2)
+        (controller,) = controllers(machines)
+        (other,) = others(machines, controller)
+        epoch = image(controller).controller_epoch
+        session(other).losses = [loss]
+        session(controller).expire()
+        await until(lambda: all(image(each).controller_epoch > epoch for each in machines))
+        await until(lambda: agree(machines, [0, 1]))
+        assert isinstance(await submit(controller, CreateTopic("after")), CreatedTopic)
+
+    simulate(main)
+
+
+def test_a_restarted_broker_waits_until_its_old_session_is_over() -> None:
+    async def main(world: World) -> None:
+        machines = await start_all(world, 2)
+        (controller,) = controllers(machines)
+        (other,) = others(machines, controller)
+        old = await world.tree.connect()
+        session(other).expire()
+        path = layout.broker_path(other.broker_id)
+        await until(lambda: path in world.tree.nodes)
+        await other.stop()
+        await register_in(old, other.broker_id)
+        world.loop.call_later(5, old.expire)
+        began = world.loop.time()
+        await other.start()
+        assert 4.9 < world.loop.time() - began < 6
+        await until(lambda: agree(machines, [0, 1]))
+
+    simulate(main)
+
+
+def test_a_broker_id_in_use_is_refused_and_the_holder_named() -> None:
+    async def main(world: World) -> None:
+        await start_all(world, 2)
+        held = await world.tree.connect()
+        await register_in(held, 2)
+        with pytest.raises(Exception, match=r"id 2 is in use by another live broker at b2:9092"):
+            await add_machine(world, 2).start()
+
+    simulate(main)
+
+
+async def register_in(store: MemoryStore, broker_id: int) -> None:
+    from tidelog.cluster.image import BrokerRegistration, Endpoint
+    from tidelog.cluster.registration import register_broker
+
+    endpoints = (Endpoint("PLAINTEXT", f"b{broker_id}", 9092),)
+    await register_broker(store, BrokerRegistration(broker_id, -1, None, endpoints))
+
+
+def test_a_store_that_a_newer_version_wrote_is_refused_by_a_broker_that_would_control() -> None:
+    async def main(world: World) -> None:
+        machines = await start_all(world, 1)
+        await machines[0].stop()
+        store = await world.tree.connect()
+        await store.multi([Set(layout.PRODUCER_IDS, b'{"v":99,"next":0,"broker":0}')])
+        with pytest.raises(Exception, match=r"/producer_ids/next has version 99"):
+            await machines[0].start()
+
+    simulate(main)
+
+
+def forget_all(world: World) -> None:
+    world.tree.nodes = {}
+    world.tree.states = [{}]
+
+
+def test_a_directory_of_a_cluster_founds_no_other_one() -> None:
+    async def main(world: World) -> None:
+        machines = await start_all(world, 1)
+        await machines[0].stop()
+        forget_all(world)
+        with pytest.raises(Exception, match="the data directory belongs to a cluster"):
+            await machines[0].start()
+
+    simulate(main)
+
+
+def test_a_directory_of_another_cluster_is_refused() -> None:
+    async def main(world: World) -> None:
+        machines = await start_all(world, 1)
+        first = image(machines[0]).cluster_id
+        await machines[0].stop()
+        forget_all(world)
+        await add_machine(world, 1).start()
+        with pytest.raises(Exception, match=first):
+            await machines[0].start()
+
+    simulate(main)
