@@ -18,6 +18,7 @@ from tidelog.model import NO_LEADER
 from tidelog.replication.disk_space import Room
 from tidelog.replication.flushing import Flushing
 from tidelog.replication.truncations import Truncations
+from tidelog.replication.waiters import Watchers
 from tidelog.replication.watermark import Watermark
 from tidelog.storage.log import Log
 from tidelog.storage.replicated import CheckedBatches
@@ -63,7 +64,7 @@ class Following:
         self.topic_partition = self.log.topic_partition
         self.topic_id = self.log.topic_id
         # Told when `next_fetch` has changed for another reason than an answer of the leader.
-        self.fetch_watchers = self._watermark.replica_watchers
+        self.fetch_watchers = Watchers()
         self.leader_id = NO_LEADER
         self.leader_epoch = -1
         # On a topic that syncs, asking for an offset says that all before it is on the disk.
@@ -91,7 +92,7 @@ class Following:
         """Where to fetch from; None where there is nobody to ask, or nothing to ask for yet.
 
         On a topic that syncs nothing is asked for until all that came is on the disk; its
-        `replica_watchers` hear when it is.
+        `fetch_watchers` hear when it is.
         """
         if not self.is_active:
             return None

@@ -20,7 +20,13 @@ from typing import NoReturn
 
 from tidelog.cluster.image import PartitionState
 from tidelog.config.topic_config import TopicConfig
-from tidelog.errors import ErrorCode, KafkaError, PartitionBrokenError, StorageError
+from tidelog.errors import (
+    ErrorCode,
+    KafkaError,
+    PartitionBrokenError,
+    StorageError,
+    TidelogError,
+)
 from tidelog.model import Isolation, LogPosition
 from tidelog.replication.disk_space import Room
 from tidelog.replication.flushing import Flushing
@@ -145,8 +151,16 @@ class Partition:
 
     def _was_cut(self) -> None:
         """A truncation has ended: become what the metadata has said meanwhile."""
-        if self._state is not None:
-            self.follow_image(self._state, self.leading.min_isr)
+        before = self.role
+        try:
+            if self._state is not None:
+                self.follow_image(self._state, self.leading.min_isr)
+        except PartitionBrokenError:
+            pass  # It is offline and has said why.
+        except TidelogError as error:
+            self.go_offline(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
+        if self.role != before:
+            self._standing.role_changed(self)
 
     def _take_role(self, state: PartitionState) -> None:
         assert set(state.isr) <= set(state.replicas), "an in-sync replica that is not a replica"
@@ -456,4 +470,4 @@ class Partition:
         self.leading.advance()
         if not self.leads:
             # A follower that waited for its disk may ask for more.
-            self.watermark.replica_watchers.notify()
+            self.following.fetch_watchers.notify()

@@ -93,8 +93,6 @@ class Replicas:
         self.accept_loss: Collection[TopicPartition] = ()
         # Told of a topic whose partitions have followed the image.
         self.on_caught_up: Callable[[str], None] = lambda name: None
-        # Told of a partition that leads, follows somebody else, or is here no more.
-        self.on_role_changed: Callable[[Partition], None] = lambda partition: None
         self.standing = Standing(broker_id, host.clock, entry or Unregistered())
         self._is_serving = False
         self.space = DiskSpace(data_dir, host)
@@ -304,7 +302,7 @@ class Replicas:
         if not self._by_name[key.topic]:
             del self._by_name[key.topic]
         partition.stop(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {key.topic} was deleted")
-        self.on_role_changed(partition)
+        self.standing.role_changed(partition)
         self._data_dir.drop(key)
 
     async def _create_all(self, topics: Mapping[str, TopicImage | None]) -> None:
@@ -382,7 +380,7 @@ class Replicas:
             _log.exception("cannot serve partition=%s", partition.topic_partition)
             partition.go_offline(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
         if partition.role != before:
-            self.on_role_changed(partition)
+            self.standing.role_changed(partition)
 
     def _min_isr(self, topic: TopicImage, state: PartitionState) -> int:
         return min_isr_in(self._image, topic, state)

@@ -49,5 +49,7 @@ class Standing:
         self.eligible: Mapping[int, int] = {}
         # How long a follower may be behind before it leaves the ISR.
         self.lag_s = _LAG_SECONDS
+        # Told of a partition that leads, follows somebody else, or is here no more.
+        self.role_changed: Callable[[Partition], None] = lambda partition: None
         # Told of a partition whose ISR may have to change.
         self.reconsider: Callable[[Partition], None] = lambda partition: None

@@ -224,7 +224,7 @@ class Broker:
         replicas = Replicas(config.node_id, config, data_dir, host, membership)
         isr_changes = IsrChanges(replicas.standing, link.submit_all)
         fetchers = make_fetchers(config, host, membership, metadata, options)
-        replicas.on_role_changed = lambda each: fetchers.follow(
+        replicas.standing.role_changed = lambda each: fetchers.follow(
             each.following, each.following.leader_id
         )
         submitter = Submitter(link, metadata, replicas)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tidelog.cluster.image_feed import ImageFeed
 from tidelog.cluster.membership import Membership
 from tidelog.cluster.peer import PeerConnection, PeerOptions
@@ -21,21 +23,14 @@ def make_fetchers(
 ) -> Fetchers:
     """The fetchers of one broker."""
     listener = config.listeners.inter_broker
+    own = replace(options, reuses_memory=True)
 
     def open_peer(broker_id: int) -> PeerConnection | None:
         registration = metadata.image.brokers.get(broker_id)
         endpoint = None if registration is None else registration.endpoint(listener)
-        return None if endpoint is None else PeerConnection(host.network, endpoint, options)
+        return None if endpoint is None else PeerConnection(host.network, endpoint, own)
 
     def replica() -> ReplicaState:
         return ReplicaState(membership.broker_id, membership.broker_epoch)
 
-    settings = FetchSettings(
-        wait_max_ms=config.get_int("replica.fetch.wait.max.ms"),
-        min_bytes=config.get_int("replica.fetch.min.bytes"),
-        partition_bytes_max=config.get_int("replica.fetch.max.bytes"),
-        response_bytes_max=config.get_int("replica.fetch.response.max.bytes"),
-        backoff_ms=config.get_int("replica.fetch.backoff.ms"),
-        socket_timeout_ms=config.get_int("replica.socket.timeout.ms"),
-    )
-    return Fetchers(FetchLinks(host, settings, open_peer, replica))
+    return Fetchers(FetchLinks(host, FetchSettings.of(config), open_peer, replica))

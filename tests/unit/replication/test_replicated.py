@@ -277,12 +277,16 @@ async def test_a_role_that_comes_during_a_truncation_is_taken_when_it_has_ended(
     answer = cluster.answer(0, asked)
     assert isinstance(answer, EpochEnd)
     old.flush()
+    heard: list[bool] = []
+    cluster.places[0].standing.role_changed = lambda partition: heard.append(partition.leads)
     cut = asyncio.ensure_future(old.following.truncate_to(asked, answer))
     await asyncio.sleep(0)
     assert old.following.is_cutting and old.following.next_fetch() is None
     cluster.elect(0, (0,))
     assert not old.leads
     await cut
+    # Fetchers hear of it: nobody else would tell them.
+    assert heard == [True]
     old.check_leader(cluster.state.leader_epoch)
     assert old.log.log_end_offset == 1
 
