@@ -10,6 +10,7 @@ from tidelog.errors import ErrorCode, KafkaError
 from tidelog.model import LogPosition
 from tidelog.replication.in_sync import InSyncReplicas, Look
 from tidelog.replication.standing import Standing
+from tidelog.replication.waiters import CommitWaiters
 from tidelog.replication.watermark import Watermark
 from tidelog.storage.log import Log
 
@@ -30,6 +31,8 @@ class Leading:
         # How far this broker's own copy counts: on a topic that syncs, what is on the disk.
         self._committable = committable
         self.in_sync: InSyncReplicas | None = None
+        # Those who wait for every live replica to have deleted up to an offset.
+        self.deletion_waiters = CommitWaiters()
         self.min_isr = 1
         self.epoch_start = 0
 
@@ -49,6 +52,7 @@ class Leading:
         """The metadata says something newer, in the same leader epoch."""
         assert self.in_sync is not None, "only a leader has followers"
         self.in_sync.updated(state, self._standing.clock.monotonic())
+        self.deletions_moved()
         self.advance()
 
     def end(self) -> None:
@@ -119,6 +123,7 @@ class Leading:
                 f" {self._log.topic_partition}",
             )
         in_sync.followers[replica_id].log_start = log_start
+        self.deletions_moved()
         self.advance()
         return replica_id not in in_sync.isr and in_sync.pending is None
 
@@ -131,6 +136,11 @@ class Leading:
                 if replica in self._standing.eligible:
                     lowest = min(lowest, follower.log_start)
         return lowest
+
+    def deletions_moved(self) -> None:
+        """A log's start has moved, or who lives: wake those who waited for no more than that."""
+        if len(self.deletion_waiters):
+            self.deletion_waiters.advance(self.low_watermark + 1)
 
     # -- who is in sync ---------------------------------------------------------------------------
 

@@ -232,6 +232,7 @@ class Partition:
         self.following.end()
         self.watermark.waiters.fail(told)
         self._disk_waiters.fail(told)
+        self.leading.deletion_waiters.fail(told)
         self.watermark.notify()
 
     def check_leader(self, known_epoch: int = -1) -> None:
@@ -442,6 +443,11 @@ class Partition:
             self.watermark.check_bounds()
         self.watermark.notify()
         return self.log.log_start_offset
+
+    def deleted_everywhere(self, offset: int, deadline: float) -> CommitWait:
+        """Wait until every live replica has deleted what lies before `offset`."""
+        waiters = self.leading.deletion_waiters
+        return self._wait(waiters, offset, deadline, self.leading.low_watermark + 1)
 
     def apply_retention(self, now_ms: int) -> int:
         """Delete what the topic no longer keeps; the number of segments that went."""

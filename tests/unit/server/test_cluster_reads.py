@@ -13,6 +13,11 @@ from tidelog.errors import ErrorCode
 from tidelog.host.line_rate import LineRate
 from tidelog.model import ListedOffset
 from tidelog.protocol.batches import Record, encode_batch
+from tidelog.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
 from tidelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from tidelog.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -30,6 +35,10 @@ from tidelog.server.metrics import BrokerMetrics
 from tidelog.testing.virtual_loop import virtual_time
 
 
+async def checkpoint() -> None:
+    """What has been deleted is durable."""
+
+
 def asking(cluster: Cluster, broker_id: int, **connection: Any) -> Asking:
     """A client of one broker of the cluster."""
     known = image([broker(each) for each in cluster.places], [topic(cluster.state)])
@@ -37,7 +46,9 @@ def asking(cluster: Cluster, broker_id: int, **connection: Any) -> Asking:
     return Asking(
         known,
         broker_id=broker_id,
-        replicas=SimpleNamespace(find=lambda *_: cluster.partitions[broker_id], config=load()),
+        replicas=SimpleNamespace(
+            find=lambda *_: cluster.partitions[broker_id], config=load(), checkpoint=checkpoint
+        ),
         offload=place.offload,
         clock=place.clock,
         fetch_sessions=FetchSessions(SessionLimits(10, 10, 10_000), place.clock, place.host.random),
@@ -136,3 +147,55 @@ async def test_a_consumer_at_the_wrong_broker_or_epoch_is_told_who_leads() -> No
                 assert [each.node_id for each in answer.node_endpoints] == [0]
             else:
                 assert told.current_leader is None and answer.node_endpoints == []
+
+
+async def delete_records(cluster: Cluster, offset: int, timeout_ms: int = 10_000) -> Any:
+    partitions = [DeleteRecordsPartition(0, offset)]
+    request = DeleteRecordsRequest([DeleteRecordsTopic("t", partitions)], timeout_ms)
+    answer = await asking(cluster, cluster.state.leader).call("DeleteRecords", 2, request)
+    told = answer.topics[0].partitions[0]
+    return told.error_code, told.low_watermark
+
+
+@virtual_time
+async def test_a_deletion_is_answered_when_every_live_replica_has_deleted() -> None:
+    cluster = await replicated(b"a", b"b", b"c")
+    deletion = asyncio.ensure_future(delete_records(cluster, 2))
+    await asyncio.sleep(0)
+    for follower in (1, 2, 1):
+        await cluster.fetch(follower)
+        await asyncio.sleep(0)
+        assert not deletion.done()
+    await cluster.fetch(2)
+    assert await deletion == (0, 2)
+    assert [each.log.log_start_offset for each in cluster.partitions.values()] == [2, 2, 2]
+
+
+@virtual_time
+async def test_a_deletion_does_not_wait_for_a_replica_that_is_dead() -> None:
+    cluster = await replicated(b"a", b"b", b"c")
+    deletion = asyncio.ensure_future(delete_records(cluster, 2))
+    await asyncio.sleep(0)
+    for _ in range(2):
+        await cluster.fetch(1)
+        await asyncio.sleep(0)
+    assert not deletion.done()
+    cluster.places[0].standing.eligible = {0: 10, 1: 11}
+    cluster.shrink((0, 1))
+    assert await deletion == (0, 2)
+
+
+@virtual_time
+async def test_a_deletion_that_takes_too_long_tells_how_far_it_has_come() -> None:
+    cluster = await replicated(b"a", b"b", b"c")
+    assert await delete_records(cluster, 2, 500) == (ErrorCode.REQUEST_TIMED_OUT, 0)
+    assert len(cluster.leader.leading.deletion_waiters) == 0
+
+
+@virtual_time
+async def test_a_deletion_whose_leader_goes_is_told_so() -> None:
+    cluster = await replicated(b"a", b"b", b"c")
+    deletion = asyncio.ensure_future(delete_records(cluster, 2))
+    await asyncio.sleep(0)
+    cluster.elect(1, (1, 2))
+    assert await deletion == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)

@@ -2,10 +2,14 @@
 
 Behaviour: moves the start of the log up to the offset given, -1 meaning the high watermark. What
 lies before it is never served again, also after a crash: the new start is durable before the
-answer. Whole segments below it are deleted; the rest of a segment goes with it later.
+answer. Whole segments below it are deleted; the rest of a segment goes with it later. The answer
+waits until every live replica has moved its start as well, and tells the lowest one; when the time
+of the request is up, it is REQUEST_TIMED_OUT, and the others follow all the same.
 """
 
 from __future__ import annotations
+
+import asyncio
 
 from tidelog.cluster.names import INTERNAL_TOPICS
 from tidelog.errors import ErrorCode, KafkaError
@@ -15,6 +19,7 @@ from tidelog.protocol.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
+from tidelog.replication.partition import Partition
 from tidelog.security.authorizer import Operation
 from tidelog.server.handlers.asked import by_topic
 from tidelog.server.tools import DataContext
@@ -24,6 +29,8 @@ async def delete_records(
     request: DeleteRecordsRequest, context: DataContext
 ) -> DeleteRecordsResponse:
     response = DeleteRecordsResponse()
+    deadline = asyncio.get_running_loop().time() + request.timeout_ms / 1000
+    deleted: list[tuple[DeleteRecordsPartitionResult, Partition]] = []
     pace = context.pace()
     topics = await context.complete(by_topic(request.topics, ("name",), "partition_index"))
     for topic, partitions in topics:
@@ -32,9 +39,8 @@ async def delete_records(
             await pace.step()
             result = DeleteRecordsPartitionResult(asked.partition_index, low_watermark=-1)
             try:
-                result.low_watermark = _delete(
-                    topic.name, asked.partition_index, asked.offset, context
-                )
+                partition = _delete(topic.name, asked.partition_index, asked.offset, context)
+                deleted.append((result, partition))
             except KafkaError as error:
                 result.error_code = error.code
             results.append(result)
@@ -46,10 +52,30 @@ async def delete_records(
         for topic_result in response.topics:
             for result in topic_result.partitions:
                 result.error_code = result.error_code or error.code
+        return response
+    for result, partition in deleted:
+        await pace.step()
+        await _await_replicas(result, partition, deadline)
     return response
 
 
-def _delete(topic: str, index: int, offset: int, context: DataContext) -> int:
+async def _await_replicas(
+    result: DeleteRecordsPartitionResult, partition: Partition, deadline: float
+) -> None:
+    """Tell how far all live replicas have deleted, once that is as far as this one has."""
+    start = partition.log.log_start_offset
+    try:
+        partition.check_leader()
+        if partition.leading.low_watermark < start:
+            await partition.deleted_everywhere(start, deadline)
+    except KafkaError as error:
+        result.error_code = error.code
+        if error.code is not ErrorCode.REQUEST_TIMED_OUT:
+            return
+    result.low_watermark = partition.leading.low_watermark
+
+
+def _delete(topic: str, index: int, offset: int, context: DataContext) -> Partition:
     if not context.authorize_topic(Operation.DELETE, topic):
         raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     if topic in INTERNAL_TOPICS:
@@ -61,4 +87,5 @@ def _delete(topic: str, index: int, offset: int, context: DataContext) -> int:
             ErrorCode.POLICY_VIOLATION,
             f"records of {topic} cannot be deleted: its cleanup.policy has no delete",
         )
-    return partition.delete_records(offset)
+    partition.delete_records(offset)
+    return partition
