@@ -11,15 +11,12 @@ from typing import Any
 import pytest
 
 from bench.peers.kafka import ApacheKafka
+from tests.e2e.consumer_heartbeats import assigned, heartbeat_request
 from tests.e2e.produce_requests import create_topic
 from tests.e2e.raw_client import RawClient
 from tests.waiting import eventually
 from tidelog.errors import ErrorCode
 from tidelog.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from tidelog.protocol.messages.consumer_group_heartbeat import (
-    ConsumerGroupHeartbeatRequest,
-    TopicPartitions,
-)
 from tidelog.protocol.messages.delete_groups import DeleteGroupsRequest
 from tidelog.protocol.messages.describe_groups import DescribeGroupsRequest
 from tidelog.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -98,20 +95,11 @@ class Script:
         self, member: str, epoch: int, owned: list[int] | None = None, **more: object
     ) -> list[int]:
         """A heartbeat; what the member is told to own from now on."""
-        request = ConsumerGroupHeartbeatRequest("g", member, epoch)
-        if epoch == 0:
-            request.rebalance_timeout_ms = 60_000
-            request.subscribed_topic_names = ["t"]
-            request.topic_partitions = []
-        elif owned is not None:
-            request.topic_partitions = [TopicPartitions(self.topic_id, owned)] if owned else []
-        for name, value in more.items():
-            setattr(request, name, value)
+        request = heartbeat_request("g", member, epoch, (self.topic_id, owned), **more)
         answer = self.client.call("ConsumerGroupHeartbeat", 1, request)
-        given = None
-        if answer.assignment is not None:
-            given = [each for one in answer.assignment.topic_partitions for each in one.partitions]
-            self.owned[member] = sorted(given)
+        given = assigned(answer)
+        if given is not None:
+            self.owned[member] = given
         message = answer.error_message
         if answer.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION:
             # What is wrong with it is in the library's words.

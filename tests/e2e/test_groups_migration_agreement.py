@@ -13,16 +13,13 @@ import pytest
 
 from bench.peers.kafka import ApacheKafka
 from tests.e2e import test_groups_agreement as agreement
+from tests.e2e.consumer_heartbeats import assigned, heartbeat_request
 from tests.e2e.produce_requests import create_topic
 from tests.e2e.raw_client import RawClient
 from tests.waiting import eventually
 from tidelog.errors import ErrorCode, ProtocolError
 from tidelog.protocol.consumer_protocol import decode_assignment
 from tidelog.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from tidelog.protocol.messages.consumer_group_heartbeat import (
-    ConsumerGroupHeartbeatRequest,
-    TopicPartitions,
-)
 from tidelog.protocol.messages.delete_groups import DeleteGroupsRequest
 from tidelog.protocol.messages.describe_groups import DescribeGroupsRequest
 from tidelog.protocol.messages.heartbeat import HeartbeatRequest
@@ -109,20 +106,12 @@ class Script(agreement.Script):
     def beat(
         self, member: str, epoch: int, owned: list[int] | None = None, **more: object
     ) -> list[int]:
-        request = ConsumerGroupHeartbeatRequest(self.group, self.id_of(member), epoch)
-        if epoch == 0:
-            request.rebalance_timeout_ms = 60_000
-            request.subscribed_topic_names = ["t"]
-            request.topic_partitions = []
-        elif owned is not None:
-            request.topic_partitions = [TopicPartitions(self.topic_id, owned)] if owned else []
-        for name, value in more.items():
-            setattr(request, name, value)
+        claimed = (self.topic_id, owned)
+        request = heartbeat_request(self.group, self.id_of(member), epoch, claimed, **more)
         answer = self.client.call("ConsumerGroupHeartbeat", 1, request)
-        given = None
-        if answer.assignment is not None:
-            given = [each for one in answer.assignment.topic_partitions for each in one.partitions]
-            self.owned[member] = sorted(given)
+        given = assigned(answer)
+        if given is not None:
+            self.owned[member] = given
         self.say(
             f"beat {member} {epoch} {sorted(more)}", ErrorCode(answer.error_code).name,
             answer.error_message, answer.member_epoch, None if given is None else len(given),

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from random import Random
 
+from tests.model.group_schedule import GroupSchedule
 from tests.unit.coordinators.groups.helpers import REBALANCE_MS, SESSION_MS, Client, World
 from tidelog.coordinators.groups.classic.group import GroupState
 from tidelog.coordinators.groups.settings import GroupSettings
@@ -29,22 +30,20 @@ EXPECTED = {
 }
 
 
-class Schedule:
+class Schedule(GroupSchedule[Client]):
     """One run by a seed."""
 
+    expected = EXPECTED
+
     def __init__(self, seed: int, chance: Random | None = None) -> None:
-        self.chance = chance or Random(seed)
+        super().__init__(chance or Random(seed))
         delay = self.chance.choice((0, 0, 500))
         size = self.chance.choice((3, 100))
         self.world = World(GroupSettings(delay, group_size_max=size), seed)
-        self.clients: list[Client] = []
-        self.committed: dict[int, int] = {}
-        self.next_offset = 1
         # What members were told: by generation its leader, and who owns what.
         self.leaders: dict[tuple[str, int], str] = {}
         self.owners: dict[tuple[str, int, bytes], str] = {}
         self.epoch = 0
-        self.counts: Counter[str] = Counter()
 
     def run(self) -> None:
         steps = (
@@ -56,23 +55,13 @@ class Schedule:
             self.check()
         self.settle()
 
-    def attempt(self, step: object) -> None:
-        try:
-            step()  # type: ignore[operator]
-        except KafkaError as error:
-            assert error.code in EXPECTED, error
-            self.counts[error.code.name] += 1
-
-    def pick(self) -> Client | None:
-        return self.chance.choice(self.clients) if self.clients else None
-
     # Steps
 
     def add(self) -> None:
         instance = f"i-{self.chance.randrange(3)}" if self.chance.random() < 0.3 else None
         version = self.chance.choice((3, 5, 9))
         client = Client(self.world, instance_id=None if version < 5 else instance, version=version)
-        self.clients.append(client)
+        self.members.append(client)
         self.guard(client, client.join)
 
     def guard(self, client: Client, act: object) -> bool:
@@ -84,7 +73,7 @@ class Schedule:
             if error.code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
                 client.member_id, client.generation, client.assignment = "", -1, None
             elif error.code in (ErrorCode.FENCED_INSTANCE_ID, ErrorCode.GROUP_MAX_SIZE_REACHED):
-                self.clients.remove(client)
+                self.members.remove(client)
             elif error.code is ErrorCode.REBALANCE_IN_PROGRESS:
                 client.assignment = None
             raise
@@ -148,7 +137,7 @@ class Schedule:
     def leave(self) -> None:
         client = self.pick()
         if client is not None:
-            self.clients.remove(client)
+            self.members.remove(client)
             group = self.world.shard.table.classic("g")
             if group is not None and client.member_id in group.members:
                 client.leave()
@@ -156,7 +145,7 @@ class Schedule:
     def vanish(self) -> None:
         client = self.pick()
         if client is not None:
-            self.clients.remove(client)
+            self.members.remove(client)
 
     def restart(self) -> None:
         before = self.kept()
@@ -212,7 +201,7 @@ class Schedule:
         """Nobody answers any more: every wait ends, and every member goes."""
         self.world.is_refusing = False
         self.world.pass_time(2 * REBALANCE_MS + 20 * 60 * 1000)
-        for client in self.clients:
+        for client in self.members:
             assert client.waiting is None or client.waiting.is_done
         group = self.world.shard.table.classic("g")
         assert group is None or group.state is GroupState.EMPTY, group

@@ -13,6 +13,7 @@ from collections import Counter
 from copy import deepcopy
 from random import Random
 
+from tests.model.group_schedule import GroupSchedule
 from tests.unit.coordinators.groups.consumer.helpers import Consumer, settle
 from tests.unit.coordinators.groups.helpers import REBALANCE_MS, World
 from tidelog.coordinators.groups.consumer.group import ConsumerGroup, MemberState
@@ -34,11 +35,13 @@ EXPECTED = {
 }
 
 
-class Schedule:
+class Schedule(GroupSchedule[Consumer]):
     """One run by a seed."""
 
+    expected = EXPECTED
+
     def __init__(self, seed: int, chance: Random | None = None) -> None:
-        self.chance = chance or Random(seed)
+        super().__init__(chance or Random(seed))
         size = self.chance.choice((4, 100))
         self.world = World(
             GroupSettings(
@@ -51,13 +54,8 @@ class Schedule:
         self.topics = {"t": self.chance.randrange(1, 9), "u": self.chance.randrange(1, 5)}
         self.world.set_topics(**self.topics)
         self.is_mixed = self.chance.random() < 0.4
-        self.consumers: list[Consumer] = []
-        # Members that fell out of the group and do not know it yet own nothing that counts.
-        self.committed: dict[int, int] = {}
-        self.next_offset = 1
         self.next_member = 0
         self.epochs = (0, 0)
-        self.counts: Counter[str] = Counter()
 
     @property
     def group(self) -> ConsumerGroup | None:
@@ -76,16 +74,6 @@ class Schedule:
                 self.world.is_refusing = False
         self.come_to_rest()
 
-    def attempt(self, step: object) -> None:
-        try:
-            step()  # type: ignore[operator]
-        except KafkaError as error:
-            assert error.code in EXPECTED, error
-            self.counts[error.code.name] += 1
-
-    def pick(self) -> Consumer | None:
-        return self.chance.choice(self.consumers) if self.consumers else None
-
     def guard(self, consumer: Consumer, act: object) -> None:
         """Act as a client does: fenced, it drops everything and joins again."""
         try:
@@ -99,7 +87,7 @@ class Schedule:
                 consumer.epoch, consumer.owned = 0, frozenset()
                 consumer.target = frozenset()
             elif error.code is not ErrorCode.COORDINATOR_NOT_AVAILABLE:
-                self.consumers.remove(consumer)
+                self.members.remove(consumer)
             raise
 
     # Steps
@@ -114,7 +102,7 @@ class Schedule:
     def add(self) -> None:
         instance = f"i-{self.chance.randrange(3)}" if self.chance.random() < 0.3 else None
         consumer = Consumer(self.world, self.new_id(), self.subscription(), instance)
-        self.consumers.append(consumer)
+        self.members.append(consumer)
         self.guard(consumer, consumer.join)
 
     def move(self) -> None:
@@ -179,11 +167,11 @@ class Schedule:
     def leave(self) -> None:
         consumer = self.pick()
         if consumer is not None and consumer.epoch > 0:
-            self.consumers.remove(consumer)
+            self.members.remove(consumer)
             consumer.leave()
 
     def static_return(self) -> None:
-        static = [each for each in self.consumers if each.instance_id and each.epoch > 0]
+        static = [each for each in self.members if each.instance_id and each.epoch > 0]
         if not static:
             return
         consumer = self.chance.choice(static)
@@ -196,12 +184,12 @@ class Schedule:
             self.guard(consumer, consumer.join)
             self.counts["static returns"] += 1
         else:
-            self.consumers.remove(consumer)
+            self.members.remove(consumer)
 
     def vanish(self) -> None:
         consumer = self.pick()
         if consumer is not None:
-            self.consumers.remove(consumer)
+            self.members.remove(consumer)
 
     def restart(self) -> None:
         before = kept(self.group)
@@ -248,7 +236,7 @@ class Schedule:
     def check_members(self, group: ConsumerGroup) -> None:
         """The same as the members see it, those apart whom the coordinator has fenced."""
         holders: dict[object, str] = {}
-        for consumer in self.consumers:
+        for consumer in self.members:
             member = group.members.get(consumer.member_id)
             if member is None or consumer.epoch <= 0:
                 continue
@@ -259,20 +247,20 @@ class Schedule:
     def come_to_rest(self) -> None:
         self.world.is_refusing = False
         self.world.pass_time(max(SESSION_MS, REBALANCE_MS) + 1_000)
-        if not self.consumers:
+        if not self.members:
             assert self.group is None or not self.group.members
             return
-        for consumer in list(self.consumers):
+        for consumer in list(self.members):
             try:
                 consumer.join()
             except KafkaError as error:
                 assert error.code in EXPECTED
-                self.consumers.remove(consumer)
-        settle(*self.consumers)
+                self.members.remove(consumer)
+        settle(*self.members)
         self.check()
         assert self.group is not None and self.group.state == "Stable"
-        wanted = {name for each in self.consumers for name in each.topics}
-        owned = [each.owned for each in self.consumers]
+        wanted = {name for each in self.members for name in each.topics}
+        owned = [each.owned for each in self.members]
         assert sum(map(len, owned)) == sum(self.topics[each] for each in wanted)
         if not self.is_mixed and self.world.settings.consumer_assignors[0] == "uniform":
             loads = list(map(len, owned))

@@ -11,6 +11,7 @@ import os
 from collections import Counter
 from random import Random
 
+from tests.model.group_schedule import GroupSchedule
 from tests.unit.coordinators.groups.classic_consumer import ClassicConsumer
 from tests.unit.coordinators.groups.consumer.helpers import Consumer
 from tests.unit.coordinators.groups.helpers import REBALANCE_MS, SESSION_MS, World
@@ -37,11 +38,13 @@ EXPECTED = {
 Member = Consumer | ClassicConsumer
 
 
-class Schedule:
+class Schedule(GroupSchedule[Member]):
     """One run by a seed."""
 
+    expected = EXPECTED
+
     def __init__(self, seed: int) -> None:
-        self.chance = Random(seed)
+        super().__init__(Random(seed))
         self.world = World(
             GroupSettings(initial_rebalance_delay_ms=0, consumer_session_timeout_ms=SESSION_MS),
             seed,
@@ -49,12 +52,8 @@ class Schedule:
         self.world.set_topics(t=PARTITIONS)
         # A log tells one assignor of a classic group, so all have the same.
         self.is_cooperative = self.chance.random() < 0.5
-        self.members: list[Member] = []
-        self.committed: dict[int, int] = {}
-        self.next_offset = 1
         self.next_member = 0
         self.kinds: list[str] = []
-        self.counts: Counter[str] = Counter()
 
     def run(self) -> None:
         steps = (
@@ -67,16 +66,6 @@ class Schedule:
             if self.chance.random() < 0.2:
                 self.world.is_refusing = False
         self.come_to_rest()
-
-    def attempt(self, act: object) -> None:
-        try:
-            act()  # type: ignore[operator]
-        except KafkaError as error:
-            assert error.code in EXPECTED, error
-            self.counts[error.code.name] += 1
-
-    def pick(self) -> Member | None:
-        return self.chance.choice(self.members) if self.members else None
 
     # Steps
 
