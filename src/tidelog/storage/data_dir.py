@@ -307,8 +307,9 @@ class DataDir:
                 log.topic_id,
                 log.start_on_disk,
                 log.flushed_offset,
-                # A log that was cut says how much is left before its watermark follows.
-                min(known.get(key, 0), log.log_end_offset),
+                # A log that was cut ends below its watermark until that follows. And what nobody
+                # serves yet is known as well as it was.
+                min(known.get(key, log.checkpointed_watermark), log.log_end_offset),
             )
             for key, log in self.logs.items()
         }

@@ -261,11 +261,13 @@ class Loading:
         }
         for partition, log in loaded.logs.items():
             before = inventory.entries.get(partition)
-            high_watermark = 0 if before is None else before.high_watermark
+            known = 0 if before is None else before.high_watermark
+            # Retention may have come after it, and a crash may have taken what lay below it.
+            watermark = max(min(known, log.log_end_offset), log.log_start_offset)
+            log.checkpointed_watermark = watermark
             inventory.entries[partition] = Listed(
-                log.topic_id, log.log_start_offset, log.flushed_offset,
-                min(high_watermark, log.log_end_offset),
-            )  # fmt: skip
+                log.topic_id, log.log_start_offset, log.flushed_offset, watermark
+            )
 
     def _sync_recovered(self) -> None:
         """One sync for all; where it fails, nobody knows which of them it was."""

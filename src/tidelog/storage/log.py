@@ -97,8 +97,9 @@ class Log:
             self,
             CutParts(self.segments, self._flush, self._snapshots, self._rolling, self._faults),
         )
-        # What the last life knew to be committed; set by those who read it.
-        self.checkpointed_watermark = 0
+        # What was known to be committed when the log was opened, within its bounds: where its high
+        # watermark starts. Whoever loads the log sets it from the checkpoint.
+        self.checkpointed_watermark = opened.log_start_offset
         self.assert_in_order()
 
     @classmethod
