@@ -1,6 +1,6 @@
 # Tidelog's commands. `make help` lists them; none of them asks a question.
 .DEFAULT_GOAL := help
-.PHONY: help setup java toolchains demo test test-fast check compat bench verify sim wheel lock clean
+.PHONY: help setup java toolchains demo test test-fast check compat bench verify sim chaos wheel lock clean
 
 # The first interpreter that is new enough; override with `make PYTHON=...`.
 PYTHON ?= $(shell for each in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -59,6 +59,10 @@ bench: java  ## side by side with Apache Kafka; writes docs/benchmarks.md
 sim: $(STAMP)  ## brokers under simulated faults: SEEDS=500 [FROM=1] [JOBS=2] [BROKERS=3]
 	$(BIN)/python -m tests.sim --seeds $(or $(SEEDS),500) --from $(or $(FROM),1) \
 		--jobs $(or $(JOBS),2) --brokers $(or $(BROKERS),3)
+
+chaos: java  ## real brokers and ZooKeepers under faults: FAULTS=20 [SEED=1] [KINDS=kill,pause]
+	$(BIN)/python -m tests.chaos --faults $(or $(FAULTS),20) $(if $(SEED),--seed $(SEED)) \
+		$(if $(KINDS),--kinds "$(KINDS)")
 
 verify: java  ## the long tiers, with their counts
 	TIDELOG_LONG=1 $(PYTEST) -q -s
