@@ -91,8 +91,8 @@ class Replicas:
         self._retired_at_start: list[str] = []
         # Partitions to be served with what is left of them.
         self.accept_loss: Collection[TopicPartition] = ()
-        # Told of a topic whose partitions have followed the image.
-        self.on_caught_up: Callable[[str], None] = lambda name: None
+        # Those who are told of a topic whose partitions have followed the image.
+        self.on_caught_up: list[Callable[[str], None]] = []
         self.standing = Standing(broker_id, host.clock, entry or Unregistered())
         self._is_serving = False
         self.space = DiskSpace(data_dir, host)
@@ -245,7 +245,8 @@ class Replicas:
             for name in names:
                 if self._image.topics.get(name) is topics[name]:
                     self._behind.pop(name).set_result(None)
-                    self.on_caught_up(name)
+                    for told in self.on_caught_up:
+                        told(name)
 
     def _next_names(self) -> list[str]:
         """Topics to work on together: one sync serves all their new partitions."""

@@ -315,7 +315,7 @@ class Broker:
             parts.metadata.wait_for(lambda image: _is_in(image, registration))
         )
         await replicas.serve(parts.metadata.image)
-        replicas.on_caught_up = parts.groups.partitions_followed
+        replicas.on_caught_up.append(parts.groups.partitions_followed)
         replicas.confirm_deletions_through(self._confirm_deletions)
         parts.metadata.subscribe(parts.groups.image_changed)
         await replicas.settled()

@@ -30,7 +30,7 @@ class Node(Place):
         self.replicas = Replicas(0, load(overrides=settings or {}), self.data_dir, self.host)
         self.confirmed: list[UUID] = []
         self.caught_up: list[str] = []
-        self.replicas.on_caught_up = self.caught_up.append
+        self.replicas.on_caught_up.append(self.caught_up.append)
         self._rules = make_rules()
 
     async def start(self) -> Node:
