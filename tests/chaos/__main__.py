@@ -14,7 +14,8 @@ from collections import Counter
 from pathlib import Path
 
 from scripts.guardian import guard
-from tests.chaos.faults import FAULTS, POWER_FAULTS
+from tests.chaos.faults import FAULTS, NETWORK_FAULTS, POWER_FAULTS
+from tests.chaos.namespaces import can_isolate
 from tests.chaos.power import can_cut_power
 from tests.chaos.run import run
 
@@ -23,12 +24,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--faults", type=int, default=20, help="how many (20)")
     parser.add_argument("--seed", type=int, default=int(time.time()))
-    parser.add_argument("--kinds", help=f"of: {', '.join([*FAULTS, *POWER_FAULTS])}")
+    parser.add_argument(
+        "--kinds", help=f"of: {', '.join([*FAULTS, *NETWORK_FAULTS, *POWER_FAULTS])}"
+    )
     parser.add_argument("--fsync", action="store_true", help="a topic with durability=fsync")
     parser.add_argument("--directory", type=Path)
     given = parser.parse_args()
     guard()
-    kinds = {**FAULTS, **(POWER_FAULTS if can_cut_power() else {})}
+    kinds = dict(FAULTS)
+    if can_isolate():
+        kinds |= NETWORK_FAULTS
+    if can_cut_power():
+        kinds |= POWER_FAULTS
     if given.kinds:
         kinds = {name: kinds[name] for name in given.kinds.split(",")}
     chance = random.Random(given.seed)

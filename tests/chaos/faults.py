@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from tests.chaos.namespaces import IsolatedCluster
 from tests.chaos.world import BROKERS, SESSION_MS, World
 from tests.e2e.group_schedules.task import TOPIC
 
@@ -107,6 +108,32 @@ def store_without_quorum(world: World, chance: random.Random) -> None:
     world.zookeeper.wait_serving()
 
 
+def isolate(world: World, chance: random.Random) -> None:
+    """A broker is cut from everybody for longer than a session, and may have led."""
+    broker = chance.randrange(BROKERS)
+    _cut(world, broker, [None, *(each for each in range(BROKERS) if each != broker)], chance)
+
+
+def cut_from_store(world: World, chance: random.Random) -> None:
+    """A broker hears its peers, and neither the store nor clients."""
+    _cut(world, chance.randrange(BROKERS), [None], chance)
+
+
+def cut_from_peer(world: World, chance: random.Random) -> None:
+    """Two brokers do not hear each other; both have the store."""
+    one, other = chance.sample(range(BROKERS), 2)
+    _cut(world, one, [other], chance)
+
+
+def _cut(world: World, broker: int, peers: list[int | None], chance: random.Random) -> None:
+    assert isinstance(world.cluster, IsolatedCluster), "needs brokers in namespaces"
+    world.note(f"cut from {peers}", broker)
+    for peer in peers:
+        world.cluster.cut(broker, peer)
+    time.sleep(chance.choice((0.5, 2.5)) * SESSION_MS / 1000)
+    world.cluster.heal()
+
+
 FAULTS: Final[dict[str, Fault]] = {
     "kill": kill,
     "kill leader": kill_leader,
@@ -117,5 +144,10 @@ FAULTS: Final[dict[str, Fault]] = {
     "wipe": wipe,
     "store leader": kill_store_leader,
     "no quorum": store_without_quorum,
+}
+NETWORK_FAULTS: Final[dict[str, Fault]] = {
+    "isolate": isolate,
+    "cut from store": cut_from_store,
+    "cut from peer": cut_from_peer,
 }
 POWER_FAULTS: Final[dict[str, Fault]] = {"power cut": cut_power}

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.chaos.faults import POWER_FAULTS, Fault
+from tests.chaos.faults import NETWORK_FAULTS, POWER_FAULTS, Fault
 from tests.chaos.replicas import differing_replicas
 from tests.chaos.world import BROKERS, PARTITIONS, World
 from tests.e2e.group_schedules.task import TOPIC, partition_name
@@ -51,7 +51,8 @@ def run(
     power = any(fault in POWER_FAULTS.values() for _, fault in faults)
     topic_settings = {"durability": "fsync"} if fsync else {}
     spans: list[tuple[str, int, int]] = []
-    with World(directory, power=power, topic_settings=topic_settings) as world:
+    network = any(fault in NETWORK_FAULTS.values() for _, fault in faults)
+    with World(directory, power=power, network=network, topic_settings=topic_settings) as world:
         world.settle()
         for name, fault in faults:
             began = time.monotonic_ns()

@@ -16,6 +16,7 @@ from typing import Final, Self
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.chaos.namespaces import HOST, IsolatedCluster
 from tests.chaos.power import Disk
 from tests.e2e.group_schedules.task import TOPIC, MemberTask
 from tests.e2e.group_schedules.view import View
@@ -44,6 +45,7 @@ class World:
         directory: Path,
         *,
         power: bool = False,
+        network: bool = False,
         settings: Mapping[str, str] | None = None,
         topic_settings: Mapping[str, str] | None = None,
     ) -> None:
@@ -62,12 +64,12 @@ class World:
                 disk = Disk(directory / f"disk-{each}", self.data / str(each))
                 self._cleanup.callback(disk.unmount)
                 self.disks.append(disk)
-        self.zookeeper = ZooKeeper(3)
-        self.cluster = Cluster(
-            BROKERS,
-            data_dir=self.data,
-            settings={**_SETTINGS, **(settings or {})},
-            store=self.zookeeper.address,
+        self.zookeeper = ZooKeeper(3, HOST if network else "127.0.0.1")
+        settings = {**_SETTINGS, **(settings or {})}
+        self.cluster: Cluster | IsolatedCluster
+        kind = IsolatedCluster if network else Cluster
+        self.cluster = kind(
+            BROKERS, data_dir=self.data, settings=settings, store=self.zookeeper.address
         )
 
     def __enter__(self) -> Self:

@@ -34,7 +34,9 @@ _START_S: Final = 60.0
 class ZooKeeper:
     """An ensemble of one or three nodes, or more."""
 
-    def __init__(self, nodes: int = 1) -> None:
+    def __init__(self, nodes: int = 1, host: str = "127.0.0.1") -> None:
+        # Where clients reach it; with another host than this it listens everywhere.
+        self._host = host
         self._root = Path(tempfile.mkdtemp(prefix="tidelog-zookeeper-"))
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         ports = _free_ports(3 * nodes)
@@ -43,7 +45,7 @@ class ZooKeeper:
 
     @property
     def hosts(self) -> str:
-        return ",".join(f"127.0.0.1:{port}" for port in self.client_ports)
+        return ",".join(f"{self._host}:{port}" for port in self.client_ports)
 
     @property
     def address(self) -> str:
@@ -126,8 +128,9 @@ class ZooKeeper:
     def _configure(self, node: int) -> Path:
         directory = self._root / str(node)
         directory.mkdir(exist_ok=True)
+        bound = "127.0.0.1" if self._host == "127.0.0.1" else "0.0.0.0"
         lines = [
-            f"tickTime={_TICK_MS}", f"dataDir={directory}", "clientPortAddress=127.0.0.1",
+            f"tickTime={_TICK_MS}", f"dataDir={directory}", f"clientPortAddress={bound}",
             f"clientPort={self.client_ports[node]}", "initLimit=50", "syncLimit=10",
             "admin.enableServer=false", "minSessionTimeout=400", "maxSessionTimeout=60000",
             "4lw.commands.whitelist=srvr", "maxClientCnxns=0",
