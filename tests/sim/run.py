@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import hashlib
 import logging
 import random
 import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from typing import Final
 
 from tests.history.checker import check
@@ -17,6 +19,8 @@ from tests.sim import liveness
 from tests.sim.ghost import Violation
 from tests.sim.observer import Observer
 from tests.sim.workload import Workload
+from tidelog.security.scram import Mechanism
+from tidelog.storage import reserve
 from tidelog.testing.simulation.machines import World
 from tidelog.testing.simulation.nodes import SimulatedLoop, current_node
 from tidelog.testing.simulation.schedule import Schedule
@@ -24,6 +28,7 @@ from tidelog.testing.simulation.schedule import Schedule
 _LIMIT_S: Final = 600.0
 _STEPS_MAX: Final = 400_000
 _EVENTS_TOLD: Final = 60
+_SEEDS_PER_COLLECTION: Final = 8
 
 
 @dataclass(slots=True, frozen=True)
@@ -32,7 +37,7 @@ class Plan:
 
     brokers: int = 1
     profile: str = ""
-    fault_seconds: float = 15.0
+    fault_seconds: float = 12.0
     # Called when the world is there and nobody runs in it: a mutant, a fault at a chosen place.
     prepare: Callable[[World, Observer], None] | None = None
 
@@ -75,6 +80,7 @@ def run_seed(seed: int, plan: Plan | None = None) -> Outcome:
     # The collector runs when it pleases, and what it collects may do things.
     was_collecting = gc.isenabled()
     gc.disable()
+    undo = _make_cheap()
     logging.getLogger("tidelog").addHandler(logs)
     logging.getLogger("asyncio").addHandler(logs)
     try:
@@ -91,10 +97,29 @@ def run_seed(seed: int, plan: Plan | None = None) -> Outcome:
         outcome.events = world.journal.tell(_EVENTS_TOLD)
         loop.close()
         asyncio.set_event_loop(None)
-        _clean_up()
+        undo()
+        if seed % _SEEDS_PER_COLLECTION == 0:
+            _clean_up()
         if was_collecting:
             gc.enable()
     return outcome
+
+
+@cache
+def _salted(mechanism: Mechanism, password: bytes, salt: bytes, iterations: int) -> bytes:
+    return hashlib.pbkdf2_hmac(mechanism.hash, password, salt, iterations)
+
+
+def _make_cheap() -> Callable[[], None]:
+    """Leave out what costs time and tests nothing here: stretched keys, megabytes of reserve."""
+    kept = Mechanism.salt_password, reserve.RESERVE_BYTES
+    Mechanism.salt_password = _salted  # type: ignore[method-assign]
+    reserve.RESERVE_BYTES = 0
+
+    def undo() -> None:
+        Mechanism.salt_password, reserve.RESERVE_BYTES = kept  # type: ignore[method-assign]
+
+    return undo
 
 
 def _clean_up() -> None:
@@ -132,6 +157,7 @@ async def _live(world: World, seed: int, plan: Plan, outcome: Outcome) -> None:
     workload.start()
     await schedule.run(plan.fault_seconds)
     schedule.heal()
+    workload.calm_down()
     world.journal.note("healed", "world")
     await liveness.settle(world, observer)
     await workload.stop(60.0)

@@ -86,6 +86,8 @@ class Workload:
         self._value = 0
         self._tasks: list[asyncio.Task[None]] = []
         self._is_over = False
+        # How much longer pauses are than they were, once the faults are over.
+        self._calm = 1
         self._ends: dict[TopicPartition, int] | None = None
         self._lives: dict[str, int] = {}
         # By value: the topic and which life of it, for what comes back from a log.
@@ -122,6 +124,10 @@ class Workload:
             self._run(self._churn())
         if chance.random() < 0.4:
             self._run(self._prune())
+
+    def calm_down(self) -> None:
+        """Go on, slowly: what must come true now must do so while there is something to do."""
+        self._calm = 20
 
     async def stop(self, timeout_s: float) -> None:
         """End the clients; L3 where a call of theirs has not ended in time."""
@@ -193,7 +199,7 @@ class Workload:
                     continue
                 waiting = self._await_delivery(producer, delivery, (name, partition, value))
                 waits.add(asyncio.create_task(waiting))
-            await asyncio.sleep(self._chance.expovariate(1 / pause_s))
+            await self._pause(pause_s)
             while len(waits) > _OUTSTANDING_MAX:
                 _, waits = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         await asyncio.gather(*waits)
@@ -214,7 +220,7 @@ class Workload:
         """Sends requests by hand, one at a time and each once, so that every refusal is known."""
         client = self._client()
         while not self._is_over:
-            await asyncio.sleep(self._chance.expovariate(1 / 0.15))
+            await self._pause(0.15)
             partition = TopicPartition(MAIN, self._chance.randrange(PARTITIONS))
             try:
                 await client.run(topic_metadata(client.cluster, [MAIN]))
@@ -280,7 +286,7 @@ class Workload:
         """I7, I8: the ends of a log that clients are told never go back."""
         async with self._client() as client:
             while not self._is_over:
-                await asyncio.sleep(self._chance.expovariate(1 / 0.3))
+                await self._pause(0.3)
                 partition = TopicPartition(*self._chance.choice(((MAIN, 0), (PRUNED, 0))))
                 which = self._chance.choice((LATEST, EARLIEST))
                 told = self._told.setdefault(partition, Told())
@@ -317,7 +323,7 @@ class Workload:
         partition = TopicPartition(PRUNED, 0)
         async with self._client() as client:
             while not self._is_over:
-                await asyncio.sleep(self._chance.expovariate(1 / 0.5))
+                await self._pause(0.5)
                 try:
                     await self._write_some(client, PRUNED)
                     ends = await client.run(list_offsets(client.cluster, {partition: LATEST}))
@@ -362,6 +368,9 @@ class Workload:
                 if records and records[-1].offset + 1 >= left.get(partition, 1 << 60):
                     del left[partition]
         await consumer.close()
+
+    async def _pause(self, seconds: float) -> None:
+        await asyncio.sleep(self._chance.expovariate(1 / seconds) * self._calm)
 
     async def _insist(self, call: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         while True:

@@ -45,10 +45,6 @@ class Node:
         self._context = contextvars.copy_context()
         self._context.run(_NODE.set, None if name == WORLD else self)
 
-    @property
-    def is_runnable(self) -> bool:
-        return bool(self.ready) and not self.is_paused
-
     def run(self, function: Callable[[*Ts], T], *args: *Ts) -> T:
         """Call something as this node, now."""
         assert not self.is_gone, f"{self.name} has crashed"
@@ -110,6 +106,7 @@ class SimulatedLoop(VirtualLoop):
         self.chance = random.Random(seed)
         self._world = Node(WORLD)
         self._nodes = [self._world]
+        self._living = [self._world]
         self._trace = hashlib.blake2b(digest_size=16)
         # What coroutines still do that are collected after the end of the world changes nothing.
         self._is_over = False
@@ -128,7 +125,9 @@ class SimulatedLoop(VirtualLoop):
     def add(self, name: str) -> Node:
         """A machine that is up from now on."""
         node = Node(name)
+        # The dead are kept until the end, so that no `finally` of theirs runs meanwhile.
         self._nodes.append(node)
+        self._living = [each for each in self._nodes if not each.is_gone]
         return node
 
     def close(self) -> None:
@@ -205,10 +204,10 @@ class SimulatedLoop(VirtualLoop):
 
     def _run_once(self) -> None:
         """One callback of one node; where none has any, move the time to the next timer."""
-        runnable = [node for node in self._nodes if node.is_runnable]
+        runnable = [node for node in self._living if node.ready and not node.is_paused]
         self._take_due_timers(wait=not runnable)
         if not runnable:
-            runnable = [node for node in self._nodes if node.is_runnable]
+            runnable = [node for node in self._living if node.ready and not node.is_paused]
         if not runnable:
             return
         node = runnable[0] if len(runnable) == 1 else self.chance.choice(runnable)

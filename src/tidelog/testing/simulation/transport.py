@@ -174,7 +174,7 @@ class SimulatedTransport(asyncio.Transport):
             if not self._protocol.eof_received():
                 self.close()
             return
-        self._network.send(self.host, self.peer.host, lambda: self.peer.acknowledged(len(chunk)))
+        self._acknowledge(len(chunk))
         self._give(chunk)
         self._pump()
 
@@ -192,6 +192,18 @@ class SimulatedTransport(asyncio.Transport):
             if view and not self._reading:
                 self._arrived.appendleft(bytes(view))
                 return
+
+    def _acknowledge(self, count: int) -> None:
+        """Tell the sender that there is room again, where it waits for that."""
+        peer = self.peer
+        if peer.awaits_room:
+            self._network.send(self.host, peer.host, lambda: peer.acknowledged(count))
+        else:
+            peer._in_flight -= count
+
+    @property
+    def awaits_room(self) -> bool:
+        return bool(self._unsent) or self._writing_paused or self._closing
 
     def acknowledged(self, count: int) -> None:
         self._in_flight -= count
