@@ -69,15 +69,8 @@ def connection_options(function: F) -> F:
 
 
 def client_settings(timeout_s: float) -> ClientSettings:
-    """Settings for a person who waits: a broker that is not there is told at once."""
-    timeout_ms = int(timeout_s * 1000)
-    return ClientSettings(
-        client_id="tidelog-cli",
-        connect_timeout_ms=timeout_ms,
-        request_timeout_ms=timeout_ms,
-        operation_timeout_ms=timeout_ms,
-        fail_fast=True,
-    )
+    """The settings of every command's client."""
+    return ClientSettings.impatient("tidelog-cli", int(timeout_s * 1000))
 
 
 def open_client(bootstrap: str, timeout_s: float, **_: object) -> Client:

@@ -176,7 +176,7 @@ def _consume_as_member(
 def _stream(
     consumer: Consumer, printer: Print, count: int | None, ends: dict[TopicPartition, int] | None
 ) -> None:
-    consumer.on_jump = _say_jump
+    consumer.core.on_jump = _say_jump
     output = _Output(consumer, printer, count)
     trouble: TidelogError | None = None
     try:

@@ -25,9 +25,9 @@ from tidelog.client.faults import (
 )
 from tidelog.client.fetcher import FetchCall, FetcherCore
 from tidelog.client.metadata import Cluster
-from tidelog.client.offsets import EARLIEST, LATEST, Start, list_offsets, resolve_offsets
-from tidelog.client.operation import Operation, Pause, topic_metadata, try_refresh
-from tidelog.client.producer import ProduceCall, ProducerCore, init_producer_id
+from tidelog.client.offsets import Start, resolve_offsets
+from tidelog.client.operation import Operation, Pause, topic_metadata
+from tidelog.client.producer import ProduceCall, ProducerCore
 from tidelog.client.settings import ClientSettings, ConsumerSettings, ProducerSettings
 from tidelog.host.host import Host
 from tidelog.host.network import Network as Sockets
@@ -225,7 +225,7 @@ class Producer(Client):
         try:
             while True:
                 self._wake.clear()
-                await self._prepare()
+                await self.run(self.core.prepare())
                 now = self.cluster.clock.monotonic()
                 for produce in self.core.calls(now):
                     task = asyncio.create_task(self._produce(produce))
@@ -250,14 +250,6 @@ class Producer(Client):
         self.core.take_completed()
         async with self._changed:
             self._changed.notify_all()
-
-    async def _prepare(self) -> None:
-        if self.core.needs_identity:
-            self.core.identity = await self.run(init_producer_id(self.cluster))
-        stale = self.core.take_stale_topics()
-        if stale:
-            create = self.settings.auto_create_topics
-            await self.run(try_refresh(self.cluster, stale, create=create))
 
 
 class Consumer(Client):
@@ -286,7 +278,7 @@ class Consumer(Client):
         clock = self.cluster.clock
         until = clock.monotonic() + timeout_s
         while True:
-            await self._prepare()
+            await self.run(self.core.prepare())
             now = clock.monotonic()
             for fetch in self.core.calls(now):
                 task = asyncio.create_task(self._fetch(fetch))
@@ -318,14 +310,3 @@ class Consumer(Client):
     async def _fetch(self, fetch: FetchCall) -> None:
         outcome = await self.network.request(fetch.call)
         self.core.finish(fetch, outcome, self.cluster.clock.monotonic())
-
-    async def _prepare(self) -> None:
-        stale = self.core.take_stale_topics()
-        if stale:
-            await self.run(try_refresh(self.cluster, stale))
-        lost = self.core.take_out_of_range()
-        if lost:
-            end = EARLIEST if self.settings.out_of_range == "earliest" else LATEST
-            found = await self.run(list_offsets(self.cluster, dict.fromkeys(lost, end)))
-            for partition, place in found.items():
-                self.core.seek(partition, place.offset)

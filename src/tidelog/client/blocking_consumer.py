@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 
 from tidelog.client.blocking import Client
 from tidelog.client.fetcher import Chunk, FetchCall, FetcherCore
-from tidelog.client.offsets import EARLIEST, LATEST, Start, list_offsets, resolve_offsets
-from tidelog.client.operation import topic_metadata, try_refresh
+from tidelog.client.offsets import Start, resolve_offsets
+from tidelog.client.operation import topic_metadata
 from tidelog.client.settings import ConsumerSettings
 from tidelog.model import TopicPartition
 from tidelog.protocol.batches import Record
@@ -28,8 +28,6 @@ class Consumer(Client):
         self.settings = settings or ConsumerSettings()
         super().__init__(servers, self.settings.client)
         self.core = FetcherCore(self.settings, self.cluster)
-        # Called with the offset that the log does not hold and the one that is read in its place.
-        self.on_jump: Callable[[TopicPartition, int, int], None] | None = None
 
     def assign(self, starts: dict[TopicPartition, Start]) -> dict[TopicPartition, int]:
         """Read these partitions from these places; the offsets that the places stand for."""
@@ -54,7 +52,7 @@ class Consumer(Client):
         clock = self.cluster.clock
         until = clock.monotonic() + timeout_s
         while True:
-            self._prepare()
+            self.run(self.core.prepare())
             now = clock.monotonic()
             for fetch in self.core.calls(now):
                 self.network.submit(fetch.call, partial(self._finish, fetch))
@@ -63,20 +61,6 @@ class Consumer(Client):
                 return
             wakeup = self.core.next_wakeup(now)
             self.network.poll(min(until, wakeup if wakeup is not None else until) - now)
-
-    def _prepare(self) -> None:
-        stale = self.core.take_stale_topics()
-        if stale:
-            self.run(try_refresh(self.cluster, stale))
-        lost = self.core.take_out_of_range()
-        if lost:
-            end = EARLIEST if self.settings.out_of_range == "earliest" else LATEST
-            found = self.run(list_offsets(self.cluster, dict.fromkeys(lost, end)))
-            for partition, place in found.items():
-                if self.on_jump is not None:
-                    wanted = self.core.positions[partition].fetch_offset
-                    self.on_jump(partition, wanted, place.offset)
-                self.core.seek(partition, place.offset)
 
     def _finish(self, fetch: FetchCall, outcome: object) -> None:
         self.core.finish(fetch, outcome, self.cluster.clock.monotonic())

@@ -7,8 +7,8 @@ from functools import partial
 
 from tidelog.client.batching import Batch, Delivery, EncodedRecords, ProducerRecord
 from tidelog.client.blocking import Client
-from tidelog.client.operation import topic_metadata, try_refresh
-from tidelog.client.producer import ProduceCall, ProducerCore, init_producer_id
+from tidelog.client.operation import topic_metadata
+from tidelog.client.producer import ProduceCall, ProducerCore
 from tidelog.client.settings import ProducerSettings
 from tidelog.host.random import SystemRandom
 from tidelog.model import TopicPartition
@@ -85,7 +85,7 @@ class Producer(Client):
             self.close()
 
     def _pump(self, *, wait: bool) -> None:
-        self._prepare()
+        self.run(self.core.prepare())
         clock = self.cluster.clock
         now = clock.monotonic()
         for produce in self.core.calls(now):
@@ -99,14 +99,6 @@ class Producer(Client):
         self.network.poll(timeout)
         self._next_pump = now + max(self.settings.linger_ms, 1) / 1000
         self._report()
-
-    def _prepare(self) -> None:
-        if self.core.needs_identity:
-            self.core.identity = self.run(init_producer_id(self.cluster))
-        stale = self.core.take_stale_topics()
-        if stale:
-            create = self.settings.auto_create_topics
-            self.run(try_refresh(self.cluster, stale, create=create))
 
     def _finish(self, produce: ProduceCall, outcome: object) -> None:
         self.core.finish(produce, outcome, self.cluster.clock.monotonic())

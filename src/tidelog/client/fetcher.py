@@ -13,14 +13,22 @@ followers.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tidelog.client.connection import Call
 from tidelog.client.faults import NetworkError, UnreadableBatchError, error_code
 from tidelog.client.metadata import Cluster
-from tidelog.client.operation import Action, UnknownTopicError, action_for, backoff_seconds
+from tidelog.client.offsets import EARLIEST, LATEST, list_offsets
+from tidelog.client.operation import (
+    Action,
+    Operation,
+    UnknownTopicError,
+    action_for,
+    backoff_seconds,
+    try_refresh,
+)
 from tidelog.client.settings import ConsumerSettings
 from tidelog.errors import ErrorCode, KafkaError, ProtocolError, TidelogError
 from tidelog.model import NO_TOPIC_ID, Isolation, TopicPartition
@@ -116,6 +124,8 @@ class FetcherCore:
         self.settings = settings
         self.cluster = cluster
         self.positions: dict[TopicPartition, Position] = {}
+        # Called with the offset that the log does not hold and the one that is read in its place.
+        self.on_jump: Callable[[TopicPartition, int, int], None] | None = None
         # The last failure to reach a broker, until one answers again; retried by itself.
         self.trouble: TidelogError | None = None
         self._busy: set[int] = set()
@@ -349,6 +359,25 @@ class FetcherCore:
             if header.base_offset < chunk.fetch_offset:
                 records = [each for each in records if each.offset >= chunk.fetch_offset]
             yield records
+
+    def prepare(self) -> Operation[None]:
+        """Have what the next calls need: metadata that is not stale, and offsets in their logs."""
+        stale = self.take_stale_topics()
+        if stale:
+            yield from try_refresh(self.cluster, stale)
+        lost = self.take_out_of_range()
+        if not lost:
+            return
+        end = EARLIEST if self.settings.out_of_range == "earliest" else LATEST
+        found = yield from list_offsets(self.cluster, dict.fromkeys(lost, end))
+        for partition, place in found.items():
+            state = self.positions.get(partition)
+            if state is None:
+                # Nobody wants it any more.
+                continue
+            if self.on_jump is not None:
+                self.on_jump(partition, state.fetch_offset, place.offset)
+            self.seek(partition, place.offset)
 
     def take_stale_topics(self) -> set[str]:
         """The topics whose metadata must be fetched before their partitions can be."""

@@ -9,7 +9,7 @@ refused for its sequence was not stored, so when nothing before it is outstandin
 fresh identity without becoming a duplicate.
 
 No socket, no thread, no clock: a shell calls `append`, sends what `calls` returns, reports with
-`finish`, and fetches metadata and producer ids when asked (`stale_topics`, `needs_identity`).
+`finish`, and runs `prepare` before, which fetches metadata and producer ids where need be.
 Left out: transactions; partitions weighted by their queue (the rest of KIP-794).
 """
 
@@ -44,6 +44,7 @@ from tidelog.client.operation import (
     ask,
     backoff_seconds,
     retried,
+    try_refresh,
 )
 from tidelog.client.partitioner import StickyPartitioner, partition_for_key
 from tidelog.client.settings import ProducerSettings
@@ -412,6 +413,14 @@ class ProducerCore:
         """The batches that were delivered or given up since the last call."""
         completed, self._completed = self._completed, []
         return completed
+
+    def prepare(self) -> Operation[None]:
+        """Have what the next calls need: a producer id, and metadata that is not stale."""
+        if self.needs_identity:
+            self.identity = yield from init_producer_id(self.cluster)
+        stale = self.take_stale_topics()
+        if stale:
+            yield from try_refresh(self.cluster, stale, create=self.settings.auto_create_topics)
 
     def take_stale_topics(self) -> set[str]:
         """The topics whose metadata must be fetched before their batches can move on."""

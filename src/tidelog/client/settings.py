@@ -24,6 +24,11 @@ class ClientSettings:
     max_frame_bytes: int = 256 << 20
     receive_bytes: int = 256 << 10
 
+    @classmethod
+    def impatient(cls, client_id: str, timeout_ms: int) -> ClientSettings:
+        """For a person who waits: a broker that is not there is told at once."""
+        return cls(client_id, timeout_ms, timeout_ms, timeout_ms, fail_fast=True)
+
 
 @dataclass(slots=True)
 class ProducerSettings:

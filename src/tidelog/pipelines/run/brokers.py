@@ -14,13 +14,7 @@ from tidelog.pipelines.declare.pipeline import Pipeline, Source
 
 def open_client(pipeline: Pipeline, *, timeout_ms: int = 10_000) -> Client:
     """A client of the runner itself; it tells at once where no broker is."""
-    settings = ClientSettings(
-        client_id=f"tidelog-pipeline-{pipeline.name}",
-        connect_timeout_ms=timeout_ms,
-        request_timeout_ms=timeout_ms,
-        operation_timeout_ms=timeout_ms,
-        fail_fast=True,
-    )
+    settings = ClientSettings.impatient(f"tidelog-pipeline-{pipeline.name}", timeout_ms)
     return Client(pipeline.bootstrap_servers, settings)
 
 
