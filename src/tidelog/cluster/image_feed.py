@@ -49,6 +49,8 @@ class ImageFeed:
         self._subscribers: list[Subscriber] = []
         self._waiters: list[tuple[Callable[[MetadataImage], bool], asyncio.Future[None]]] = []
         self._task: asyncio.Task[None] | None = None
+        # Since when the controller cannot be asked, on the loop's clock; None while it can.
+        self.stale_since: float | None = None
 
     @property
     def image(self) -> MetadataImage:
@@ -124,10 +126,13 @@ class ImageFeed:
                 self._delay_s,
                 self._image.version,
             )
+            if self.stale_since is None:
+                self.stale_since = asyncio.get_running_loop().time()
             await asyncio.sleep(self._delay_s)
             self._delay_s = min(2 * self._delay_s, _RETRY_DELAY_MAX_S)
         else:
             self._delay_s = _RETRY_DELAY_S
+            self.stale_since = None
             self._take(update)
 
     def _check(self, update: Update) -> None:

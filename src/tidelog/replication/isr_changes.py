@@ -49,7 +49,6 @@ class IsrChanges:
         self._waiting: dict[Partition, None] = {}
         self._unanswered: dict[Partition, Proposal] = {}
         self._task: asyncio.Task[None] | None = None
-        self.shrinks = self.expansions = 0
         standing.reconsider = self.reconsider
 
     def reconsider(self, partition: Partition) -> None:
@@ -134,13 +133,10 @@ class IsrChanges:
         self, partition: Partition, proposal: Proposal, answer: PartitionDecided | None
     ) -> None:
         del self._unanswered[partition]
-        before = len(partition.isr)
+        before = partition.isr
         with partition.contained:
             partition.leading.decided(proposal, None if answer is None else answer.state)
-        change = len(partition.isr) - before
-        if change:
-            self.shrinks += change < 0
-            self.expansions += change > 0
+        if partition.isr != before:
             _log.info(
                 "in-sync set changed partition=%s isr=%s partition_epoch=%d",
                 partition.topic_partition, ",".join(map(str, partition.isr)),

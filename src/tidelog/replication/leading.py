@@ -51,7 +51,9 @@ class Leading:
     def updated(self, state: PartitionState) -> None:
         """The metadata says something newer, in the same leader epoch."""
         assert self.in_sync is not None, "only a leader has followers"
+        before = len(self.in_sync.isr)
         self.in_sync.updated(state, self._standing.clock.monotonic())
+        self._count_change(before, len(self.in_sync.isr))
         self.deletions_moved()
         self.advance()
 
@@ -157,5 +159,12 @@ class Leading:
     def decided(self, proposal: Proposal, decided: PartitionState | None) -> None:
         """The controller's answer: the new state, or None where nothing was done for certain."""
         if self.in_sync is not None:
+            before = len(self.in_sync.isr)
             self.in_sync.answered(proposal, decided, self._standing.clock.monotonic())
+            self._count_change(before, len(self.in_sync.isr))
             self.advance()
+
+    def _count_change(self, before: int, after: int) -> None:
+        """The answer and the metadata both tell of a change: the first of them counts."""
+        self._standing.isr_shrinks += after < before
+        self._standing.isr_expansions += after > before

@@ -51,5 +51,7 @@ class Standing:
         self.lag_s = _LAG_SECONDS
         # Told of a partition that leads, follows somebody else, or is here no more.
         self.role_changed: Callable[[Partition], None] = lambda partition: None
+        # How often an ISR that is led here lost or gained a replica.
+        self.isr_shrinks = self.isr_expansions = 0
         # Told of a partition whose ISR may have to change.
         self.reconsider: Callable[[Partition], None] = lambda partition: None

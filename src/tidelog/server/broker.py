@@ -36,6 +36,7 @@ from tidelog.security.failure_delays import FailureDelays
 from tidelog.server.addresses import endpoint_of, make_listeners, page_names, reachable
 from tidelog.server.answer_cache import AnswerCache
 from tidelog.server.answer_memory import AnswerMemory
+from tidelog.server.cluster_status import ClusterStatus
 from tidelog.server.configured import (
     connection_limits,
     data_directory,
@@ -383,6 +384,7 @@ class Broker:
             parts.groups,
             parts.fetch_sessions,
             parts.frontend.memory,
+            ClusterStatus(parts.membership, parts.metadata, parts.replicas, self._host.clock),
             self.is_ready,
         )
         server = HttpServer(

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from tidelog.coordinators.groups.coordinator import GroupCoordinator
 from tidelog.model import TopicPartition
 from tidelog.replication.replicas import Replicas
+from tidelog.server.cluster_status import ClusterStatus
 from tidelog.server.fetch_sessions import FetchSessions
 from tidelog.server.http import Page
 from tidelog.server.logs import printable
@@ -39,6 +40,7 @@ class StatusPages:
     groups: GroupCoordinator
     fetch_sessions: FetchSessions
     memory: RequestMemory
+    cluster: ClusterStatus
     is_ready: Callable[[], bool]
 
     @property
@@ -51,6 +53,9 @@ class StatusPages:
     def readyz(self) -> tuple[int, str]:
         if not self.is_ready():
             return 503, "stopping\n"
+        not_ready = self.cluster.not_ready()
+        if not_ready is not None:
+            return 503, not_ready
         refusing = self.replicas.space.clients.refusal
         if refusing is not None:
             return 503, f"refusing writes: {refusing.message}\n"
@@ -104,6 +109,7 @@ class StatusPages:
             "1 while the disk is too full for writes.",
             int(self.replicas.space.clients.refusal is not None),
         )
+        yield from self.cluster.lines()
         yield from self._cleaner()
         yield from self._groups()
         usage = resource.getrusage(resource.RUSAGE_SELF)

@@ -52,7 +52,7 @@ async def lagging(*answers: ErrorCode | None) -> tuple[Cluster, Controller, IsrC
 
 @virtual_time
 async def test_a_follower_that_fell_behind_leaves_and_comes_back_by_fetching() -> None:
-    cluster, controller, changes = await lagging(None)
+    cluster, controller, _ = await lagging(None)
     assert (cluster.leader.isr, cluster.leader.high_watermark) == ((0, 1), 2)
     assert controller.asked[0].proposal.isr == ((0, EPOCHS[0]), (1, EPOCHS[1]))
     cluster.state = cluster.state._replace(isr=(0, 1), partition_epoch=2)
@@ -60,7 +60,8 @@ async def test_a_follower_that_fell_behind_leaves_and_comes_back_by_fetching() -
         await cluster.fetch(2)
     await asyncio.sleep(0.1)
     assert cluster.leader.isr == REPLICAS
-    assert (changes.shrinks, changes.expansions) == (1, 1)
+    standing = cluster.places[0].standing
+    assert (standing.isr_shrinks, standing.isr_expansions) == (1, 1)
 
 
 @virtual_time
