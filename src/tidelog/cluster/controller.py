@@ -282,7 +282,15 @@ class Controller:
         for known in self._image.brokers.values():
             if known.id not in there:
                 self._enqueue_own(UnregisterBroker(known.id, known.epoch))
+        written = layout.written_version(self._image)
         for registration in there.values():
+            if registration.metadata_version < written:
+                logger.error(
+                    "broker %d reads the metadata up to version %d, which is written in version %d;"
+                    " start a newer version of Tidelog there",
+                    registration.id, registration.metadata_version, written,
+                )  # fmt: skip
+                continue
             before = self._image.brokers.get(registration.id)
             if before is None or before.epoch < registration.epoch:
                 self._enqueue_own(RegisterBroker(registration))
@@ -403,11 +411,11 @@ class Controller:
         leaves it open whether it was done.
         """
         epoch = self._image.controller_epoch
-        mark = layout.encode(epoch=epoch, number=self._sequence + 1)
+        mark = layout.encode_meeting(epoch=epoch, number=self._sequence + 1)
         transaction = (
             Check(layout.CONTROLLER_EPOCH, self._epoch_version),
             Set(layout.CONTROLLER_SEQUENCE, mark, self._sequence_version),
-            *operations,
+            *layout.in_version(operations, layout.written_version(self._image)),
         )
         lost = deposed = False
         while True:

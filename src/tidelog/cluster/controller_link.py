@@ -18,7 +18,7 @@ from tidelog.client.faults import ConnectError, NetworkError, UnsupportedApiErro
 from tidelog.cluster import wire
 from tidelog.cluster.changes import Update
 from tidelog.cluster.commands import Answer, Command
-from tidelog.cluster.controller import Controller, not_controller
+from tidelog.cluster.controller import UNKNOWN_EPOCH, Controller, not_controller
 from tidelog.cluster.image import Endpoint
 from tidelog.cluster.membership import Membership
 from tidelog.cluster.office import Owner
@@ -115,6 +115,17 @@ class ControllerLink:
         found = await self._membership.find_controller(timeout_s)
         if isinstance(found, Controller):
             return await found.changes_after(version, timeout_s, controller_epoch)
+        try:
+            return await self._changes_from(found, version, timeout_s, controller_epoch)
+        except ProtocolError:
+            if controller_epoch == UNKNOWN_EPOCH:
+                raise
+            # A newer controller knows changes that this version does not; an image is an image.
+            return await self._changes_from(found, version, timeout_s, UNKNOWN_EPOCH)
+
+    async def _changes_from(
+        self, found: Owner, version: int, timeout_s: float, controller_epoch: int
+    ) -> Update:
         request = FollowMetadataRequest(
             broker_id=self._membership.broker_id,
             version=version,

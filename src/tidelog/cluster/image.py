@@ -53,6 +53,8 @@ class BrokerRegistration(NamedTuple):
     clean_epoch: int = -1
     # What the broker's own file says of `min.insync.replicas`; 0 where it says nothing.
     min_isr: int = 0
+    # The highest version of the metadata in the store that it reads (`cluster/layout`).
+    metadata_version: int = 2
     # Set by the controller, ends with this life: it neither leads nor joins an ISR any more.
     shutting_down: bool = False
 

@@ -30,13 +30,14 @@
 
 Promises: applying a change to an image and writing its operations to the store come to the same:
 reading the store back gives an equal image. A value with a higher "v" than is known here, or one
-that cannot be understood, is refused with its path; nothing is guessed.
+that cannot be understood, is refused with its path; nothing is guessed. While a cluster is upgraded
+the values are written in the highest version that all its brokers read.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
@@ -79,8 +80,12 @@ _SINCE_VERSION_2: Final = (
     "mount_id",
     "clean_epoch",
     "min_isr",
+    "metadata_version",
     "shutting_down",
 )
+# How brokers of different versions find each other. Fields may be added here, and nothing else: a
+# broker of any version must know who the controller is, and which versions a broker reads.
+_MEETING_VERSION: Final = 2
 
 CLUSTER_ID: Final = "/cluster/id"
 CLUSTER_KEY: Final = "/cluster/key"
@@ -120,6 +125,11 @@ def encode(**fields: object) -> bytes:
     return json.dumps({"v": VALUE_VERSION, **fields}, separators=(",", ":")).encode()
 
 
+def encode_meeting(**fields: object) -> bytes:
+    """A value that brokers of every version read."""
+    return encode(v=_MEETING_VERSION, **fields)
+
+
 def decode(path: str, value: bytes) -> dict[str, Any]:
     """The fields of a value; StorageError names the path where it cannot be understood."""
     try:
@@ -143,7 +153,47 @@ def broker_path(broker_id: int) -> str:
 def encode_broker(registration: BrokerRegistration, **others: object) -> bytes:
     endpoints = [[each.listener, each.host, each.port] for each in registration.endpoints]
     fields = {name: getattr(registration, name) for name in _SINCE_VERSION_2}
-    return encode(**others, rack=registration.rack, endpoints=endpoints, **fields)
+    return encode_meeting(**others, rack=registration.rack, endpoints=endpoints, **fields)
+
+
+def written_version(view: ImageView) -> int:
+    """The highest version that all brokers of a cluster read, those included that are away."""
+    known = (*view.brokers.values(), *view.absent.values())
+    return min((each.metadata_version for each in known), default=VALUE_VERSION)
+
+
+def check_version(view: ImageView) -> None:
+    """StorageError where this version would not understand what the others write."""
+    version = written_version(view)
+    if version > VALUE_VERSION:
+        raise StorageError(
+            f"the metadata of the cluster is written in version {version}, this version of Tidelog"
+            f" reads up to {VALUE_VERSION}; start a newer version"
+        )
+
+
+def in_version(operations: Sequence[Operation], version: int) -> Sequence[Operation]:
+    """The same, written for brokers that read no newer version than this.
+
+    There is none yet that is written differently. A next version says here what its values were
+    in the one before.
+    """
+    if version >= VALUE_VERSION:
+        return operations
+    return [
+        each._replace(value=_in_version(each.value, version))
+        if isinstance(each, Create | Set)
+        else each
+        for each in operations
+    ]
+
+
+def _in_version(value: bytes, version: int) -> bytes:
+    """A folder has no value, and what is written in a version for all stays so."""
+    if not value:
+        return value
+    fields = json.loads(value)
+    return encode(**{**fields, "v": min(fields["v"], version)})
 
 
 def first_operations(cluster_id: str, controller_id: int, owner: bytes) -> list[Operation]:
@@ -152,8 +202,8 @@ def first_operations(cluster_id: str, controller_id: int, owner: bytes) -> list[
     operations += (
         Create(CLUSTER_ID, encode(id=cluster_id)),
         Create(CONTROLLER_OWNER, owner, ephemeral=True),
-        Create(CONTROLLER_EPOCH, encode(epoch=1, broker=controller_id)),
-        Create(CONTROLLER_SEQUENCE, encode(epoch=1, number=0)),
+        Create(CONTROLLER_EPOCH, encode_meeting(epoch=1, broker=controller_id)),
+        Create(CONTROLLER_SEQUENCE, encode_meeting(epoch=1, number=0)),
         Create(PRODUCER_IDS, encode(next=0, broker=controller_id)),
     )
     return operations

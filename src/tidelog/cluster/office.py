@@ -49,7 +49,7 @@ class Place(NamedTuple):
 
     def as_owner(self, epoch: int) -> bytes:
         """The value of the owner's node."""
-        return layout.encode(broker=self.broker_id, epoch=epoch, endpoint=self.endpoint)
+        return layout.encode_meeting(broker=self.broker_id, epoch=epoch, endpoint=self.endpoint)
 
 
 class Owner(NamedTuple):
@@ -115,7 +115,7 @@ async def _claim(store: Store, place: Place) -> int | None:
         Create(layout.CONTROLLER_OWNER, office, ephemeral=True),
         Set(
             layout.CONTROLLER_EPOCH,
-            layout.encode(broker=place.broker_id, epoch=epoch),
+            layout.encode_meeting(broker=place.broker_id, epoch=epoch),
             node.version,
         ),
     ]
@@ -159,7 +159,7 @@ async def _take_over(
             Check(layout.CONTROLLER_EPOCH, epoch_version),
             Set(
                 layout.CONTROLLER_SEQUENCE,
-                layout.encode(epoch=epoch, number=0),
+                layout.encode_meeting(epoch=epoch, number=0),
                 held.sequence_version,
             ),
             *layout.missing_folders(tree),

@@ -18,6 +18,7 @@ from tidelog.cluster.controller_link import ControllerLink
 from tidelog.cluster.image import BrokerRegistration, MetadataImage
 from tidelog.cluster.image_feed import ImageFeed
 from tidelog.cluster.key import read_identity
+from tidelog.cluster.layout import VALUE_VERSION, check_version
 from tidelog.cluster.membership import Membership, MembershipOptions
 from tidelog.cluster.peer import PeerConnection, PeerOptions
 from tidelog.cluster.planner import PlannerRules
@@ -306,6 +307,7 @@ class Broker:
         await self._serve_brokers(parts)
         await self._unless_failed(parts.metadata.start())
         await parts.login.learn()
+        check_version(parts.metadata.image)
         parts.data_dir.identify(parts.metadata.image.cluster_id, config.node_id)
         replicas = parts.replicas
         # Recover, then register: a broker that is registered leads.
@@ -353,11 +355,16 @@ class Broker:
     def _entry(self, parts: Parts) -> BrokerRegistration:
         """How this broker introduces itself to the cluster."""
         config = self._config
+        endpoints = tuple(endpoint_of(listener) for listener in parts.listeners)
+        # Replicas must leave the machine: it is a rack, unless racks are named.
+        machine = endpoints[0].host if self._connect_store is not None else None
         return BrokerRegistration(
             config.node_id,
             -1,
-            config.get_str("broker.rack") or None,
-            tuple(endpoint_of(listener) for listener in parts.listeners),
+            config.get_str("broker.rack") or machine,
+            endpoints,
+            min_isr=_own_min_isr(config),
+            metadata_version=VALUE_VERSION,
         )
 
     async def _unless_failed(self, start: Coroutine[Any, Any, None]) -> None:
@@ -449,6 +456,12 @@ class Broker:
     def _running(self) -> Parts:
         assert self._parts is not None, "the broker is not running"
         return self._parts
+
+
+def _own_min_isr(config: BrokerConfig) -> int:
+    """What this broker's own settings say; 0 where they say nothing."""
+    name = "min.insync.replicas"
+    return config.get_int(name) if config.is_set(name) else 0
 
 
 def _is_in(image: MetadataImage, registration: BrokerRegistration) -> bool:

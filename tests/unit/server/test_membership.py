@@ -17,6 +17,8 @@ from tests.unit.server.clusters import (
     until,
 )
 from tidelog.cluster.commands import CreatedTopic, CreateTopic
+from tidelog.protocol.apis import APIS
+from tidelog.protocol.messages.api_versions import ApiVersion
 from tidelog.testing.simulation.machines import World
 
 
@@ -56,6 +58,23 @@ def test_a_topic_created_through_any_broker_is_known_to_it_at_once_and_to_all_so
         for machine in machines:
             assert sorted(image(machine).topics) == ["by-b0", "by-b1", "by-b2"]
             await until(lambda: len(parts(machine).replicas) == 3)  # noqa: B023
+
+    simulate(main)
+
+
+def test_a_broker_follows_a_controller_that_serves_newer_versions_of_the_private_apis(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from tidelog.server.handlers import api_versions
+
+    def newer(*, private: bool) -> list[ApiVersion]:
+        return [ApiVersion(each.key, each.advertised[0], each.advertised[1] + 5) for each in APIS]
+
+    monkeypatch.setattr(api_versions, "_ranges", newer)
+
+    async def main(world: World) -> None:
+        machines = await start_all(world, 3)
+        await until(lambda: agree(machines, [0, 1, 2]))
 
     simulate(main)
 
