@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from tidelog.cluster.commands import Proposal
 from tidelog.cluster.image import PartitionState
@@ -13,6 +14,10 @@ from tidelog.replication.standing import Standing
 from tidelog.replication.waiters import CommitWaiters
 from tidelog.replication.watermark import Watermark
 from tidelog.storage.log import Log
+
+
+# What a leader without followers sees; looking costs a sole replica more than the rest.
+_NOBODY: Final = Look(0, 0.0, 0.0, {})
 
 
 class Leading:
@@ -95,7 +100,8 @@ class Leading:
         in_sync = self.in_sync
         if in_sync is not None:
             end = self._committable()
-            if in_sync.advance(end.offset, self.min_isr, self._look()):
+            look = self._look() if in_sync.followers else _NOBODY
+            if in_sync.advance(end.offset, self.min_isr, look):
                 committed = in_sync.high_watermark
                 self._watermark.raise_to(committed, end if committed == end.offset else None)
 
