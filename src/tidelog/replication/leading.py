@@ -15,7 +15,6 @@ from tidelog.replication.waiters import CommitWaiters
 from tidelog.replication.watermark import Watermark
 from tidelog.storage.log import Log
 
-
 # What a leader without followers sees; looking costs a sole replica more than the rest.
 _NOBODY: Final = Look(0, 0.0, 0.0, {})
 
