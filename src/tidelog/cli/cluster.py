@@ -1,4 +1,4 @@
-"""`tidelog cluster`: who is there."""
+"""`tidelog cluster`: who is there, and where the metadata is kept."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ from typing import Any
 
 import click
 
+from tidelog.cli.cluster_move import move
 from tidelog.cli.common import connection_options, open_client, print_json, print_table
 from tidelog.client import admin
 
 
 @click.group()
 def cluster() -> None:
-    """Look at the cluster."""
+    """Look at the cluster, and move its metadata."""
+
+
+cluster.add_command(move)
 
 
 @cluster.command()

@@ -41,7 +41,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from tidelog.cluster.changes import (
@@ -73,6 +73,14 @@ from tidelog.store.port import Create, Delete, Operation, Set, Stored
 VALUE_VERSION: Final = 2
 # Values of older versions are read; the next write of a node makes it one of this version.
 _READ_VERSIONS: Final = (1, 2)
+# In the place of a version: the metadata is elsewhere.
+MOVING: Final = "moving"
+MOVED: Final = "moved"
+_WORDS: Final = {
+    MOVING: "this metadata is being moved to {to}, and the move was interrupted; run the same"
+    " tidelog cluster move again",
+    MOVED: "this metadata was moved to {to}; start the broker with --store {to}",
+}
 # What a broker registers that the first version did not know.
 _SINCE_VERSION_2: Final = (
     "directory_id",
@@ -137,6 +145,8 @@ def decode(path: str, value: bytes) -> dict[str, Any]:
         version = fields["v"]
     except (ValueError, KeyError, TypeError) as error:
         raise StorageError(f"the metadata at {path} is not readable: {error}") from error
+    if version in (MOVING, MOVED):
+        raise StorageError(_WORDS[version].format(to=fields.get("to")))
     if version not in _READ_VERSIONS:
         raise StorageError(
             f"the metadata at {path} has version {version}, this version of Tidelog reads"
@@ -144,6 +154,29 @@ def decode(path: str, value: bytes) -> dict[str, Any]:
         )
     assert isinstance(fields, dict)
     return fields
+
+
+class PassedOn(NamedTuple):
+    """A store whose metadata is being moved, or was: in the place of the controller's epoch."""
+
+    state: str
+    to: str
+    # The value that was there before.
+    was: bytes
+
+
+def passed_on(value: bytes) -> PassedOn | None:
+    """What `/controller/epoch` says of a move; None where it says nothing of one."""
+    fields = json.loads(value)
+    if fields["v"] not in (MOVING, MOVED):
+        return None
+    return PassedOn(fields["v"], fields["to"], fields["was"].encode())
+
+
+def encode_passed_on(mark: PassedOn) -> bytes:
+    """In place of a version, so that no version of Tidelog starts with the store."""
+    fields = {"v": mark.state, "to": mark.to, "was": mark.was.decode()}
+    return json.dumps(fields, separators=(",", ":")).encode()
 
 
 def broker_path(broker_id: int) -> str:

@@ -31,7 +31,7 @@ def store_connector(config: BrokerConfig, host: Host) -> Connect | None:
     address = config.store
     if address is None:
         return None
-    connect = _socket(address) if address.kind == UNIX else _zookeeper(config, address, host)
+    connect = connector(address, config, host)
     rate = LineRate(host.clock)
 
     async def keep_trying() -> Store:
@@ -44,6 +44,11 @@ def store_connector(config: BrokerConfig, host: Host) -> Connect | None:
             await asyncio.sleep(_RETRY_S)
 
     return keep_trying
+
+
+def connector(address: StoreAddress, config: BrokerConfig, host: Host) -> Connect:
+    """What begins a session with a store; StoreUnreachable where it does not answer."""
+    return _socket(address) if address.kind == UNIX else _zookeeper(config, address, host)
 
 
 def _socket(address: StoreAddress) -> Connect:

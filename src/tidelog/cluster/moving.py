@@ -1,0 +1,176 @@
+"""Moves the metadata of a cluster whose brokers are stopped into an empty store, crash-safe.
+
+    1. `/moving` in the new store, which names the cluster. No broker founds one there any more.
+    2. Every node is copied, but for `/controller/epoch` and what ephemeral nodes there were.
+    3. The old store is marked as being moved: no broker starts with it any more.
+    4. One transaction writes `/controller/epoch` to the new store and takes `/moving` away:
+       from here on brokers start with it.
+    5. The old store is marked as moved.
+
+A crash leaves the old store as it was (before 3), or both refused until the move is run again
+(before 4), or the new one. Never can brokers start with both. Each step may be done twice.
+
+The new store's revisions may be lower than the old one's, and a broker's epoch is a revision. So
+every broker is written as absent, as they all are: one that comes then is let in with any epoch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from tidelog.cluster import layout
+from tidelog.errors import StorageError
+from tidelog.store.port import (
+    NO_SESSION,
+    TRANSACTION_BYTES_MAX,
+    Check,
+    Create,
+    Delete,
+    Operation,
+    Set,
+    Store,
+    Stored,
+    transaction_bytes,
+)
+
+MOVING_HERE: Final = "/moving"
+# Far below what one transaction takes, and what ZooKeeper does in a moment.
+_STEP_BYTES: Final = TRANSACTION_BYTES_MAX // 2
+
+
+class Moved(NamedTuple):
+    """What was moved."""
+
+    cluster_id: str
+    topics: int
+
+
+class _Source(NamedTuple):
+    """What the old store holds, and how far it has been moved."""
+
+    nodes: Mapping[str, bytes]
+    cluster_id: str
+    # The value that lets brokers start.
+    epoch: bytes
+    passed_on: str | None
+
+
+async def move(source: Store, target: Store, address: str) -> Moved:
+    """Move everything from one store to another, whose address brokers will be given.
+
+    StorageError where there is nothing to move, or the new store is not empty.
+    """
+    held = await _look_at(source, address)
+    moved = Moved(held.cluster_id, sum(path.count("/") == 2 for path in _topics(held.nodes)))
+    if held.passed_on == layout.MOVED:
+        return moved
+    if not await _is_complete(target, held, address):
+        await _fill(target, held)
+        await _mark(source, held, layout.MOVING, address)
+        await target.multi([Create(layout.CONTROLLER_EPOCH, held.epoch), Delete(MOVING_HERE)])
+    await _mark(source, held, layout.MOVED, address)
+    return moved
+
+
+def _topics(nodes: Mapping[str, bytes]) -> Iterator[str]:
+    return (path for path in nodes if path.startswith(f"{layout.TOPICS}/"))
+
+
+async def _look_at(source: Store, address: str) -> _Source:
+    await source.sync()
+    tree = await source.tree("/")
+    for path in (layout.CLUSTER_ID, layout.CONTROLLER_EPOCH):
+        if path not in tree:
+            raise StorageError(f"there is no cluster in this store: it has no {path}")
+    node = tree[layout.CONTROLLER_EPOCH]
+    mark = layout.passed_on(node.value)
+    epoch = node.value
+    if mark is not None:
+        if mark.to != address:
+            raise StorageError(f"this metadata was to go to {mark.to} before, not to {address}")
+        epoch = mark.was
+    layout.load({**tree, layout.CONTROLLER_EPOCH: node._replace(value=epoch)})
+    cluster_id = layout.decode(layout.CLUSTER_ID, tree[layout.CLUSTER_ID].value)["id"]
+    nodes = {
+        path: _as_absent(path, each)
+        for path, each in sorted(tree.items())
+        if each.session == NO_SESSION and path != layout.CONTROLLER_EPOCH
+    }
+    return _Source(nodes, cluster_id, epoch, mark.state if mark else None)
+
+
+def _as_absent(path: str, node: Stored) -> bytes:
+    if path.rpartition("/")[0] != layout.BROKERS_SEEN:
+        return node.value
+    fields = layout.decode(path, node.value)
+    return json.dumps({**fields, "alive": False}, separators=(",", ":")).encode()
+
+
+async def _is_complete(target: Store, held: _Source, address: str) -> bool:
+    """Whether the new store has all of it from an earlier try; StorageError where it is another's.
+
+    An empty one is claimed.
+    """
+    await target.sync()
+    names = await target.children("/")
+    if not names:
+        await target.multi([Create(MOVING_HERE, layout.encode(cluster=held.cluster_id))])
+        return False
+    claim = await target.read(MOVING_HERE)
+    if claim is not None:
+        owner = layout.decode(MOVING_HERE, claim.value)["cluster"]
+    else:
+        node = await target.read(layout.CLUSTER_ID)
+        owner = None if node is None else layout.decode(layout.CLUSTER_ID, node.value)["id"]
+    # Without a mark in the old store its brokers may have gone on since.
+    is_ours = owner == held.cluster_id and (claim is not None or held.passed_on is not None)
+    if not is_ours:
+        what = f"the cluster {owner}" if owner else "other data"
+        raise StorageError(f"{address} holds {what}; name a chroot that is empty or not there yet")
+    return claim is None
+
+
+async def _fill(target: Store, held: _Source) -> None:
+    """Make the new store hold what the old one does, whatever an earlier try has left there."""
+    there = {
+        path: node.value
+        for path, node in (await target.tree("/")).items()
+        if path != MOVING_HERE and node.session == NO_SESSION
+    }
+    for step in _steps(_differences(there, held.nodes)):
+        await target.multi([Check(MOVING_HERE), *step])
+
+
+def _differences(there: Mapping[str, bytes], wanted: Mapping[str, bytes]) -> Iterator[Operation]:
+    for path in sorted(there.keys() - wanted.keys(), reverse=True):
+        yield Delete(path)
+    for path, value in wanted.items():
+        if path not in there:
+            yield Create(path, value)
+        elif there[path] != value:
+            yield Set(path, value)
+
+
+def _steps(operations: Iterator[Operation]) -> Iterator[Sequence[Operation]]:
+    step: list[Operation] = []
+    size = 0
+    for each in operations:
+        more = transaction_bytes([each])
+        if step and size + more > _STEP_BYTES:
+            yield step
+            step, size = [], 0
+        step.append(each)
+        size += more
+    if step:
+        yield step
+
+
+async def _mark(source: Store, held: _Source, state: str, address: str) -> None:
+    node = await source.read(layout.CONTROLLER_EPOCH)
+    assert node is not None
+    mark = layout.passed_on(node.value)
+    if mark is None or mark.state != state:
+        value = layout.encode_passed_on(layout.PassedOn(state, address, held.epoch))
+        await source.multi([Set(layout.CONTROLLER_EPOCH, value, node.version)])
