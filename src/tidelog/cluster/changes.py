@@ -40,6 +40,15 @@ class BrokerGone(NamedTuple):
         draft.remove_broker(self.broker_id)
 
 
+class BrokerRemoved(NamedTuple):
+    """A broker that was gone is not known any more."""
+
+    broker_id: int
+
+    def apply_to(self, draft: Draft) -> None:
+        draft.forget_broker(self.broker_id)
+
+
 class TopicCreated(NamedTuple):
     """A topic exists, with all of its partitions."""
 
@@ -142,6 +151,7 @@ class ProducerIdsAllocated(NamedTuple):
 Change = (
     BrokerRegistered
     | BrokerGone
+    | BrokerRemoved
     | TopicCreated
     | TopicDeleted
     | DeletionConfirmed
@@ -178,6 +188,8 @@ def changes_between(old: MetadataImage, new: MetadataImage) -> tuple[Change, ...
         for broker in new.brokers.values()
         if old.brokers.get(broker.id) != broker
     )
+    known = {*new.brokers, *new.absent}
+    changes += map(BrokerRemoved, sorted({*old.brokers, *old.absent} - known))
     changes += (
         TopicDeleted(topic.name, topic.topic_id, len(topic.partitions))
         for topic in old.topics.values()

@@ -118,6 +118,66 @@ class Proposal(NamedTuple):
 
 
 @dataclass(slots=True)
+class ElectLeader:
+    """Let the preferred replica lead, or, with `unclean`, any replica where nobody leads."""
+
+    topic: str
+    partition: int
+    unclean: bool = False
+
+
+@dataclass(slots=True)
+class BalanceLeaders:
+    """Give the office back to preferred replicas that are in sync, everywhere."""
+
+
+@dataclass(slots=True)
+class BeginShutdown:
+    """A broker is about to stop: others lead what they can, and it leaves the ISRs. Until its next
+    life it neither leads nor joins."""
+
+    broker_id: int
+    broker_epoch: int
+
+
+@dataclass(slots=True)
+class Reassign:
+    """Move a partition to these replicas, the preferred leader first; None stops what is moved."""
+
+    topic: str
+    partition: int
+    replicas: Sequence[int] | None
+    allow_factor_change: bool = True
+
+
+@dataclass(slots=True)
+class SetReplicationFactor:
+    """Move the partitions of a topic so that each has this many replicas."""
+
+    topic: str
+    factor: int
+
+
+@dataclass(slots=True)
+class RaiseInternalTopics:
+    """Give internal topics more replicas where there are brokers for them."""
+
+
+@dataclass(slots=True)
+class Decommission:
+    """Move all replicas of a broker to others, so that it can be removed."""
+
+    broker_id: int
+
+
+@dataclass(slots=True)
+class RemoveBroker:
+    """Forget a broker that is gone for good and has no replica any more."""
+
+    broker_id: int
+
+
+@dataclass(slots=True)
 class AlterPartition:
     """A leader proposes another ISR; the answer is `PartitionDecided`, also to a proposal that was
     done before.
@@ -135,6 +195,17 @@ class AlterPartition:
     proposal: Proposal
 
 
+PlacementCommand = (
+    ElectLeader
+    | BalanceLeaders
+    | BeginShutdown
+    | Reassign
+    | SetReplicationFactor
+    | RaiseInternalTopics
+    | Decommission
+    | RemoveBroker
+)
+
 Command = (
     RegisterBroker
     | UnregisterBroker
@@ -145,6 +216,7 @@ Command = (
     | AlterConfigs
     | AllocateProducerIds
     | AlterPartition
+    | PlacementCommand
 )
 
 
@@ -188,4 +260,20 @@ class PartitionDecided:
     state: PartitionState
 
 
-Answer = Done | CreatedTopic | DeletedTopic | ProducerIdBlock | PartitionDecided
+@dataclass(slots=True)
+class ShutdownBegun:
+    """How many partitions the broker leads on because nobody else can."""
+
+    leaders_left: int
+
+
+@dataclass(slots=True)
+class Moving:
+    """How many partitions have begun to move."""
+
+    partitions: int
+
+
+Answer = (
+    Done | CreatedTopic | DeletedTopic | ProducerIdBlock | PartitionDecided | ShutdownBegun | Moving
+)

@@ -33,6 +33,7 @@ from tidelog.cluster.image import Draft, MetadataImage
 from tidelog.cluster.office import Place, resign, take_office
 from tidelog.cluster.planner import PlannerRules, plan, refused_together
 from tidelog.cluster.rounds import Pending, Round, refuse
+from tidelog.cluster.upkeep import Upkeep
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.host.offload import Offload
 from tidelog.store.port import (
@@ -107,6 +108,7 @@ class Controller:
         self._wake = asyncio.Event()
         self._history = ChangeHistory(0, self._limits.history_changes)
         self._brokers_unseen = False
+        self._upkeep = Upkeep(self._enqueue, rules.config)
         # Elections of leaders that may lack committed records, since the start.
         self.unclean_elections = 0
         self._closing = False
@@ -236,6 +238,7 @@ class Controller:
             self._store.watch(layout.BROKER_IDS, self._brokers_changed),
         )
         self._brokers_changed(_LOOK_AGAIN)
+        self._upkeep.start()
         try:
             while True:
                 await self._wake.wait()
@@ -256,6 +259,7 @@ class Controller:
             for cancel in cancels:
                 cancel()
             self._stop_waiting_for_store()
+            self._upkeep.stop()
             self._closing = True
             self._history.wake()
             for pending in self._queue:
@@ -283,6 +287,7 @@ class Controller:
             if known.id not in there:
                 self._enqueue_own(UnregisterBroker(known.id, known.epoch))
         written = layout.written_version(self._image)
+        joined = False
         for registration in there.values():
             if registration.metadata_version < written:
                 logger.error(
@@ -294,6 +299,9 @@ class Controller:
             before = self._image.brokers.get(registration.id)
             if before is None or before.epoch < registration.epoch:
                 self._enqueue_own(RegisterBroker(registration))
+                joined = True
+        if joined:
+            self._upkeep.brokers_joined()
 
     def _enqueue_own(self, command: RegisterBroker | UnregisterBroker) -> None:
         """What nobody waits for, and must be done in the end."""

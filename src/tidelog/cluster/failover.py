@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Final, NamedTuple
 
 from tidelog.cluster.changes import (
@@ -120,7 +121,7 @@ def register_broker(image: ImageView, command: RegisterBroker, config: BrokerCon
         # Its file may lower the minimum.
         return _under(electorate, topic, state)
 
-    return _everywhere(image, judge, BrokerRegistered(now))
+    return everywhere(image, judge, BrokerRegistered(now))
 
 
 def unregister_broker(image: ImageView, command: UnregisterBroker, config: BrokerConfig) -> Outcome:
@@ -134,7 +135,7 @@ def unregister_broker(image: ImageView, command: UnregisterBroker, config: Broke
             return None
         return leaves(state, {command.broker_id}, electorate.circumstances(topic, state))
 
-    return _everywhere(image, judge, BrokerGone(command.broker_id))
+    return everywhere(image, judge, BrokerGone(command.broker_id))
 
 
 def alter_partition(
@@ -158,7 +159,30 @@ def alter_partition(
     decision = decide(state, circumstances, proposal.broker_ids)
     if decision is None:
         return Outcome(()), state
-    return Outcome((PartitionsChanged(topic.name, (decision.state,)),)), decision.state
+    decided = completed(decision.state, partial(electorate.circumstances, topic))
+    if decided.leader_epoch != state.leader_epoch:
+        # One step, also where a leader that shuts down is replaced and the move is complete.
+        decided = decided._replace(leader_epoch=state.leader_epoch + 1)
+    return Outcome((PartitionsChanged(topic.name, (decided,)),)), decided
+
+
+def completed(
+    state: PartitionState, circumstances_of: Callable[[PartitionState], Circumstances]
+) -> PartitionState:
+    """The state with its move at an end, if all replicas that it shall have are in sync.
+
+    Who is removed leads and fetches no more: the epoch that it knows is over.
+    """
+    target = state.target
+    if not (state.adding or state.removing) or not set(target) <= set(state.isr):
+        return state
+    done = state._replace(replicas=target, adding=(), removing=())
+    decision = decide(done, replace(circumstances_of(done), unclean=False), target)
+    after = done if decision is None else decision.state
+    new_epoch = bool(state.removing) or after.leader != state.leader
+    return after._replace(
+        leader_epoch=state.leader_epoch + new_epoch, partition_epoch=state.partition_epoch
+    )
 
 
 def under_minimum(
@@ -170,7 +194,7 @@ def under_minimum(
     """
     electorate = Electorate(image, config, default)
     decided = [_under(electorate, topic, state) for state in topic.partitions]
-    return [*_in_portions(topic.name, [each.state for each in decided if each is not None])]
+    return [*in_portions(topic.name, [each.state for each in decided if each is not None])]
 
 
 def _under(electorate: Electorate, topic: TopicImage, state: PartitionState) -> Decision | None:
@@ -252,24 +276,24 @@ def _ineligible(image: ImageView, broker_id: int, broker_epoch: int) -> str | No
     return _SHUTS_DOWN if registration.shutting_down else None
 
 
-def _everywhere(
+def everywhere(
     image: ImageView,
     judge: Callable[[TopicImage, PartitionState], Decision | None],
-    last: Change,
+    *last: Change,
 ) -> Outcome:
     """What is decided on every partition, and at the end what is known then."""
     changes: list[Change] = []
     losses: list[Loss] = []
     for topic in image.topics.values():
-        decided = [(judge(topic, state)) for state in topic.partitions]
+        decided = [judge(topic, state) for state in topic.partitions]
         made = [each for each in decided if each is not None]
         losses += (
             Loss(topic.name, each.state, each.lost_by) for each in made if each.may_have_lost
         )
-        changes += _in_portions(topic.name, [each.state for each in made])
-    return Outcome((*changes, last), tuple(losses))
+        changes += in_portions(topic.name, [each.state for each in made])
+    return Outcome((*changes, *last), tuple(losses))
 
 
-def _in_portions(topic: str, states: list[PartitionState]) -> Iterator[PartitionsChanged]:
+def in_portions(topic: str, states: list[PartitionState]) -> Iterator[PartitionsChanged]:
     for start in range(0, len(states), STATES_PER_CHANGE):
         yield PartitionsChanged(topic, tuple(states[start : start + STATES_PER_CHANGE]))

@@ -234,6 +234,11 @@ class Draft:
         self.absent = self._writable("absent", self.absent)
         self.absent[broker_id] = self.brokers.pop(broker_id)
 
+    def forget_broker(self, broker_id: int) -> None:
+        """A broker that is gone is not known any more."""
+        self.absent = self._writable("absent", self.absent)
+        del self.absent[broker_id]
+
     def put_topic(self, topic: TopicImage) -> None:
         """Add the topic, or replace the one of that name and id."""
         old = self.topics.get(topic.name)

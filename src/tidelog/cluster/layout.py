@@ -48,6 +48,7 @@ from tidelog.cluster.changes import (
     BrokerConfigsChanged,
     BrokerGone,
     BrokerRegistered,
+    BrokerRemoved,
     Change,
     DeletionConfirmed,
     GroupConfigsChanged,
@@ -297,6 +298,8 @@ def operations_of(change: Change, before: ImageView, controller_epoch: int) -> I
             registration = before.brokers[broker_id]
             value = encode_broker(registration, epoch=registration.epoch, alive=False)
             yield Set(f"{BROKERS_SEEN}/{broker_id}", value)
+        case BrokerRemoved(broker_id):
+            yield Delete(f"{BROKERS_SEEN}/{broker_id}")
 
 
 @dataclass(slots=True)

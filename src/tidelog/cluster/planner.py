@@ -4,7 +4,7 @@ Promises: no I/O, no clock, chance only through the given Random. A command that
 raises KafkaError with the code and, as far as they are known, the words that Apache Kafka's own
 controller uses, because tools and tests of its users look at them.
 
-Left out for now: racks, reassignment.
+What comes of brokers and replicas is decided in `failover`, `leadership` and `reassignment`.
 """
 
 from __future__ import annotations
@@ -30,16 +30,27 @@ from tidelog.cluster.commands import (
     AlterConfigs,
     AlterPartition,
     Answer,
+    BalanceLeaders,
+    BeginShutdown,
     Command,
     ConfirmDeletion,
     CreatedTopic,
     CreateTopic,
+    Decommission,
     DeletedTopic,
     DeleteTopic,
     Done,
+    ElectLeader,
+    Moving,
     PartitionDecided,
+    PlacementCommand,
     ProducerIdBlock,
+    RaiseInternalTopics,
+    Reassign,
     RegisterBroker,
+    RemoveBroker,
+    SetReplicationFactor,
+    ShutdownBegun,
     UnregisterBroker,
 )
 from tidelog.cluster.configs import (
@@ -59,8 +70,16 @@ from tidelog.cluster.failover import (
     unregister_broker,
 )
 from tidelog.cluster.image import ImageView, PartitionState, TopicImage, unify_name
+from tidelog.cluster.leadership import balance_leaders, begin_shutdown, elect_leader
 from tidelog.cluster.min_isr import MIN_ISR, default_min_isr, file_min_isr
 from tidelog.cluster.names import check_topic_name
+from tidelog.cluster.reassignment import (
+    decommission,
+    raise_internal_topics,
+    reassign,
+    remove_broker,
+    set_replication_factor,
+)
 from tidelog.config import BrokerConfig, validate_topic_overrides
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.host.random import Random
@@ -123,6 +142,33 @@ def plan(image: ImageView, command: Command, rules: PlannerRules) -> Plan:
         case AlterPartition():
             outcome, state = alter_partition(image, command, rules.config)
             return _plan_of(outcome, PartitionDecided(state))
+        case _:
+            return _plan_placed(image, command, rules)
+
+
+def _plan_placed(image: ImageView, command: PlacementCommand, rules: PlannerRules) -> Plan:
+    """Decide on who leads and where replicas are, as somebody asked for it."""
+    config = rules.config
+    match command:
+        case ElectLeader():
+            return _plan_of(elect_leader(image, command, config))
+        case BalanceLeaders():
+            return _plan_of(balance_leaders(image, config))
+        case BeginShutdown():
+            outcome, left = begin_shutdown(image, command, config)
+            return _plan_of(outcome, ShutdownBegun(left))
+        case Reassign():
+            return _plan_of(reassign(image, command, config))
+        case SetReplicationFactor():
+            outcome, count = set_replication_factor(image, command, config)
+            return _plan_of(outcome, Moving(count))
+        case RaiseInternalTopics():
+            return _plan_of(raise_internal_topics(image, config))
+        case Decommission():
+            outcome, count = decommission(image, command, config)
+            return _plan_of(outcome, Moving(count))
+        case RemoveBroker():
+            return _plan_of(remove_broker(image, command))
 
 
 def _plan_of(outcome: Outcome, answer: Answer | None = None) -> Plan:
@@ -258,7 +304,7 @@ def _placed_replicas(
     _check_partition_count(image, partitions, rules)
     brokers = _brokers_for(image, factor)
     start = placement.random_start(brokers, rules.random)
-    return placement.place(brokers, range(partitions), factor, start)
+    return placement.place(brokers, range(partitions), factor, start, racks_of(image))
 
 
 def _brokers_for(image: ImageView, replication_factor: int) -> list[int]:
@@ -270,6 +316,11 @@ def _brokers_for(image: ImageView, replication_factor: int) -> list[int]:
             f" {len(image.brokers)} broker(s) are registered.",
         )
     return sorted(image.brokers)
+
+
+def racks_of(image: ImageView) -> dict[int, str]:
+    """Where each broker stands; those that do not say so stand in one place."""
+    return {each.id: each.rack or "" for each in image.brokers.values()}
 
 
 def _check_assignment(image: ImageView, replicas: Sequence[int], factor: int) -> None:
@@ -376,7 +427,8 @@ def _add_partitions(image: ImageView, command: AddPartitions, rules: PlannerRule
     else:
         brokers = _brokers_for(image, factor)
         start = placement.start_after(brokers, topic.partitions[0].replicas[0])
-        replicas = placement.place(brokers, range(have, command.count), factor, start)
+        numbers = range(have, command.count)
+        replicas = placement.place(brokers, numbers, factor, start, racks_of(image))
     states = tuple(_new_partition(image, have + n, each) for n, each in enumerate(replicas))
     change = PartitionsAdded(topic.name, states)
     return Plan(() if command.validate_only else (change,), Done())

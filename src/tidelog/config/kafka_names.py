@@ -17,7 +17,7 @@ _CURRENT: Final = """
 add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms
 alter.config.policy.class.name alter.log.dirs.replication.quota.window.num
 alter.log.dirs.replication.quota.window.size.seconds authorizer.class.name
-auto.leader.rebalance.enable broker.heartbeat.interval.ms broker.session.timeout.ms
+broker.heartbeat.interval.ms broker.session.timeout.ms
 client.quota.callback.class connection.failed.authentication.delay.ms connections.max.reauth.ms
 controlled.shutdown.enable controller.quorum.append.linger.ms controller.quorum.auto.join.enable
 controller.quorum.bootstrap.servers controller.quorum.election.backoff.max.ms
@@ -48,7 +48,7 @@ group.streams.min.assignment.interval.ms group.streams.min.heartbeat.interval.ms
 group.streams.min.session.timeout.ms group.streams.num.standby.replicas
 group.streams.session.timeout.ms initial.broker.registration.timeout.ms
 kafka.metrics.polling.interval.secs kafka.metrics.reporters
-leader.imbalance.check.interval.seconds log.dir.failure.timeout.ms
+log.dir.failure.timeout.ms
 max.request.partition.size.limit metadata.log.dir metadata.log.max.record.bytes.between.snapshots
 metadata.log.max.snapshot.interval.ms metadata.log.segment.bytes metadata.log.segment.ms
 metadata.max.idle.interval.ms metadata.max.retention.bytes metadata.max.retention.ms

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tidelog.config.setting import integer, long
+from tidelog.config.setting import boolean, integer, long
 from tidelog.config.topic_settings import MIB
 
 REPLICATION_SETTINGS: Final = (
@@ -53,6 +53,17 @@ REPLICATION_SETTINGS: Final = (
         "replica.lag.time.max.ms",
         30_000,
         "How long a follower may be behind its leader before it leaves the in-sync replicas.",
+        minimum=1,
+    ),
+    boolean(
+        "auto.leader.rebalance.enable",
+        True,
+        "Whether preferred replicas lead again once they are back in sync.",
+    ),
+    long(
+        "leader.imbalance.check.interval.seconds",
+        300,
+        "How often the controller looks for partitions that their preferred replica could lead.",
         minimum=1,
     ),
 )

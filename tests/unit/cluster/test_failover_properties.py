@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -16,17 +16,24 @@ from tests.unit.cluster.helpers import ENDPOINTS, make_rules
 from tidelog.cluster.commands import (
     AlterConfigs,
     AlterPartition,
+    BalanceLeaders,
+    BeginShutdown,
     Command,
     ConfigChange,
     CreateTopic,
+    Decommission,
+    ElectLeader,
     Member,
     Proposal,
+    Reassign,
     RegisterBroker,
+    SetReplicationFactor,
     UnregisterBroker,
 )
 from tidelog.cluster.image import BrokerRegistration, MetadataImage, PartitionState, TopicImage
 from tidelog.cluster.min_isr import MIN_ISR, min_isr_in
 from tidelog.cluster.planner import plan
+from tidelog.errors import KafkaError
 from tidelog.model import NO_LEADER, ConfigResourceType
 
 BROKERS = (1, 2, 3, 4)
@@ -55,6 +62,7 @@ class Cluster(RuleBasedStateMachine):
         self.directories = dict.fromkeys(BROKERS, 0)
         self.boots = dict.fromkeys(BROKERS, 0)
         self.minimum = 0
+        self.unclean_asked = False
 
     @initialize()
     def found(self) -> None:
@@ -108,7 +116,9 @@ class Cluster(RuleBasedStateMachine):
         if not state.has_leader:
             return
         members = {state.leader} | {
-            each for each in wanted & set(state.replicas) if each in self.image.brokers
+            each
+            for each in wanted & set(state.replicas)
+            if each in self.image.brokers and not self.image.brokers[each].shutting_down
         }
         for each in members - set(state.isr):
             self.has[partition, each] = self.committed[partition]
@@ -138,6 +148,41 @@ class Cluster(RuleBasedStateMachine):
         self.minimum = minimum
         self.do(RegisterBroker(self.life(broker)))
 
+    @rule(broker=brokers)
+    def begins_to_shut_down(self, broker: int) -> None:
+        if broker in self.image.brokers:
+            self.do(BeginShutdown(broker, self.image.brokers[broker].epoch))
+            able = {each.id for each in self.image.brokers.values() if not each.shutting_down}
+            assert not any(
+                state.leader == broker and able & set(state.isr) for _, state in self.states()
+            )
+
+    @rule(partition=partitions, unclean=st.booleans())
+    def elects(self, partition: Partition, unclean: bool) -> None:
+        self.unclean_asked = unclean
+        self.do(ElectLeader(*partition, unclean), may_refuse=True)
+        self.unclean_asked = False
+
+    @rule()
+    def balances(self) -> None:
+        self.do(BalanceLeaders())
+
+    @rule(partition=partitions, wanted=st.lists(brokers, min_size=1, max_size=4, unique=True))
+    def moves(self, partition: Partition, wanted: list[int]) -> None:
+        self.do(Reassign(*partition, wanted), may_refuse=True)
+
+    @rule(partition=partitions)
+    def stops_moving(self, partition: Partition) -> None:
+        self.do(Reassign(*partition, None), may_refuse=True)
+
+    @rule(broker=brokers)
+    def is_decommissioned(self, broker: int) -> None:
+        self.do(Decommission(broker), may_refuse=True)
+
+    @rule(name=st.sampled_from([*TOPICS]), factor=st.integers(1, 4))
+    def gets_another_factor(self, name: str, factor: int) -> None:
+        self.do(SetReplicationFactor(name, factor), may_refuse=True)
+
     @precondition(lambda self: self.lossy_lives == 0)
     @rule(order=st.permutations(BROKERS), back=st.permutations(BROKERS))
     def all_go_and_come_back_whole(self, order: list[int], back: list[int]) -> None:
@@ -156,6 +201,9 @@ class Cluster(RuleBasedStateMachine):
             assert state.leader == NO_LEADER or state.leader in state.isr, (name, n, state)
             assert {*state.isr, *state.elr} <= set(state.replicas), (name, n, state)
             assert not set(state.isr) & set(state.elr), (name, n, state)
+            assert {*state.adding, *state.removing} <= set(state.replicas), (name, n, state)
+            assert not set(state.adding) & set(state.removing), (name, n, state)
+            assert len(set(state.replicas)) == len(state.replicas) and state.target, (name, n)
 
     @invariant()
     def i10_who_counts_as_complete_has_all_that_is_committed(self) -> None:
@@ -193,9 +241,13 @@ class Cluster(RuleBasedStateMachine):
         topic = self.image.topics[partition[0]]
         return topic, topic.partitions[partition[1]]
 
-    def do(self, command: Command) -> None:
+    def do(self, command: Command, may_refuse: bool = False) -> None:
         before = dict(self.states())
-        planned = plan(self.image, command, self.rules)
+        try:
+            planned = plan(self.image, command, self.rules)
+        except KafkaError:
+            assert may_refuse
+            return
         self.image = self.image.apply_all(planned.changes, self.image.version + 1)
         lost = {(each.topic, each.state.partition): each for each in planned.losses}
         for partition, state in self.states():
@@ -205,10 +257,15 @@ class Cluster(RuleBasedStateMachine):
             assert state.partition_epoch == old.partition_epoch + 1, (old, state)
             assert state.leader_epoch in (old.leader_epoch, old.leader_epoch + 1), (old, state)
             assert state.leader == old.leader or state.leader_epoch > old.leader_epoch, (old, state)
+            for gone in set(old.replicas) - set(state.replicas):
+                # It may delete its files.
+                self.has[partition, gone] = 0
+            for new in set(state.replicas) - set(old.replicas):
+                self.has.setdefault((partition, new), 0)
             if partition in lost:
                 # Said aloud: what the new leader has is all that is left.
                 self.committed[partition] = self.has[partition, state.leader]
-                assert self.lossy_lives > 0, "nobody lost a record"
+                assert self.lossy_lives > 0 or self.unclean_asked, "nobody lost a record"
             elif state.has_leader and state.leader_epoch > old.leader_epoch:
                 assert self.has[partition, state.leader] >= self.committed[partition], (old, state)
 
@@ -216,7 +273,8 @@ class Cluster(RuleBasedStateMachine):
 TestCluster = Cluster.TestCase
 TestCluster.settings = settings(
     max_examples=150,
-    stateful_step_count=40,
+    stateful_step_count=50,
     deadline=None,
+    phases=(Phase.explicit, Phase.reuse, Phase.generate),
     suppress_health_check=[HealthCheck.too_slow],
 )

@@ -35,11 +35,20 @@ COMMANDS: list[Any] = [
     commands.AddPartitions("t", 4, ((1,), (2,))),
     commands.AlterConfigs(2, "t", (CHANGE,), replace=True),
     commands.AllocateProducerIds(1, 5),
+    commands.ElectLeader("t", 0, unclean=True),
+    commands.BalanceLeaders(),
+    commands.BeginShutdown(1, 5),
+    commands.Reassign("t", 0, (1, 2)),
+    commands.SetReplicationFactor("t", 3),
+    commands.RaiseInternalTopics(),
+    commands.Decommission(1),
+    commands.RemoveBroker(1),
     commands.AlterPartition(1, 5, ID, 0, commands.Proposal(3, 4, (commands.Member(1, 5),))),
 ]
 CHANGES: list[Any] = [
     changes.BrokerRegistered(BROKER),
     changes.BrokerGone(1),
+    changes.BrokerRemoved(1),
     changes.TopicCreated(TOPIC),
     changes.TopicDeleted("t", ID, 1),
     changes.DeletionConfirmed(ID, (1, 2)),
@@ -67,7 +76,7 @@ def test_every_change_comes_back() -> None:
 
 
 def test_a_whole_image_comes_back() -> None:
-    image = MetadataImage(3, "c", 1, 2).apply_all(CHANGES[:1] + CHANGES[2:3], 4)
+    image = MetadataImage(3, "c", 1, 2).apply_all(CHANGES[:1] + CHANGES[3:4], 4)
     assert wire.decode(Update, wire.encode(Update(image))) == Update(image)
 
 

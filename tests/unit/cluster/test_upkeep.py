@@ -1,0 +1,63 @@
+"""The controller brings leaders back to preferred replicas by itself, unless it shall not."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.unit.cluster.helpers import make_rules
+from tidelog.cluster.commands import Answer, BalanceLeaders, Command, Done, RaiseInternalTopics
+from tidelog.cluster.upkeep import Upkeep
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.testing.virtual_loop import VirtualLoop
+
+
+class Controller:
+    """Notes what it is asked for, and refuses all of it."""
+
+    def __init__(self) -> None:
+        self.asked: list[Command] = []
+
+    def enqueue(self, command: Command) -> asyncio.Future[Answer]:
+        self.asked.append(command)
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        if len(self.asked) == 1:
+            future.set_exception(KafkaError(ErrorCode.NOT_CONTROLLER))
+        else:
+            future.set_result(Done())
+        return future
+
+
+@pytest.mark.parametrize(("enabled", "times"), [("true", 3), ("false", 0)])
+def test_leaders_are_balanced_at_every_interval(enabled: str, times: int) -> None:
+    settings = {
+        "auto.leader.rebalance.enable": enabled,
+        "leader.imbalance.check.interval.seconds": "20",
+    }
+    controller = Controller()
+
+    async def run() -> None:
+        upkeep = Upkeep(controller.enqueue, make_rules(settings=settings).config)
+        upkeep.start()
+        await asyncio.sleep(70)
+        upkeep.stop()
+        await asyncio.sleep(100)
+
+    loop = VirtualLoop()
+    try:
+        loop.run_until_complete(run())
+    finally:
+        loop.close()
+    assert controller.asked == [BalanceLeaders()] * times
+
+
+def test_internal_topics_are_looked_at_when_brokers_join() -> None:
+    controller = Controller()
+
+    async def run() -> None:
+        Upkeep(controller.enqueue, make_rules().config).brokers_joined()
+        await asyncio.sleep(0)
+
+    asyncio.run(run())
+    assert controller.asked == [RaiseInternalTopics()]
