@@ -178,6 +178,12 @@ def test_a_coordinator_that_breaks_a_rule_is_found_out(
     monkeypatch: pytest.MonkeyPatch, method: str, mutant: Callable[..., None]
 ) -> None:
     monkeypatch.setattr(CoordinatorRuntime, method, mutant)
-    with pytest.raises(ExceptionGroup) as raised:
-        run(1)
-    assert raised.group_contains(CommitLostError)
+    assert any(_loses_a_commit(seed) for seed in range(1, 31)), "30 seeds did not find it"
+
+
+def _loses_a_commit(seed: int) -> bool:
+    try:
+        run(seed)
+    except ExceptionGroup as found:
+        return found.subgroup(CommitLostError) is not None
+    return False
