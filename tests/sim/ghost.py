@@ -87,8 +87,9 @@ class Replica:
                 return new, False
         old, self.batches = self.batches, []
         for segment in log.segments:
-            data = disk.peek(segment.log_file.path)
-            self.batches += batches_of(data, 0, segment.size_bytes)
+            if segment.size_bytes:
+                data = disk.peek(segment.log_file.path)
+                self.batches += batches_of(data, 0, segment.size_bytes)
         return self._difference(old)
 
     def _difference(self, old: list[Batch]) -> tuple[list[Batch], bool]:

@@ -35,6 +35,8 @@ class Faults:
         self._chance = chance
         self._may_lose = may_lose
         self._journal = world.journal
+        # Nothing goes wrong any more.
+        self.is_over = False
 
     def any_machine(self) -> Machine | None:
         """A machine that is up, not paused and not stopping."""
@@ -200,8 +202,13 @@ class Faults:
         self._struck("swizzle", machine)
         chosen = self._chance.sample(links, self._chance.randint(1, len(links)))
         network, loop = self._world.network, self._world.loop
+
+        def cut(one: str, two: str) -> None:
+            if not self.is_over:
+                network.cut(one, two)
+
         for index, (one, two) in enumerate(chosen):
-            loop.later(index * self._chance.uniform(0, 0.5), partial(network.cut, one, two))
+            loop.later(index * self._chance.uniform(0, 0.5), partial(cut, one, two))
         self._chance.shuffle(chosen)
 
         def end() -> None:

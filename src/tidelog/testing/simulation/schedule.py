@@ -74,7 +74,7 @@ class Schedule:
 
     def heal(self) -> None:
         """End every fault and start every machine; nothing goes wrong from now on."""
-        self._is_over = True
+        self._is_over = self._faults.is_over = True
         self._world.journal.forget_triggers()
         for end in self._ends:
             end()
