@@ -63,15 +63,6 @@ def i3_agreement_below_the_watermark(ghost: Ghost, replica: Replica, before: int
     """What a replica takes for committed is what was committed."""
     if ghost.is_loss_allowed:
         return
-    state = ghost.state
-    # Who has been replaced may move on for a moment, with what every possible leader has.
-    is_current = state is not None and state.leader_epoch == replica.epoch
-    if is_current and replica.watermark > ghost.true_watermark:
-        raise Violation(
-            "I3 log matching",
-            f"b{replica.broker_id} of {ghost} has watermark {replica.watermark}, committed is"
-            f" {ghost.true_watermark} ({ghost.state})",
-        )
     low = max(before, ghost.log_start)
     for batch in reversed(ghost.committed):
         if batch.last < low:

@@ -272,6 +272,9 @@ class Observer:
         elif is_cut and self._is_candidate(ghost, machine.broker_id):
             invariants.i2_candidate_completeness(ghost, replica)
         if replica.watermark > before:
+            if replica.watermark > ghost.true_watermark:
+                # A leader that was replaced may move on for a moment: with what all others have.
+                self._commit_up_to(ghost, replica)
             invariants.i3_agreement_below_the_watermark(ghost, replica, before)
         if ghost.unwhole:
             self._is_whole_again(ghost, replica)
@@ -281,8 +284,10 @@ class Observer:
         in_sync = in_sync_of(partition)
         if in_sync is not None:
             invariants.i6_watermark_rule(ghost, replica, in_sync, self.image.brokers)
-        if replica.watermark <= ghost.true_watermark:
-            return
+        if replica.watermark > ghost.true_watermark:
+            self._commit_up_to(ghost, replica)
+
+    def _commit_up_to(self, ghost: Ghost, replica: Replica) -> None:
         since = len(ghost.committed)
         ghost.committed += [
             each for each in replica.batches

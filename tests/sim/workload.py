@@ -38,10 +38,10 @@ PRUNED: Final = "pruned"
 # How many partitions the main topic has.
 PARTITIONS: Final = 2
 _OUTSTANDING_MAX: Final = 8
-# A record that was refused with one of these is not in the log, now or ever.
+# A record that was refused with one of these is not in the log, now or ever. NOT_LEADER_OR_FOLLOWER
+# is not among them: as in Kafka, a produce that waits hears it when another broker leads.
 _DEFINITE: Final = frozenset(
     {
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.NOT_ENOUGH_REPLICAS,
         ErrorCode.FENCED_LEADER_EPOCH,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,

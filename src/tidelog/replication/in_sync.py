@@ -189,19 +189,25 @@ class InSyncReplicas:
             if replica == self._local_id or not look.lags(self.followers[replica])
         ]
         for replica, follower in self.followers.items():
-            if replica not in self._state.isr and self._may_join(replica, follower, look):
+            joins = replica not in self._state.isr and self._may_join(replica, follower, look)
+            # Who is behind for too long would be proposed for removal next, and so on for ever.
+            if joins and not look.lags(follower):
                 members.append(replica)
         if set(members) == set(self._state.isr):
             return None
         self._pending = Proposal(
             self._state.leader_epoch,
             self._state.partition_epoch,
-            tuple(Member(each, self._epoch_of(each, own_epoch)) for each in members),
+            tuple(Member(each, self._epoch_of(each, own_epoch, look)) for each in members),
         )
         return self._pending
 
-    def _epoch_of(self, replica: int, own_epoch: int) -> int:
-        return own_epoch if replica == self._local_id else self.followers[replica].broker_epoch
+    def _epoch_of(self, replica: int, own_epoch: int, look: Look) -> int:
+        if replica == self._local_id:
+            return own_epoch
+        epoch = self.followers[replica].broker_epoch
+        # A member that has yet to fetch stays one in the life that the metadata knows.
+        return look.eligible.get(replica, UNKNOWN) if epoch == UNKNOWN else epoch
 
     def _may_join(self, replica: int, follower: Follower, look: Look) -> bool:
         return (

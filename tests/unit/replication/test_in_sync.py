@@ -160,6 +160,30 @@ def test_a_follower_that_reaches_where_the_leader_was_is_caught_up_as_of_then() 
     assert proposal is not None and proposal.broker_ids == {1, 2}
 
 
+def test_a_silent_replica_that_was_removed_is_not_proposed_again_until_it_fetches() -> None:
+    replicas = leading((1, 2, 3))
+    for broker in (2, 3):
+        fetched(replicas, broker, 120, 120)
+    assert replicas.advance(120, 2, look(120))
+    late = 1.0 + LAG_S + 1
+    proposal = replicas.propose(look(130, late), own_epoch=10)
+    assert proposal is not None and proposal.isr == (Member(1, 10),)
+    replicas.answered(proposal, replicas.state._replace(isr=(1,), partition_epoch=8), late)
+    # Both have all that is committed, and neither has been heard of.
+    assert replicas.propose(look(130, late), own_epoch=10) is None
+    fetched(replicas, 2, 130, 130, late)
+    proposal = replicas.propose(look(130, late), own_epoch=10)
+    assert proposal is not None and proposal.isr == (Member(1, 10), Member(2, 20))
+
+
+def test_a_member_that_has_yet_to_fetch_does_not_keep_others_out() -> None:
+    replicas = leading((1, 2))
+    fetched(replicas, 3, 120, 120)
+    proposal = replicas.propose(look(120), own_epoch=10)
+    assert proposal is not None
+    assert proposal.isr == (Member(1, 10), Member(2, 20), Member(3, 30))
+
+
 def test_an_older_state_changes_nothing() -> None:
     replicas = leading()
     replicas.updated(replicas.state._replace(isr=(1,), partition_epoch=7), 1.0)
