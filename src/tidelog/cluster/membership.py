@@ -55,6 +55,10 @@ class MembershipOptions:
     may_found: bool = True
 
 
+async def _note_nothing(broker_epoch: int) -> None:
+    """Where nobody keeps what life it is."""
+
+
 class Membership:
     """One per broker, from `start` to `close`."""
 
@@ -81,6 +85,8 @@ class Membership:
         self._entry_given = asyncio.Event()
         self._registered: asyncio.Future[BrokerRegistration] | None = None
         self._registration: BrokerRegistration | None = None
+        # Writes down which life has begun, before anything is done in it.
+        self.on_registered: Callable[[int], Awaitable[None]] = _note_nothing
         # Whether the entry is of the session at hand.
         self._is_entered = False
         self._silent_since: float | None = None
@@ -389,7 +395,11 @@ class Membership:
         if written == (store.session, self.broker_epoch):
             return
         await wait_for_id(store, self._broker_id, self._options.session_timeout_s)
+        if self._registration is not None:
+            # This process has outlived its session: nothing of that life is missing.
+            entry = entry._replace(clean_epoch=self.broker_epoch)
         self._registration = await register_broker(store, entry)
+        await self.on_registered(self.broker_epoch)
         self._is_entered = True
         if store.session_state is SessionState.CONNECTED:
             self._in_touch()

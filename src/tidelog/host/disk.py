@@ -14,6 +14,8 @@ import os
 from collections.abc import Sequence
 from typing import Protocol
 
+from tidelog.host.page_cache import PageCache, page_cache_of
+
 Buffer = bytes | bytearray | memoryview
 
 
@@ -84,6 +86,10 @@ class Disk(Protocol):
         """Create and lock a file for this process; BlockingIOError where another holds it."""
         ...
 
+    def page_cache(self, path: str) -> PageCache:
+        """Which page cache the file system of `path` is behind, as far as that is known."""
+        ...
+
 
 class SystemDisk:
     """The operating system's file system."""
@@ -98,6 +104,7 @@ class SystemDisk:
     unlink = staticmethod(os.unlink)
     exists = staticmethod(os.path.exists)
     file_size = staticmethod(os.path.getsize)
+    page_cache = staticmethod(page_cache_of)
 
     def open(self, path: str, *, create: bool = False) -> int:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)

@@ -179,7 +179,7 @@ class Broker:
             FileCache(host.disk, descriptor_shares(config).open_files),
             host.random,
             deferred.run_later,
-            lambda path, error: data_dir.failed(),
+            lambda path, error: data_dir.failed(error),
         )
         data_dir = DataDir.open(directory, context)
         context.running_clock.resume(host.disk, directory, is_new=data_dir.identity is None)
@@ -214,6 +214,7 @@ class Broker:
                 may_found=data_dir.identity is None,
             ),
         )
+        membership.on_registered = partial(self._begin_life, data_dir)
         login = BrokerLogin(lambda: read_identity(membership.store), host.random)
         options = PeerOptions(authenticate=login.authenticate)
         link = ControllerLink(
@@ -352,9 +353,13 @@ class Broker:
             self._early = listener
         await parts.membership.start(endpoint_of(listener))
 
+    async def _begin_life(self, data_dir: DataDir, broker_epoch: int) -> None:
+        await self._host.offload.run(data_dir.life.registered, broker_epoch)
+
     def _entry(self, parts: Parts) -> BrokerRegistration:
         """How this broker introduces itself to the cluster."""
-        config = self._config
+        config, image = self._config, parts.metadata.image
+        known = image.brokers.get(config.node_id) or image.absent.get(config.node_id)
         endpoints = tuple(endpoint_of(listener) for listener in parts.listeners)
         # Replicas must leave the machine: it is a rack, unless racks are named.
         machine = endpoints[0].host if self._connect_store is not None else None
@@ -365,6 +370,7 @@ class Broker:
             endpoints,
             min_isr=_own_min_isr(config),
             metadata_version=VALUE_VERSION,
+            **parts.data_dir.vouch(None if known is None else known.epoch)._asdict(),
         )
 
     async def _unless_failed(self, start: Coroutine[Any, Any, None]) -> None:

@@ -18,7 +18,6 @@ Everything that touches the disk blocks and belongs off the loop, or to start an
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -31,6 +30,7 @@ from tidelog.model import TopicPartition
 from tidelog.storage.checkpoint import (
     encode_offsets,
     encode_partition_metadata,
+    format_id,
     read_bytes,
     read_offsets,
     write_durably,
@@ -38,6 +38,7 @@ from tidelog.storage.checkpoint import (
 )
 from tidelog.storage.identity import META, DirectoryIdentity, encode_identity, read_identity
 from tidelog.storage.inventory import Inventory, Listed
+from tidelog.storage.life import DirectoryLife, Vouched
 from tidelog.storage.loading import Checkpoints, Loaded, Loading
 from tidelog.storage.local_cluster import refuse_local_cluster
 from tidelog.storage.log import Log
@@ -59,7 +60,6 @@ from tidelog.storage.unlinking import unlink_quietly
 logger = logging.getLogger(__name__)
 
 LOCK = ".lock"
-CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
@@ -110,6 +110,8 @@ class DataDir:
         self.was_clean = False
         self.inventory = Inventory(context.disk, path)
         self.reserve = DiskReserve(context.disk, path)
+        # Whether records of the last life may be missing, for the registration.
+        self.life = DirectoryLife(context.disk, path)
         self._checkpoints = Checkpoints()
         self._failed = False
         self._loaded = False
@@ -131,7 +133,8 @@ class DataDir:
             data_dir._sign_lock()
             data_dir.identity = read_identity(disk, path)
             data_dir.inventory.read()
-            data_dir.was_clean = data_dir._take_clean_marker()
+            data_dir.life.begin(is_new=data_dir.identity is None)
+            data_dir.was_clean = data_dir.life.was_clean
             data_dir._read_checkpoints()
         except BaseException:
             data_dir._unlock()
@@ -157,6 +160,11 @@ class DataDir:
                 )
         return found
 
+    def vouch(self, known_epoch: int | None) -> Vouched:
+        """What a registration says of the directory; see `life`."""
+        assert self.identity is not None, f"{self.path} belongs to nobody yet"
+        return self.life.vouch(format_id(self.identity.directory_id), known_epoch)
+
     def load_logs(
         self,
         wanted: Mapping[TopicPartition, NewLog],
@@ -174,6 +182,8 @@ class DataDir:
         loaded = loading.run(wanted, clean=self.was_clean, accept_loss=accept_loss, deleted=deleted)
         self.logs = loaded.logs
         self._loaded = True
+        if loaded.lost:
+            self.life.lost(loaded.lost)
         # What is offline was not walked: the next start has to, whatever becomes of this one.
         self._failed |= loaded.failed or bool(loaded.offline and not self.was_clean)
         self.high_watermarks = {
@@ -338,9 +348,14 @@ class DataDir:
         path = f"{self.path}/{CLEANED_OFFSETS}"
         return CheckpointPlan(self.context.disk, {path: encode_offsets(offsets)})
 
-    def failed(self) -> None:
-        """Something in here was lost: no clean-shutdown marker will be written."""
+    def failed(self, error: OSError | None = None) -> None:
+        """Something in here was lost: no clean-shutdown marker will be written.
+
+        An error with a number came from the disk: even a kill is then a loss of what it held.
+        """
         self._failed = True
+        if error is None or error.errno is not None:
+            self.life.sync_failed()
 
     def close(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> bool:
         """Flush and close every log, write the checkpoints and, last, the marker. Blocks.
@@ -355,9 +370,7 @@ class DataDir:
                 # A start that failed: what was found is what there is.
                 clean = clean and self.was_clean
             if clean:
-                path = f"{self.path}/{CLEAN_SHUTDOWN}"
-                marker = json.dumps({"version": 0, "brokerEpoch": -1}, separators=(",", ":"))
-                write_durably(self.context.disk, path, marker.encode())
+                self.life.write_clean_marker()
         except OSError as error:
             logger.error("data directory not closed cleanly path=%s error=%s", self.path, error)
             clean = False
@@ -394,6 +407,7 @@ class DataDir:
             self.context.disk.sync_all(self.path)
         except OSError as error:
             logger.error("logs not synced path=%s error=%s", self.path, error)
+            self.life.sync_failed()
             return False
         for log in changed:
             log.all_synced()
@@ -429,15 +443,6 @@ class DataDir:
         if self._lock_fd >= 0:
             self.context.disk.close(self._lock_fd)
             self._lock_fd = -1
-
-    def _take_clean_marker(self) -> bool:
-        disk = self.context.disk
-        path = f"{self.path}/{CLEAN_SHUTDOWN}"
-        if not disk.exists(path):
-            return False
-        disk.unlink(path)
-        disk.sync_dir(self.path)
-        return True
 
     def _read_checkpoints(self) -> None:
         checkpoints = self._checkpoints

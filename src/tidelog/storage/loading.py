@@ -64,6 +64,8 @@ class Loaded:
     retired: list[str] = field(default_factory=list)
     # True where a sync failed: nothing of this start may be taken for clean.
     failed: bool = False
+    # What is missing of the records that the last life had, as a clause; empty where nothing is.
+    lost: str = ""
 
 
 class Loading:
@@ -251,6 +253,8 @@ class Loading:
     def _finish(self, wanted: Mapping[TopicPartition, NewLog]) -> None:
         """Sync what was recovered, and have the inventory list just what is here."""
         loaded, inventory = self._loaded, self._inventory
+        if self._accept_loss:
+            loaded.lost = "an operator accepted a loss"
         if loaded.logs and (not self._clean or self._accept_loss):
             self._sync_recovered()
             self._say_what_was_recovered()
@@ -264,6 +268,8 @@ class Loading:
             known = 0 if before is None else before.high_watermark
             # Retention may have come after it, and a crash may have taken what lay below it.
             watermark = max(min(known, log.log_end_offset), log.log_start_offset)
+            if watermark < known:
+                loaded.lost = f"committed records of {partition} are missing"
             log.checkpointed_watermark = watermark
             inventory.entries[partition] = Listed(
                 log.topic_id, log.log_start_offset, log.flushed_offset, watermark
@@ -281,6 +287,7 @@ class Loading:
                 loaded.offline[partition] = f"{self._path} could not be synced: {error}"
             loaded.logs.clear()
             loaded.failed = True
+            loaded.lost = "the disk does not sync"
 
     def _say_what_was_recovered(self) -> None:
         logs = self._loaded.logs.values()

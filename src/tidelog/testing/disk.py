@@ -27,6 +27,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 
 from tidelog.host.disk import Buffer
+from tidelog.host.page_cache import PageCache
 
 SECTOR_BYTES = 512
 
@@ -138,6 +139,8 @@ class SimulatedDisk:
         self.cold = False
         # Told of what is about to be renamed, and to what; a directory that is removed, to nothing.
         self.on_removal: Callable[[str, str], None] | None = None
+        # Which page cache this is: another one after a crash, the same after a kill.
+        self.cache = PageCache(f"boot-{seed:x}", "1")
         self._seed = seed
         self._now_ms = now_ms
         self._root = _Directory()
@@ -178,6 +181,8 @@ class SimulatedDisk:
         disk = SimulatedDisk(chance.getrandbits(64), now_ms=self._now_ms)
         disk._root = self._root.survivor(mode, chance, {})
         disk.on_removal = self.on_removal
+        if mode is CrashMode.KEEP_ALL:
+            disk.cache = self.cache
         return disk
 
     @property
@@ -418,6 +423,9 @@ class SimulatedDisk:
             fd = self.open(path, create=True)
             self._locks[path] = fd
             return fd
+
+    def page_cache(self, path: str) -> PageCache:
+        return self.cache
 
     @property
     def open_files(self) -> list[str]:

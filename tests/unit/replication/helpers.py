@@ -43,7 +43,7 @@ class Place:
             FileCache(self.disk, 64),
             self.host.random,
             self._run_later,
-            lambda path, error: self.data_dir.failed(),
+            lambda path, error: self.data_dir.failed(error),
         )
         self.data_dir = DataDir.open("/data", context)
         self.space = DiskSpace(self.data_dir, self.host)
