@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -280,29 +279,41 @@ class ZooKeeperStore:
 
     async def tree(self, path: str) -> Mapping[str, Stored]:
         found: dict[str, Stored] = {}
-        ahead = deque([path])
-        reading: set[asyncio.Task[None]] = set()
-
-        async def look(at: str) -> None:
-            node = await self.read(at) if at != "/" else None
-            if node is not None:
-                found[at] = node
-            elif at != "/":
-                return
-            below = at.rstrip("/") + "/"
-            ahead.extend(below + name for name in await self.children(at))
-
-        try:
-            while ahead or reading:
-                while ahead and len(reading) < _READS_IN_FLIGHT:
-                    reading.add(asyncio.create_task(look(ahead.popleft())))
-                done, reading = await asyncio.wait(reading, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
-                    task.result()
-        finally:
-            for task in reading:
-                task.cancel()
+        level = [path]
+        while level:
+            level = await self._read_level(level, found)
         return dict(sorted(found.items()))
+
+    async def _read_level(self, paths: Sequence[str], found: dict[str, Stored]) -> list[str]:
+        """Read some nodes, many at a time; the paths of their children."""
+        below: list[str] = []
+        left = iter(paths)
+
+        async def read_some() -> None:
+            for at in left:
+                below.extend(await self._look(at, found))
+
+        count = min(len(paths), _READS_IN_FLIGHT)
+        readers = [asyncio.ensure_future(read_some()) for _ in range(count)]
+        try:
+            await asyncio.gather(*readers)
+        finally:
+            for reader in readers:
+                reader.cancel()
+        return below
+
+    async def _look(self, at: str, found: dict[str, Stored]) -> list[str]:
+        """Read one node into `found`; the paths of its children, asked for where it has any."""
+        if at != "/":
+            try:
+                value, stat = await self._call(self._client.get_async, at)
+            except NoNodeError:
+                return []
+            found[at] = _stored(value, stat)
+            if not stat.numChildren:
+                return []
+        prefix = at.rstrip("/") + "/"
+        return [prefix + name for name in await self.children(at)]
 
     # -- writing ----------------------------------------------------------------------------------
 
