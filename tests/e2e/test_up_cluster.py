@@ -171,6 +171,12 @@ def test_a_broker_of_a_test_is_killed_and_started_again() -> None:
             cluster.kill(2)
 
 
+def health(servers: str, *arguments: str) -> tuple[int, str]:
+    command = [sys.executable, "-m", "tidelog", "cluster", "health", "-b", servers, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True)
+    return done.returncode, done.stderr.strip()
+
+
 def lose_a_leader(cluster: Cluster) -> None:
     """Write, kill the leader, write on, start it again: all that was acknowledged is there."""
     servers = cluster.bootstrap_servers
@@ -182,10 +188,15 @@ def lose_a_leader(cluster: Cluster) -> None:
     after = [b"after %d" % each for each in range(100)]
     write(servers, "orders", before)
     leader = cluster.leader_of("orders")
+    assert health(servers) == (0, "healthy: 3 brokers, 1 partitions in sync")
     cluster.kill(leader)
     write(servers, "orders", after)
     assert cluster.leader_of("orders") not in (-1, leader)
+    code, said = health(servers)
+    assert code == 1 and f"broker {leader} is not there" in said
+    assert "1 partition (orders-0) not in sync on every replica" in said
     cluster.restart(leader)
+    assert health(servers, "--wait")[0] == 0
     assert read(servers, "orders", 1, 200) == {*before, *after}
 
 

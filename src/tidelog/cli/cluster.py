@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from tidelog.cli.cluster_health import health
 from tidelog.cli.cluster_move import move
 from tidelog.cli.common import connection_options, open_client, print_json, print_table
 from tidelog.client import admin
@@ -16,6 +17,7 @@ def cluster() -> None:
     """Look at the cluster, and move its metadata."""
 
 
+cluster.add_command(health)
 cluster.add_command(move)
 
 
