@@ -63,7 +63,7 @@ remote.log.metadata.manager.class.name remote.log.metadata.manager.class.path
 remote.log.metadata.manager.impl.prefix remote.log.metadata.manager.listener.name
 remote.log.reader.max.pending.tasks remote.log.storage.manager.class.name
 remote.log.storage.manager.class.path remote.log.storage.manager.impl.prefix
-remote.log.storage.system.enable replica.selector.class replica.socket.receive.buffer.bytes
+remote.log.storage.system.enable replica.socket.receive.buffer.bytes
 replication.quota.window.num replication.quota.window.size.seconds
 request.timeout.ms sasl.client.callback.handler.class sasl.login.callback.handler.class
 sasl.login.class sasl.login.connect.timeout.ms sasl.login.read.timeout.ms

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tidelog.config.setting import boolean, integer, long
+from tidelog.config.setting import boolean, integer, long, text
 from tidelog.config.topic_settings import MIB
 
 REPLICATION_SETTINGS: Final = (
@@ -48,6 +48,14 @@ REPLICATION_SETTINGS: Final = (
         "How long a follower waits for an answer, beyond `replica.fetch.wait.max.ms`, before it "
         "connects again.",
         minimum=1,
+    ),
+    text(
+        "replica.selector.class",
+        None,
+        "Where consumers that name their rack (`client.rack`) read: a replica in that rack, if one "
+        "is in sync. This is so where nothing is set, too, unlike in Kafka; `leader` sends all of "
+        "them to the leader.",
+        choices=("org.apache.kafka.common.replica.RackAwareReplicaSelector", "leader"),
     ),
     long(
         "replica.lag.time.max.ms",

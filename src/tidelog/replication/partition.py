@@ -52,6 +52,8 @@ class PartitionRead:
     last_stable_offset: int
     log_start_offset: int
     aborted: list[tuple[int, int]] | None = None
+    # The broker that the reader should go to instead, which is nearer.
+    preferred_replica: int = -1
 
 
 class Containment:
@@ -240,11 +242,26 @@ class Partition:
         if self._refusal is not None:
             raise self._refusal.again()
         if known_epoch >= 0 and known_epoch != self.leader_epoch:
-            older = known_epoch < self.leader_epoch
-            code = ErrorCode.FENCED_LEADER_EPOCH if older else ErrorCode.UNKNOWN_LEADER_EPOCH
-            raise KafkaError(
-                code, f"leader epoch {known_epoch} is not the current one, {self.leader_epoch}"
-            )
+            self._refuse_epoch(known_epoch)
+
+    def check_reader(self, known_epoch: int) -> None:
+        """As `check_leader`, for a consumer that may read from a follower as well.
+
+        One that has lost touch with the others would not see that they went on without it.
+        """
+        if self._refusal is not None and (
+            not self.following.is_active or self._standing.entry.out_of_touch
+        ):
+            raise self._refusal.again()
+        if known_epoch >= 0 and known_epoch != self.leader_epoch:
+            self._refuse_epoch(known_epoch)
+
+    def _refuse_epoch(self, known_epoch: int) -> NoReturn:
+        is_older = known_epoch < self.leader_epoch
+        raise KafkaError(
+            ErrorCode.FENCED_LEADER_EPOCH if is_older else ErrorCode.UNKNOWN_LEADER_EPOCH,
+            f"leader epoch {known_epoch} is not the current one, {self.leader_epoch}",
+        )
 
     @property
     def offline_reason(self) -> str | None:
@@ -361,10 +378,12 @@ class Partition:
     def check_offset(self, offset: int) -> None:
         """OFFSET_OUT_OF_RANGE where a reader cannot stand at `offset`.
 
-        Beyond the watermark it can: where another leader had committed more than is known to be
-        committed here, a consumer that has read it has to wait, and must not start over.
+        Beyond the watermark it can: who has read what another leader had committed, or was sent to
+        a follower that does not have it yet, has to wait, and must not start over.
         """
         start, end = self.log.log_start_offset, self.log.log_end_offset
+        if offset > end and not self.leads:
+            raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, f"offset {offset} is not here yet")
         if not start <= offset <= end:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} is outside {start}..{end}"

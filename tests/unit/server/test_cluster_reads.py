@@ -12,7 +12,7 @@ from tidelog.config import load
 from tidelog.errors import ErrorCode
 from tidelog.host.line_rate import LineRate
 from tidelog.model import ListedOffset
-from tidelog.protocol.batches import Record, encode_batch
+from tidelog.protocol.batches import Record, decode_records, encode_batch, iterate_batches
 from tidelog.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -130,8 +130,9 @@ async def test_a_producer_that_waits_is_told_who_leads_when_its_broker_does_not_
 async def test_a_consumer_at_the_wrong_broker_or_epoch_is_told_who_leads() -> None:
     cluster = await replicated(b"a")
     epoch = cluster.state.leader_epoch
+    cluster.partitions[2].stop(ErrorCode.NOT_LEADER_OR_FOLLOWER, "moved")
     for broker_id, known, code in (
-        (1, -1, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        (2, -1, ErrorCode.NOT_LEADER_OR_FOLLOWER),
         (0, epoch - 1, ErrorCode.FENCED_LEADER_EPOCH),
         (0, epoch + 1, ErrorCode.UNKNOWN_LEADER_EPOCH),
     ):
@@ -199,3 +200,91 @@ async def test_a_deletion_whose_leader_goes_is_told_so() -> None:
     await asyncio.sleep(0)
     cluster.elect(1, (1, 2))
     assert await deletion == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+
+
+def fetch(cluster: Cluster, broker_id: int, offset: int, version: int = 12, **fields: Any) -> Any:
+    """Error, where else to read, and what was read, of a consumer's fetch."""
+    answer = asking(cluster, broker_id).ask("Fetch", version, fetching(offset, **fields))
+    told = answer.responses[0].partitions[0]
+    data = bytes(told.records or b"")
+    values = [each.value for at, _ in iterate_batches(data) for each in decode_records(data, at)]
+    return told.error_code, told.preferred_read_replica, values
+
+
+@virtual_time
+async def test_a_consumer_is_sent_to_the_replica_in_its_rack() -> None:
+    cluster = await replicated(b"a", b"b")
+    assert fetch(cluster, 0, 0, rack_id="rack2") == (0, 2, [])
+    assert fetch(cluster, 0, 0, rack_id="rack0") == (0, -1, [b"a", b"b"])
+    assert fetch(cluster, 0, 0, rack_id="elsewhere") == (0, -1, [b"a", b"b"])
+    assert fetch(cluster, 0, 0, rack_id="") == (0, -1, [b"a", b"b"])
+    assert fetch(cluster, 0, 0, version=10, rack_id="rack2") == (0, -1, [b"a", b"b"])
+
+
+@virtual_time
+async def test_nobody_is_sent_to_a_replica_that_is_behind_or_not_in_sync() -> None:
+    cluster = await replicated(b"a")
+    cluster.put(b"b")
+    for _ in range(2):
+        await cluster.fetch(1)
+    assert fetch(cluster, 0, 2, rack_id="rack1")[1] == 1
+    assert fetch(cluster, 0, 2, rack_id="rack2")[1] == -1, "it does not have the offset"
+    cluster.shrink((0, 1))
+    assert fetch(cluster, 0, 0, rack_id="rack2")[1] == -1, "it is not in sync"
+
+
+@virtual_time
+async def test_a_follower_serves_what_it_knows_to_be_committed_and_no_more() -> None:
+    cluster = await replicated(b"a")
+    cluster.put(b"b")
+    for follower in (1, 2, 1):
+        await cluster.fetch(follower)
+    assert cluster.partitions[1].log.log_end_offset == 2
+    assert cluster.partitions[1].high_watermark == 1
+    assert fetch(cluster, 1, 0) == (0, -1, [b"a"])
+    epoch = cluster.state.leader_epoch
+    assert fetch(cluster, 1, 0, known_epoch=epoch - 1)[0] == ErrorCode.FENCED_LEADER_EPOCH
+    assert fetch(cluster, 1, 0, known_epoch=epoch + 1)[0] == ErrorCode.UNKNOWN_LEADER_EPOCH
+    assert fetch(cluster, 1, 0, version=10)[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+@virtual_time
+async def test_r20_a_consumer_ahead_of_its_follower_is_not_out_of_range() -> None:
+    cluster = await replicated(b"a")
+    cluster.put(b"b")
+    cluster.put(b"c")
+    for _ in range(2):
+        await cluster.fetch(2)
+    follower = cluster.partitions[1]
+    assert (follower.high_watermark, follower.log.log_end_offset) == (1, 1)
+    assert fetch(cluster, 1, 3)[0] == ErrorCode.OFFSET_NOT_AVAILABLE
+    await cluster.fetch(1)
+    assert (follower.high_watermark, follower.log.log_end_offset) == (1, 3)
+    assert fetch(cluster, 1, 3) == (0, -1, []), "the offset is here, and waits to be committed"
+    await cluster.fetch(1)
+    await cluster.fetch(1)
+    assert fetch(cluster, 1, 1) == (0, -1, [b"b", b"c"])
+
+
+@virtual_time
+async def test_a_follower_that_has_lost_touch_serves_nobody() -> None:
+    cluster = await replicated(b"a")
+    entry = cluster.places[1].standing.entry
+    entry.out_of_touch = True  # type: ignore[misc]
+    assert fetch(cluster, 1, 0)[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+@virtual_time
+async def test_a_fetch_that_waits_at_a_follower_hears_of_what_is_committed() -> None:
+    cluster = await replicated(b"a")
+    request = fetching(1)
+    request.max_wait_ms = 60_000
+    waiting = asyncio.ensure_future(asking(cluster, 1).call("Fetch", 12, request))
+    await asyncio.sleep(0)
+    cluster.put(b"b")
+    for follower in (1, 2, 1, 2, 1):
+        assert not waiting.done()
+        await cluster.fetch(follower)
+        await asyncio.sleep(0)
+    answer = await waiting
+    assert bytes(answer.responses[0].partitions[0].records or b"").count(b"b") >= 1

@@ -10,8 +10,8 @@ A follower reads to the end of the log; that it asks from an offset says that it
 and may move the watermark and the ISR. Only a broker may fetch as a replica. While its fetch waits
 it may send another one of the same session, which ends the wait: so it tells of places that have
 changed.
-Versions: 7 sessions, 9 and 12 leader epochs and divergence, 10 zstd, 13 topic ids, 15 the broker
-epoch of a follower, 16 who leads instead (KIP-951). What 17 and 18 add is not needed.
+Versions: 7 sessions, 9 and 12 leader epochs and divergence, 10 zstd, 11 racks, 13 topic ids, 15 the
+broker epoch of a follower, 16 who leads instead (KIP-951). What 17 and 18 add is not needed.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ from tidelog.server.handlers.fetch_answers import (
     remember,
 )
 from tidelog.server.handlers.leaders import MOVED, CurrentLeaders
+from tidelog.server.handlers.read_replicas import reader_rack, sent_nearer
 from tidelog.server.pieces import PIECE_UNITS, Work
 from tidelog.server.routes import served
 from tidelog.server.tools import DataContext
@@ -116,6 +117,8 @@ class FetchAttempt:
         self.session = plan.session
         is_replica = plan.session.is_privileged
         self.isolation = Isolation.REPLICA if is_replica else request.isolation_level
+        # Where the reader is; None where it must read at leaders.
+        self._rack = None if is_replica else reader_rack(request, context)
         self.turns = context.turns
         self._max_wait_ms = request.max_wait_ms
         config = context.tools.replicas.config
@@ -127,6 +130,7 @@ class FetchAttempt:
         # Those who lead what was refused here.
         self._leaders: CurrentLeaders | None = None
         self._bytes_read = 0
+        # An error, or a better place to read: the client wants to hear of it at once.
         self._has_errors = False
         # There is a session, or memory to wait without one.
         self._is_held = False
@@ -172,6 +176,11 @@ class FetchAttempt:
             return
         session.found(target)
         target.partition = partition
+        if read.preferred_replica >= 0:
+            self._has_errors = True
+            self.reads[target] = read
+            target.position = None
+            return
         if read.slices is not None:
             self._bytes_read += read.slices.size_bytes
             self.reads[target] = read
@@ -210,9 +219,14 @@ class FetchAttempt:
     def _read(
         self, partition: Partition, target: FetchTarget, replica: Replica | None
     ) -> PartitionRead:
-        partition.check_leader(target.known_epoch)
-        # Before the range is looked at: who diverges may stand beyond the log's end.
-        self._check_divergence(partition, target)
+        self.check(partition, target)
+        if partition.leads:
+            # Before the range is looked at: who diverges may stand beyond the log's end.
+            self._check_divergence(partition, target)
+            if self._rack:
+                sent = sent_nearer(partition, self._rack, target.fetch_offset, self._context)
+                if sent is not None:
+                    return sent
         if replica is not None:
             partition.replica_fetches(*replica, target.fetch_offset, target.log_start)
         left = self._max_bytes - self._bytes_read
@@ -222,6 +236,13 @@ class FetchAttempt:
             self.isolation,
             at_least_one=self._bytes_read == 0,
         )
+
+    def check(self, partition: Partition, target: FetchTarget) -> None:
+        """KafkaError where this broker's replica is not to be read, or not in this epoch."""
+        if self._rack is None:
+            partition.check_leader(target.known_epoch)
+        else:
+            partition.check_reader(target.known_epoch)
 
     def partition(self, target: FetchTarget) -> Partition:
         """The partition that a target names now; KafkaError where there is none to be read."""
@@ -436,7 +457,7 @@ class FetchWait(FetchWaiter):
         attempt = self._attempt
         try:
             partition = attempt.partition(target)
-            partition.check_leader(target.known_epoch)
+            attempt.check(partition, target)
             partition.check_offset(target.fetch_offset)
             if target.position is None:
                 target.position = partition.log.locate(target.fetch_offset)

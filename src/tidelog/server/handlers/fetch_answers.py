@@ -32,6 +32,7 @@ def partition_data(target: FetchTarget, read: PartitionRead | KafkaError) -> Par
     data.high_watermark = read.high_watermark
     data.last_stable_offset = read.last_stable_offset
     data.log_start_offset = read.log_start_offset
+    data.preferred_read_replica = read.preferred_replica
     if read.aborted is None:
         data.aborted_transactions = None
     else:
