@@ -27,7 +27,16 @@ from tidelog.audit import audit
 from tidelog.cluster import layout
 from tidelog.cluster.change_history import ChangeHistory
 from tidelog.cluster.changes import ChangeBatch, Update
-from tidelog.cluster.commands import Answer, Command, RegisterBroker, UnregisterBroker
+from tidelog.cluster.commands import (
+    Answer,
+    BalanceLeaders,
+    BeginShutdown,
+    Command,
+    Decommission,
+    RaiseInternalTopics,
+    RegisterBroker,
+    UnregisterBroker,
+)
 from tidelog.cluster.failover import Loss
 from tidelog.cluster.image import Draft, MetadataImage
 from tidelog.cluster.office import Place, resign, take_office
@@ -59,7 +68,14 @@ _JUDGE_AGAIN_S: Final = 1.0
 # From here on a decision about all partitions is made on a thread.
 _MANY_PARTITIONS: Final = 1_000
 # Decisions that look at all partitions.
-_WIDE: Final = (RegisterBroker, UnregisterBroker)
+_WIDE: Final = (
+    RegisterBroker,
+    UnregisterBroker,
+    BeginShutdown,
+    BalanceLeaders,
+    Decommission,
+    RaiseInternalTopics,
+)
 _LOOK_AGAIN: Final = WatchEvent(layout.BROKER_IDS, 0)
 
 

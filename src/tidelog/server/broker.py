@@ -13,7 +13,12 @@ from uuid import UUID
 
 from tidelog._kernels import COMPILED
 from tidelog.cluster.broker_login import BrokerLogin
-from tidelog.cluster.commands import AllocateProducerIds, ConfirmDeletion, ProducerIdBlock
+from tidelog.cluster.commands import (
+    AllocateProducerIds,
+    BeginShutdown,
+    ConfirmDeletion,
+    ProducerIdBlock,
+)
 from tidelog.cluster.controller_link import ControllerLink
 from tidelog.cluster.image import BrokerRegistration, MetadataImage
 from tidelog.cluster.image_feed import ImageFeed
@@ -25,6 +30,7 @@ from tidelog.cluster.planner import PlannerRules
 from tidelog.config import BrokerConfig
 from tidelog.coordinators.groups.coordinator import GroupCoordinator
 from tidelog.coordinators.producer_ids import ProducerIds
+from tidelog.errors import TidelogError
 from tidelog.host.host import Host
 from tidelog.host.line_rate import LineRate
 from tidelog.host.offload import ThreadOffload
@@ -44,6 +50,7 @@ from tidelog.server.configured import (
     descriptor_shares,
     session_limits,
 )
+from tidelog.server.deferred import DeferredWork
 from tidelog.server.dispatch import Dispatcher
 from tidelog.server.fetch_sessions import FetchSessions
 from tidelog.server.followers import make_fetchers
@@ -100,30 +107,6 @@ class Parts:
     listeners: list[Listener]
     housekeeping: Housekeeping
     pages: HttpServer | None = None
-
-
-class DeferredWork:
-    """Unlinking and the like: later, on a thread, and not at all once the broker stops."""
-
-    def __init__(self, host: Host) -> None:
-        self._host = host
-        self._timers: set[asyncio.TimerHandle] = set()
-
-    def run_later(self, delay_seconds: float, work: Callable[[], None]) -> None:
-        loop = asyncio.get_running_loop()
-
-        def start() -> None:
-            self._timers.discard(timer)
-            self._host.offload.run(work)
-
-        timer = loop.call_later(delay_seconds, start)
-        self._timers.add(timer)
-
-    def stop(self) -> None:
-        """Forget what is left: the next start deletes what carries a deleted name."""
-        for timer in self._timers:
-            timer.cancel()
-        self._timers.clear()
 
 
 class Broker:
@@ -432,6 +415,9 @@ class Broker:
         parts, self._stopping = self._parts, True
         if parts is None:
             return
+        seconds = self._config.get_int("shutdown.drain.ms") / 1000 if drain else 0.0
+        if self._connect_store is not None and drain:
+            await self._hand_over(parts, seconds)
         for listener in parts.listeners:
             listener.stop_accepting()
         # Members that wait for a rebalance would hold up the draining.
@@ -440,7 +426,6 @@ class Broker:
             # So would brokers that wait for news of the metadata: they go to the next controller.
             await parts.membership.stand_down()
         loop = asyncio.get_running_loop()
-        seconds = self._config.get_int("shutdown.drain.ms") / 1000 if drain else 0.0
         for listener in parts.listeners:
             await listener.drain(loop.time() + seconds)
         for task in parts.frontend.dispatcher.running_tasks:
@@ -458,6 +443,20 @@ class Broker:
         self._host.offload.close()
         self._parts = None
         _log.info("stopped node_id=%d", self._config.node_id)
+
+    async def _hand_over(self, parts: Parts, seconds: float) -> None:
+        """Have others lead while clients can still ask this broker who does."""
+        node_id, epoch = self._config.node_id, parts.membership.broker_epoch
+        if parts.metadata.image.brokers.keys() <= {node_id} or epoch < 0:
+            return
+        try:
+            async with asyncio.timeout(seconds):
+                decided = await parts.link.decide([BeginShutdown(node_id, epoch)], "", seconds)
+                await parts.metadata.wait_for_version(decided.version)
+            (outcome,) = decided.outcomes
+            _log.info("leaders handed over node_id=%d outcome=%s", node_id, outcome)
+        except (TidelogError, TimeoutError) as error:
+            _log.warning("leaders not handed over node_id=%d reason=%r", node_id, error)
 
     def _running(self) -> Parts:
         assert self._parts is not None, "the broker is not running"

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
+from tidelog.cluster.commands import Answer, Command
 from tidelog.cluster.image import MetadataImage
 from tidelog.server.broker import Parts
 from tidelog.testing.simulation.machines import PORT, SESSION_S, Machine, World
@@ -47,6 +48,12 @@ def parts(machine: Machine) -> Parts:
 
 def image(machine: Machine) -> MetadataImage:
     return parts(machine).metadata.image
+
+
+async def submit(machine: Machine, command: Command) -> Answer:
+    """Have a broker hand a command on."""
+    assert machine.node is not None
+    return await machine.node.start(parts(machine).submitter.submit(command))
 
 
 async def until(condition: Callable[[], bool], timeout_s: float = 120) -> None:

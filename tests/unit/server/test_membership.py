@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
@@ -14,11 +15,14 @@ from tests.unit.server.clusters import (
     parts,
     simulate,
     start_all,
+    submit,
     until,
 )
+from tidelog.cluster import layout
 from tidelog.cluster.commands import CreatedTopic, CreateTopic
 from tidelog.protocol.apis import APIS
 from tidelog.protocol.messages.api_versions import ApiVersion
+from tidelog.store.port import Delete, Operation
 from tidelog.testing.simulation.machines import World
 
 
@@ -90,3 +94,44 @@ def test_two_clusters_of_one_seed_run_the_same_way() -> None:
         return simulate(main, 7)
 
     assert trace() == trace()
+
+
+def led_by(world: World, broker_id: int) -> list[str]:
+    """The partitions that a broker leads, as the store has it."""
+    held = layout.load(world.tree.nodes).image
+    return [
+        f"{topic.name}-{state.partition}"
+        for topic in held.topics.values()
+        for state in topic.partitions
+        if state.leader == broker_id
+    ]
+
+
+@pytest.mark.parametrize("is_controller", [False, True])
+def test_a_broker_that_stops_has_others_lead_before_it_goes(is_controller: bool) -> None:
+    async def main(world: World) -> None:
+        machines = await start_all(world, 3)
+        (controller,) = controllers(machines)
+        stopped = controller if is_controller else machines[controller.broker_id - 1]
+        await submit(machines[0], CreateTopic("orders", partitions=6, replication_factor=3))
+        everywhere = {0, 1, 2}
+        await until(
+            lambda: all(
+                set(each.isr) == everywhere
+                for each in image(controller).topics["orders"].partitions
+            )
+        )
+        assert led_by(world, stopped.broker_id)
+        led_at_the_end: list[list[str]] = []
+
+        def note(operations: Sequence[Operation], session: int) -> None:
+            if Delete(layout.broker_path(stopped.broker_id)) in operations:
+                led_at_the_end.append(led_by(world, stopped.broker_id))
+
+        world.tree.on_transaction = note
+        await stopped.stop()
+        assert led_at_the_end == [[]]
+        left = [each for each in machines if each is not stopped]
+        await until(lambda: agree(left, [each.broker_id for each in left]))
+
+    simulate(main)

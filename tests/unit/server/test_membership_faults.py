@@ -14,10 +14,11 @@ from tests.unit.server.clusters import (
     parts,
     simulate,
     start_all,
+    submit,
     until,
 )
 from tidelog.cluster import layout
-from tidelog.cluster.commands import Answer, Command, CreatedTopic, CreateTopic
+from tidelog.cluster.commands import CreatedTopic, CreateTopic
 from tidelog.cluster.controller_link import COMMAND_TIMEOUT_S
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.store.port import Set
@@ -28,11 +29,6 @@ from tidelog.testing.simulation.machines import SESSION_S, Machine, World
 def session(machine: Machine) -> MemoryStore:
     assert machine.session is not None
     return machine.session
-
-
-async def submit(machine: Machine, command: Command) -> Answer:
-    assert machine.node is not None
-    return await machine.node.start(parts(machine).submitter.submit(command))
 
 
 def others(machines: list[Machine], *but: Machine) -> list[Machine]:
