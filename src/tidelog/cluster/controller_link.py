@@ -9,6 +9,7 @@ its own: following the metadata, which waits, holds up no command.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -23,10 +24,12 @@ from tidelog.cluster.image import Endpoint
 from tidelog.cluster.membership import Membership
 from tidelog.cluster.office import Owner
 from tidelog.cluster.planner import PlannerRules, refused_together
-from tidelog.errors import ErrorCode, KafkaError, ProtocolError
+from tidelog.errors import ErrorCode, KafkaError, ProtocolError, TidelogError
 from tidelog.host.offload import Offload
 from tidelog.protocol.messages.follow_metadata import FollowMetadataRequest
 from tidelog.protocol.messages.submit_command import SubmitCommandRequest
+
+_log = logging.getLogger(__name__)
 
 # Less than clients wait for an answer, more than an ordinary failover takes.
 COMMAND_TIMEOUT_S: Final = 20.0
@@ -184,12 +187,8 @@ class ControllerLink:
                 decided = await self._decide_once(
                     [commands[index] for index in left], principal, remaining_s
                 )
-            except (ConnectError, KafkaError) as error:
-                if isinstance(error, KafkaError) and error.code is not ErrorCode.NOT_CONTROLLER:
-                    decided = Decided([error] * len(left), 0)
-                else:
-                    await asyncio.sleep(min(_RETRY_S, max(0.0, deadline - loop.time())))
-                    continue
+            except KafkaError as error:
+                decided = Decided([error] * len(left), 0)
             version = max(version, decided.version)
             again = []
             for index, outcome in zip(left, decided.outcomes, strict=True):
@@ -199,13 +198,13 @@ class ControllerLink:
                     outcomes[index] = outcome
             left = again
             if left:
-                await asyncio.sleep(_RETRY_S)
+                await asyncio.sleep(min(_RETRY_S, max(0.0, deadline - loop.time())))
         return Decided(outcomes, version)
 
     async def _decide_once(
         self, commands: Sequence[Command], principal: str, remaining_s: float
     ) -> Decided:
-        """ConnectError and NOT_CONTROLLER where nothing was done, for certain."""
+        """KafkaError NOT_CONTROLLER where nothing was done, for certain."""
         found = await self._membership.find_controller(remaining_s)
         if isinstance(found, Controller):
             return await decide_here(found, commands, remaining_s)
@@ -214,18 +213,26 @@ class ControllerLink:
             timeout_ms=int(remaining_s * 1000),
             commands=encode_commands(commands),
         )
+        response = await self._send(found, request, remaining_s + _MARGIN_S)
+        _raise_for(response)
         try:
-            response = await self._commands.request(
-                found, "SubmitCommand", request, remaining_s + _MARGIN_S
-            )
-        except ConnectError:
-            raise
-        except (NetworkError, ProtocolError) as error:
+            return Decided(decode_outcomes(response.outcomes), response.version)
+        except ProtocolError as error:
             raise _outcome_unknown(str(error)) from error
+
+    async def _send(self, owner: Owner, request: SubmitCommandRequest, timeout_s: float) -> Any:
+        """NOT_CONTROLLER where it is certain that nothing was sent."""
+        try:
+            return await self._commands.request(owner, "SubmitCommand", request, timeout_s)
         except UnsupportedApiError as error:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, str(error)) from error
-        _raise_for(response)
-        return Decided(decode_outcomes(response.outcomes), response.version)
+        except (NetworkError, ProtocolError) as error:
+            if not isinstance(error, ConnectError):
+                raise _outcome_unknown(str(error)) from error
+        except TidelogError as error:
+            # The two brokers do not know each other yet, or the store could not be asked.
+            _log.warning("controller not reached node_id=%d reason=%s", owner.broker_id, error)
+        raise not_controller()
 
     def _owner_changed(self) -> None:
         """Whoever waits for an answer of the last controller waits in vain."""

@@ -94,6 +94,11 @@ class RequestContext(Generic[Tools]):
         return self.header.api_version
 
     @property
+    def principal(self) -> str:
+        """For whom the request is served."""
+        return self.connection.principal.name
+
+    @property
     def image(self) -> MetadataImage:
         return self._shared.metadata.image
 

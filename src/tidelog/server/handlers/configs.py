@@ -214,7 +214,7 @@ async def _alter(
             if kind == ConfigResourceType.BROKER_LOGGER and not asked_for.replace:
                 _alter_loggers(asked_for, context)
             else:
-                await context.tools.submitter.submit(asked_for)
+                await context.tools.submitter.submit(asked_for, context.principal)
         except KafkaError as error:
             code, message = error.code, error.message
         yield code, message, kind, name

@@ -9,9 +9,10 @@ itself is ready: brokers that start at the same time need the metadata to recove
 from __future__ import annotations
 
 from tidelog.cluster import wire
+from tidelog.cluster.commands import Command
 from tidelog.cluster.controller import Controller, not_controller
 from tidelog.cluster.controller_link import decide_here, decode_commands, encode_outcomes
-from tidelog.errors import KafkaError
+from tidelog.errors import ErrorCode, KafkaError, ProtocolError
 from tidelog.protocol.messages.follow_metadata import (
     FollowMetadataRequest,
     FollowMetadataResponse,
@@ -53,13 +54,21 @@ async def submit_command(
 ) -> SubmitCommandResponse:
     try:
         controller = _controller(context)
-        commands = decode_commands(request.commands)
+        commands = _commands(request)
         decided = await decide_here(controller, commands, _seconds(request.timeout_ms))
     except KafkaError as error:
         return SubmitCommandResponse(error_code=error.code, error_message=error.message)
     return SubmitCommandResponse(
         version=decided.version, outcomes=encode_outcomes(decided.outcomes)
     )
+
+
+def _commands(request: SubmitCommandRequest) -> tuple[Command, ...]:
+    try:
+        return decode_commands(request.commands)
+    except ProtocolError as error:
+        # Of a newer version, most likely; the caller must know that nothing was done.
+        raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
 
 
 def _seconds(timeout_ms: int) -> float:

@@ -109,7 +109,8 @@ async def _create_then_answer(
     request: MetadataRequest,
     context: ClusterContext,
 ) -> MetadataResponse:
-    answers = await context.tools.submitter.submit_all([CreateTopic(name) for name in missing])
+    commands = [CreateTopic(name) for name in missing]
+    answers = await context.tools.submitter.submit_all(commands, context.principal)
     # One that another client was quicker to create is found in the image all the same.
     errors = {
         name: answer

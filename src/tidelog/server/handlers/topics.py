@@ -81,7 +81,7 @@ async def _submit_each(
         except KafkaError as error:
             commands.append(error)
     accepted = [each for each in commands if not isinstance(each, KafkaError)]
-    answers = iter(await context.tools.submitter.submit_all(accepted))
+    answers = iter(await context.tools.submitter.submit_all(accepted, context.principal))
     return [each if isinstance(each, KafkaError) else next(answers) for each in commands]
 
 
