@@ -20,7 +20,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, cast
 
-from tidelog.client.faults import ConnectError, NetworkError, RequestTimeoutError, error_code
+from tidelog.client.faults import ConnectError, NetworkError, error_code
 from tidelog.cluster.peer import Backoff, PeerConnection
 from tidelog.errors import ErrorCode, KafkaError, TidelogError
 from tidelog.host.host import Host
@@ -39,6 +39,8 @@ _log = logging.getLogger(__name__)
 _SLICE_S: Final = 0.01
 # A fetch that was sent so recently is about to be answered anyway, if there is anything.
 _SETTLED_S: Final = 0.001
+# A deadline that is as close as this has passed.
+_OVERDUE_S: Final = 0.001
 # A new leader may hear of its election later than its followers: the first refusals are nothing.
 _WORTH_A_LINE: Final = 6
 
@@ -141,12 +143,13 @@ class LeaderFetcher:
         self._answered_at: float | None = None
         self._is_failing = False
         self._started_at = self._clock.monotonic()
+        self._watch_answers()
         self._task = asyncio.create_task(self._run(), name=f"fetch from broker {leader_id}")
 
     def stop(self) -> None:
         self.session.close()
         self._task.cancel()
-        for timer in (self._timer, self._news_timer):
+        for timer in (self._timer, self._news_timer, self._watch):
             if timer is not None:
                 timer.cancel()
 
@@ -228,18 +231,24 @@ class LeaderFetcher:
         return True
 
     async def _answer_to(self, sent: _Sent) -> FetchResponse:
-        settings = self._links.settings
-        timeout_s = (settings.wait_max_ms + settings.socket_timeout_ms) / 1000
-        try:
-            async with asyncio.timeout(timeout_s):
-                outcome = await sent.answer
-        except TimeoutError:
-            raise RequestTimeoutError(
-                f"broker {self.leader_id}", f"no answer to a fetch within {timeout_s:g} s"
-            ) from None
+        outcome = await sent.answer
         if isinstance(outcome, TidelogError):
             raise outcome
         return cast(FetchResponse, outcome)
+
+    def _watch_answers(self) -> None:
+        """End a connection on which an answer is overdue. One timer watches all of them."""
+        settings = self._links.settings
+        timeout_s = (settings.wait_max_ms + settings.socket_timeout_ms) / 1000
+        left_s = timeout_s
+        if self._sent and not self._is_taking:
+            left_s += self._sent[0].at - self._clock.monotonic()
+        if left_s < _OVERDUE_S and self._peer is not None:
+            self._failures["timeout"] += 1
+            self._peer.close()
+            left_s = timeout_s
+        wait_s = max(left_s, _OVERDUE_S)
+        self._watch = asyncio.get_running_loop().call_later(wait_s, self._watch_answers)
 
     # -- news for the leader ----------------------------------------------------------------------
 

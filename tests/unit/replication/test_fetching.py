@@ -228,6 +228,22 @@ async def test_a_lost_connection_begins_a_new_session(stage: Stage) -> None:
 
 
 @staged
+async def test_an_answer_that_is_overdue_costs_the_connection(stage: Stage) -> None:
+    led = stage.leader.lead(new_log())
+    follower = FakePartition()
+    stage.fetchers.follow(follower, 1)
+    await asyncio.sleep(0.1)
+    stage.broker.answers_now = False
+    await asyncio.sleep(20)
+    assert len(stage.broker.connections) == 1
+    await asyncio.sleep(20)
+    assert len(stage.broker.connections) == 2
+    write(led.log, 0, 1)
+    stage.broker.answer_held()
+    await stage.until_equal(follower)
+
+
+@staged
 async def test_a_session_that_the_leader_does_not_know_is_begun_again(stage: Stage) -> None:
     led = stage.leader.lead(new_log())
     follower = FakePartition()
