@@ -380,7 +380,13 @@ class Broker:
             parts.groups,
             parts.fetch_sessions,
             parts.frontend.memory,
-            ClusterStatus(parts.membership, parts.metadata, parts.replicas, self._host.clock),
+            ClusterStatus(
+                parts.membership,
+                parts.metadata,
+                parts.replicas,
+                parts.fetchers,
+                self._host.clock,
+            ),
             self.is_ready,
         )
         server = HttpServer(

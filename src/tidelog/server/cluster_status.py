@@ -14,9 +14,10 @@ from tidelog.cluster.image import MetadataImage, TopicImage
 from tidelog.cluster.image_feed import ImageFeed
 from tidelog.cluster.membership import Membership
 from tidelog.host.clock import Clock
+from tidelog.replication.fetching import Fetchers
 from tidelog.replication.partition import Partition
 from tidelog.replication.replicas import Replicas
-from tidelog.server.metrics import counter, gauge, labelled_gauge
+from tidelog.server.metrics import counter, gauge, labelled_counter, labelled_gauge
 
 _LISTED_MAX = 20
 
@@ -57,11 +58,13 @@ class ClusterStatus:
         membership: Membership,
         metadata: ImageFeed,
         replicas: Replicas,
+        fetchers: Fetchers,
         clock: Clock,
     ) -> None:
         self._membership = membership
         self._metadata = metadata
         self._replicas = replicas
+        self._fetchers = fetchers
         self._clock = clock
         self._has_caught_up = False
         # Of the image that was looked at last: what was looked at, and what was found.
@@ -109,6 +112,7 @@ class ClusterStatus:
         for partition in self._replicas:
             census.count(partition, now)
         yield from self._of_leaders(census)
+        yield from self._of_followers()
         yield from self._of_metadata()
         yield from self._of_session(now)
 
@@ -145,6 +149,30 @@ class ClusterStatus:
             (
                 (f'broker="{each}"', round(lag, 3))
                 for each, lag in sorted(census.lag_seconds.items())
+            ),
+        )
+
+    def _of_followers(self) -> Iterator[str]:
+        lags = list(self._fetchers.lags())
+        for name, place, text in (
+            ("lag_records", 1, "Committed records that a replica here lacks, as its leader says."),
+            ("lag_seconds", 2, "Seconds since a replica here had all, or its leader was heard of."),
+        ):
+            yield from labelled_gauge(
+                f"tidelog_replica_{name}",
+                text,
+                (
+                    (f'topic="{topic}",partition="{index}"', round(lag[place], 3))
+                    for lag in lags
+                    for topic, index in [lag.partition]
+                ),
+            )
+        yield from labelled_counter(
+            "tidelog_replica_fetch_failures_total",
+            "Fetches from leaders that failed, for a partition or as a whole.",
+            (
+                (f'error="{error}"', count)
+                for error, count in sorted(self._fetchers.failures.items())
             ),
         )
 

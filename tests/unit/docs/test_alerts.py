@@ -27,7 +27,9 @@ def names() -> set[str]:
     async def main(world: World) -> set[str]:
         (machine,) = await start_all(world, 1)
         its = parts(machine)
-        status = ClusterStatus(its.membership, its.metadata, its.replicas, machine.clock)
+        status = ClusterStatus(
+            its.membership, its.metadata, its.replicas, its.fetchers, machine.clock
+        )
         pages = StatusPages(
             its.frontend.metrics,
             its.replicas,

@@ -17,7 +17,7 @@ PARTITIONS = 3
 
 def status(machine: Machine) -> ClusterStatus:
     its = parts(machine)
-    return ClusterStatus(its.membership, its.metadata, its.replicas, machine.clock)
+    return ClusterStatus(its.membership, its.metadata, its.replicas, its.fetchers, machine.clock)
 
 
 def metrics(machine: Machine) -> dict[str, float]:
@@ -146,5 +146,24 @@ def test_every_metric_has_its_help_and_a_name_of_prometheus() -> None:
         samples = {line.split("{")[0].split()[0] for line in lines if line[0] != "#"}
         assert samples <= set(helps)
         assert all(re.fullmatch(r"tidelog_[a-z_]+", each) for each in helps)
+
+    simulate(main)
+
+
+def test_a_replica_that_does_not_hear_of_its_leader_says_since_when() -> None:
+    async def main(world: World) -> None:
+        machines = await replicated(world)
+        await produce(world, 5)
+        leader = machines[image(machines[0]).topics["t"].partitions[0].leader]
+        follower = next(each for each in machines if each is not leader)
+        name = 'replica_lag_{}{{topic="t",partition="0"}}'
+        await until(lambda: metrics(follower)[name.format("records")] == 0)
+        assert metrics(follower)[name.format("seconds")] == 0
+        world.network.cut(leader.name, follower.name)
+        began = world.loop.time()
+        await until(lambda: metrics(follower)[name.format("seconds")] > 3)
+        assert world.loop.time() - began < 5
+        world.network.heal_all()
+        await until(lambda: metrics(follower)[name.format("seconds")] == 0)
 
     simulate(main)
