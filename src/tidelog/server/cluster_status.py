@@ -153,20 +153,20 @@ class ClusterStatus:
         )
 
     def _of_followers(self) -> Iterator[str]:
-        lags = list(self._fetchers.lags())
-        for name, place, text in (
-            ("lag_records", 1, "Committed records that a replica here lacks, as its leader says."),
-            ("lag_seconds", 2, "Seconds since a replica here had all, or its leader was heard of."),
-        ):
-            yield from labelled_gauge(
-                f"tidelog_replica_{name}",
-                text,
-                (
-                    (f'topic="{topic}",partition="{index}"', round(lag[place], 3))
-                    for lag in lags
-                    for topic, index in [lag.partition]
-                ),
-            )
+        lags = [
+            (f'topic="{topic}",partition="{index}"', records, round(seconds, 3))
+            for (topic, index), records, seconds in self._fetchers.lags()
+        ]
+        yield from labelled_gauge(
+            "tidelog_replica_lag_records",
+            "Committed records that a replica here lacks, as its leader says.",
+            ((labels, records) for labels, records, _ in lags),
+        )
+        yield from labelled_gauge(
+            "tidelog_replica_lag_seconds",
+            "Seconds since a replica here had all, or its leader was heard of.",
+            ((labels, seconds) for labels, _, seconds in lags),
+        )
         yield from labelled_counter(
             "tidelog_replica_fetch_failures_total",
             "Fetches from leaders that failed, for a partition or as a whole.",
