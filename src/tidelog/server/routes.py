@@ -36,6 +36,7 @@ _HANDLERS: Final[dict[type, dict[str, str]]] = {
     },
     DiskTools: {
         "DescribeLogDirs": "describe_log_dirs:describe_log_dirs",
+        "AlterReplicaLogDirs": "alter_replica_log_dirs:alter_replica_log_dirs",
     },
     ProducerTools: {
         "InitProducerId": "init_producer_id:init_producer_id",
@@ -62,11 +63,19 @@ _HANDLERS: Final[dict[type, dict[str, str]]] = {
     ControllerTools: {
         "FollowMetadata": "controlling:follow_metadata",
         "SubmitCommand": "controlling:submit_command",
+        "AlterPartition": "leader_requests:alter_partition",
+        "AllocateProducerIds": "leader_requests:allocate_producer_ids",
     },
     ClusterTools: {
         "ApiVersions": "api_versions:api_versions",
         "Metadata": "metadata:metadata",
         "DescribeCluster": "describe_cluster:describe_cluster",
+        "DescribeTopicPartitions": "describe_topic_partitions:describe_topic_partitions",
+        "ElectLeaders": "partition_moves:elect_leaders",
+        "AlterPartitionReassignments": "partition_moves:alter_partition_reassignments",
+        "ListPartitionReassignments": "partition_moves:list_partition_reassignments",
+        "UnregisterBroker": "broker_admin:unregister_broker",
+        "UpdateFeatures": "broker_admin:update_features",
         "ListConfigResources": "configs:list_config_resources",
         "CreateTopics": "topics:create_topics",
         "DeleteTopics": "topics:delete_topics",

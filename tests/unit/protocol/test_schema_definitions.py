@@ -27,6 +27,13 @@ JAR = (
 )
 MESSAGES = [(api, kind) for api in APIS if not api.private for kind in ("Request", "Response")]
 NO_VERSIONS = (1, 0)
+# Kafka has these names once in the request and once in the response.
+RENAMED = {
+    "ProposedTopic": "TopicData",
+    "ProposedPartition": "PartitionData",
+    "DecidedTopic": "TopicData",
+    "DecidedPartition": "PartitionData",
+}
 DEFAULTS: dict[str, Any] = {"bool": False, "string": "", "bytes": b"", "uuid": UUID(int=0)}
 
 
@@ -90,7 +97,9 @@ def compare_field(
     cls: type[Any], spec: FieldSpec, definition: dict[str, Any], served: range
 ) -> None:
     label = f"{cls.__name__}.{spec.name}"
-    wire_type = spec.structure.__name__ if spec.structure is not None else spec.wire_type
+    wire_type = spec.wire_type
+    if spec.structure is not None:
+        wire_type = RENAMED.get(spec.structure.__name__, spec.structure.__name__)
     assert ("[]" if spec.is_array else "") + wire_type == definition["type"], label
     tagged = versions_of(definition.get("taggedVersions"))
     for version in served:

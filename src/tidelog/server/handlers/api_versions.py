@@ -26,7 +26,7 @@ from tidelog.server.tools import ClusterContext
 
 _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 # The level of each; there are no others to go back to.
-_FEATURES = {"group.version": 1, "metadata.version": 30}
+FEATURES = {"group.version": 1, "metadata.version": 30}
 _OWN_CLIENT = "tidelog"
 
 
@@ -46,7 +46,7 @@ def api_versions(
     response = ApiVersionsResponse(api_keys=_ranges(private=ours))
     if context.version >= 3:
         response.finalized_features_epoch = image.version
-        for name, level in _FEATURES.items():
+        for name, level in FEATURES.items():
             response.supported_features.append(SupportedFeatureKey(name, level, level))
             response.finalized_features.append(FinalizedFeatureKey(name, level, level))
     return cache.keep(image, key, encode(response, context.version))

@@ -26,7 +26,8 @@ from tidelog.server.tools import ControllerContext
 _WAIT_MAX_MS = 60_000
 
 
-def _controller(context: ControllerContext) -> Controller:
+def own_controller(context: ControllerContext) -> Controller:
+    """The controller, if it is here and another broker asks; KafkaError otherwise."""
     context.require(Operation.CLUSTER_ACTION, CLUSTER)
     controller = context.tools.membership.controller
     if controller is None:
@@ -39,7 +40,7 @@ async def follow_metadata(
     request: FollowMetadataRequest, context: ControllerContext
 ) -> FollowMetadataResponse:
     try:
-        update = await _controller(context).changes_after(
+        update = await own_controller(context).changes_after(
             request.version, _seconds(request.timeout_ms), request.controller_epoch
         )
         encoded = await context.tools.offload.run(wire.encode, update)
@@ -53,7 +54,7 @@ async def submit_command(
     request: SubmitCommandRequest, context: ControllerContext
 ) -> SubmitCommandResponse:
     try:
-        controller = _controller(context)
+        controller = own_controller(context)
         commands = _commands(request)
         decided = await decide_here(controller, commands, _seconds(request.timeout_ms))
     except KafkaError as error:

@@ -1,8 +1,9 @@
 """DescribeCluster (key 60), versions 0 to 2.
 
 Behaviour: the brokers, their addresses as this client reaches them, the controller, and on request
-what the client may do to the cluster. Only brokers are described; controllers have no listener of
-their own here (endpoint type 2 is refused with MISMATCHED_ENDPOINT_TYPE).
+what the client may do to the cluster. Brokers that are away are shown as fenced to those who ask
+for them, with the address that they had. Only brokers are described; controllers have no listener
+of their own here (endpoint type 2 is refused with MISMATCHED_ENDPOINT_TYPE).
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from tidelog.protocol.messages.describe_cluster import (
     DescribeClusterResponse,
 )
 from tidelog.security.authorizer import CLUSTER
-from tidelog.server.handlers.addresses import reachable, reachable_controller
+from tidelog.server.handlers.addresses import address_of, reachable, reachable_controller
 from tidelog.server.tools import ClusterContext
 
 _BROKERS = 1
 _CONTROLLERS = 2
+_NOWHERE = ("", -1)
 
 
 def describe_cluster(
@@ -44,6 +46,11 @@ def describe_cluster(
             for broker_id, address in online.items()
         ],
     )
+    if request.include_fenced_brokers:
+        for broker in image.absent.values():
+            address = address_of(broker, image, context) or _NOWHERE
+            fenced = DescribeClusterBroker(broker.id, *address, broker.rack, is_fenced=True)
+            response.brokers.append(fenced)
     if request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = context.allowed_operations(CLUSTER)
     return response

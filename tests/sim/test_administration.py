@@ -1,0 +1,217 @@
+"""Three real brokers on simulated machines, administered over the wire as Kafka's tools do it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from tidelog.client.aio import Client, Producer
+from tidelog.client.batching import ProducerRecord
+from tidelog.client.connection import Call
+from tidelog.client.metadata import CONTROLLER
+from tidelog.client.operation import Operation, ask
+from tidelog.cluster.image import MetadataImage, PartitionState
+from tidelog.errors import ErrorCode
+from tidelog.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
+from tidelog.protocol.messages.alter_partition import AlterPartitionRequest
+from tidelog.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from tidelog.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
+from tidelog.protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreateTopicsRequest,
+)
+from tidelog.protocol.messages.describe_cluster import DescribeClusterRequest
+from tidelog.protocol.messages.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+)
+from tidelog.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from tidelog.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+)
+from tidelog.protocol.messages.unregister_broker import UnregisterBrokerRequest
+from tidelog.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from tidelog.testing.simulation.machines import Machine, World
+from tidelog.testing.simulation.nodes import SimulatedLoop
+
+
+class Three:
+    """Three brokers and a client."""
+
+    def __init__(self, world: World, machines: list[Machine]) -> None:
+        self.world = world
+        self.machines = machines
+        self.client = Client(world.servers, host=world.client_host())
+
+    @property
+    def image(self) -> MetadataImage:
+        broker = self.machines[0].broker
+        assert broker is not None
+        return broker.parts.metadata.image
+
+    def state(self, partition: int = 0) -> PartitionState:
+        state = self.image.partition("t", partition)
+        assert state is not None
+        return state
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        async with asyncio.timeout(120):
+            while not holds():
+                await asyncio.sleep(0.1)
+
+    async def ask(self, request: object) -> Any:
+        name = type(request).__name__.removesuffix("Request")
+
+        def asked() -> Operation[Any]:
+            return (yield from ask(Call(CONTROLLER, name, request)))
+
+        return await self.client.run(asked())
+
+    async def create(self, replicas: dict[int, list[int]]) -> None:
+        assignments = [CreatableReplicaAssignment(*each) for each in replicas.items()]
+        topic = CreatableTopic("t", -1, -1, assignments)
+        response = await self.ask(CreateTopicsRequest(topics=[topic]))
+        assert response.topics[0].error_code == ErrorCode.NONE
+        await self.until(lambda: "t" in self.image.topics)
+
+    async def produce(self, count: int) -> None:
+        producer = Producer(self.world.servers, host=self.world.client_host())
+        for n in range(count):
+            await producer.wait(await producer.send(ProducerRecord("t", b"%d" % n, None)))
+        await producer.close()
+
+
+def simulate(script: Callable[[Three], Awaitable[None]]) -> None:
+    loop = SimulatedLoop(3, limit_seconds=3_600)
+
+    async def main() -> None:
+        world = World(loop)
+        machines = [world.machine(each) for each in range(3)]
+        for machine in machines:
+            await machine.start()
+        three = Three(world, machines)
+        await script(three)
+        await three.client.close()
+        for machine in machines:
+            if machine.is_up:
+                await machine.stop()
+
+    try:
+        loop.run_until_complete(main())
+    finally:
+        loop.close()
+
+
+def reassignment(replicas: list[int] | None) -> AlterPartitionReassignmentsRequest:
+    partition = ReassignablePartition(0, replicas)
+    return AlterPartitionReassignmentsRequest(topics=[ReassignableTopic("t", [partition])])
+
+
+def test_a_partition_is_moved_with_its_records_and_shown_while_it_moves() -> None:
+    async def script(three: Three) -> None:
+        await three.create({0: [0]})
+        await three.produce(30)
+        refused = await three.ask(reassignment([7]))
+        (partition,) = refused.responses[0].partitions
+        assert partition.error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+        three.machines[2].pause()
+        response = await three.ask(reassignment([1, 2]))
+        assert response.responses[0].partitions[0].error_code == ErrorCode.NONE
+        listed = await three.ask(ListPartitionReassignmentsRequest())
+        (moving,) = listed.topics[0].partitions
+        assert (moving.adding_replicas, moving.removing_replicas) == ([1, 2], [0])
+        three.machines[2].resume()
+        await three.until(lambda: three.state().replicas == (1, 2))
+        state = three.state()
+        assert (state.leader, set(state.isr)) == (1, {1, 2})
+        listed = await three.ask(ListPartitionReassignmentsRequest())
+        assert listed.topics == []
+        broker = three.machines[1].broker
+        assert broker is not None
+        assert broker.parts.replicas.find("t", 0).log.log_end_offset == 30
+        none = await three.ask(reassignment(None))
+        code = none.responses[0].partitions[0].error_code
+        assert code == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+
+    simulate(script)
+
+
+def test_leaders_return_and_brokers_that_are_away_are_shown() -> None:
+    async def script(three: Three) -> None:
+        await three.create({0: [2, 1, 0], 1: [0, 1, 2]})
+        three.machines[2].kill()
+        await three.until(lambda: three.state().leader == 1)
+        described = await three.ask(DescribeClusterRequest(include_fenced_brokers=True))
+        shown = {each.broker_id: each.is_fenced for each in described.brokers}
+        assert shown == {0: False, 1: False, 2: True}
+        elect = ElectLeadersRequest(topic_partitions=[TopicPartitions("t", [0, 9])])
+        response = await three.ask(elect)
+        assert [
+            each.error_code for each in response.replica_election_results[0].partition_result
+        ] == [
+            ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ]
+        await three.machines[2].start()
+        await three.until(lambda: len(three.state().isr) == 3)
+        everywhere = ElectLeadersRequest(topic_partitions=None)
+        response = await three.ask(everywhere)
+        (result,) = response.replica_election_results
+        assert [(each.partition_id, each.error_code) for each in result.partition_result] == [
+            (0, 0)
+        ]
+        await three.until(lambda: three.state().leader == 2)
+        response = await three.ask(everywhere)
+        assert response.replica_election_results == []
+
+    simulate(script)
+
+
+def test_what_is_refused_is_refused_in_words() -> None:
+    async def script(three: Three) -> None:
+        await three.create({0: [0, 1], 1: [1, 2], 2: [2, 0]})
+        running = await three.ask(UnregisterBrokerRequest(2))
+        assert running.error_code == ErrorCode.INVALID_REQUEST
+        assert "Stop it first" in running.error_message
+        unknown = await three.ask(UnregisterBrokerRequest(9))
+        assert unknown.error_code == ErrorCode.BROKER_ID_NOT_REGISTERED
+        levels = [FeatureUpdateKey("metadata.version", 30), FeatureUpdateKey("metadata.version", 7)]
+        for update, code in zip(
+            levels, (ErrorCode.NONE, ErrorCode.INVALID_UPDATE_VERSION), strict=True
+        ):
+            features = await three.ask(UpdateFeaturesRequest(feature_updates=[update]))
+            assert features.error_code == code
+        elsewhere = AlterReplicaLogDir("/elsewhere", [AlterReplicaLogDirTopic("t", [0])])
+        moved = await three.ask(AlterReplicaLogDirsRequest([elsewhere]))
+        assert moved.results[0].partitions[0].error_code == ErrorCode.LOG_DIR_NOT_FOUND
+        # What brokers ask of their controller, a client may not.
+        epoch = three.image.brokers[0].epoch
+        for request in (AlterPartitionRequest(0, epoch), AllocateProducerIdsRequest(0, epoch)):
+            refused = await three.ask(request)
+            assert refused.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+    simulate(script)
+
+
+def test_topics_are_described_page_by_page() -> None:
+    async def script(three: Three) -> None:
+        await three.create({0: [0, 1], 1: [1, 2], 2: [2, 0]})
+        first = await three.ask(DescribeTopicPartitionsRequest(response_partition_limit=2))
+        assert [each.partition_index for each in first.topics[0].partitions] == [0, 1]
+        assert first.topics[0].partitions[0].eligible_leader_replicas == []
+        assert first.next_cursor == Cursor("t", 2)
+        rest = await three.ask(DescribeTopicPartitionsRequest(cursor=first.next_cursor))
+        assert [each.partition_index for each in rest.topics[0].partitions] == [2]
+        assert rest.next_cursor is None
+
+    simulate(script)
