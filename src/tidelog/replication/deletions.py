@@ -1,8 +1,9 @@
 """Removing the files of deleted topics, and telling the controller once they are gone.
 
-Files are removed only against a tombstone: a topic that is merely absent from the metadata keeps
-its files. The tombstone stays in the store until this broker has unlinked them, so a deletion that
-a kill cuts short is finished by the next start.
+Files are removed only against a tombstone: those of a topic that is merely absent from the
+metadata, or of a replica that was moved away, are put aside and kept for days (`storage/strays`).
+The tombstone stays in the store until this broker has unlinked them, so a deletion that a kill cuts
+short is finished by the next start.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from uuid import UUID
 
+from tidelog.audit import audit
 from tidelog.errors import KafkaError
 from tidelog.host.host import Host
 from tidelog.model import TopicPartition
 from tidelog.storage.data_dir import DataDir
+from tidelog.storage.partition_directory import DELETED, STRAY
 
 _log = logging.getLogger(__name__)
 
@@ -36,16 +39,24 @@ class Deletions:
     async def retire(self, partitions: Mapping[TopicPartition, UUID], delay_s: float) -> None:
         """Give the directories of deleted partitions other names; remove them after a delay."""
         self.known.update(partitions.values())
-        retired, failed = await self._host.offload.run(self._retire, dict(partitions))
+        retired, failed = await self._host.offload.run(self._retire, dict(partitions), DELETED)
         topic_ids = set(partitions.values()) - failed
         self.remove_later(sorted(topic_ids), retired, delay_s)
 
-    def _retire(self, partitions: Mapping[TopicPartition, UUID]) -> tuple[list[str], set[UUID]]:
+    async def put_aside(self, partitions: Mapping[TopicPartition, UUID]) -> None:
+        """Give the directories of partitions that nobody deleted other names, and keep them."""
+        aside, _ = await self._host.offload.run(self._retire, dict(partitions), STRAY)
+        for path in aside:
+            audit("partition put aside, its topic was not deleted", renamed_to=path)
+
+    def _retire(
+        self, partitions: Mapping[TopicPartition, UUID], kind: str
+    ) -> tuple[list[str], set[UUID]]:
         """The new names, and the topics that keep a directory and so their tombstone."""
         retired, failed = [], set()
         for partition, topic_id in partitions.items():
             try:
-                path = self._data_dir.retire_directory(partition, topic_id)
+                path = self._data_dir.retire_directory(partition, topic_id, kind)
             except OSError as error:
                 # The next start removes it; a new topic of that name finds it in its way.
                 _log.error("directory not renamed partition=%s error=%s", partition, error)

@@ -266,7 +266,8 @@ class Replicas:
         for name, topic in topics.items():
             ours = {} if topic is None else {state.partition for state in self._ours(topic)}
             for key in [key for key in self._offline if key.topic == name]:
-                if topic is None or self._offline[key].topic_id != topic.topic_id:
+                is_same = topic is not None and self._offline[key].topic_id == topic.topic_id
+                if not is_same or key.partition not in ours:
                     gone[key] = self._offline.pop(key).topic_id
                     self._data_dir.drop(key)
             for partition in tuple(self._by_name.get(name, {}).values()):
@@ -282,6 +283,10 @@ class Replicas:
         if deleted:
             await self._deletions.retire(deleted, delay_s)
             _log.info("topics dropped partitions=%d", len(deleted))
+        aside = {key: each for key, each in gone.items() if key not in deleted}
+        if aside:
+            # Moved away, or lost by the metadata: nobody asked for their files to go.
+            await self._deletions.put_aside(aside)
         self._confirm_what_never_was_here(topics)
 
     def _confirm_what_never_was_here(self, topics: Mapping[str, TopicImage | None]) -> None:

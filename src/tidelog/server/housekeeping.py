@@ -44,6 +44,7 @@ _HEARTBEAT_SECONDS = 0.05
 _SWEEP_SECONDS = 1.0
 _DISK_CHECK_SECONDS = 1.0
 _CLOCK_SECONDS = 10.0
+_STRAYS_SECONDS = 3600.0
 # A cleaner that may not rest at all would keep the loop busy with looking.
 _REST_SECONDS_MIN = 0.01
 # How long retention goes from partition to partition before others get their turn on the loop.
@@ -100,6 +101,7 @@ class Housekeeping:
             Duty("retention", seconds("log.retention.check.interval.ms"), self._retention),
             Duty("flush", seconds("flusher.interval.ms"), self._flush),
             Duty("lag", lambda: self._replicas.standing.lag_s / 2, self._look_for_lag),
+            Duty("strays", lambda: _STRAYS_SECONDS, self._remove_strays),
             Duty("checkpoint", seconds(*_CHECKPOINT_INTERVALS), self._checkpoint),
         ]
         if self._replicas.config.get_bool("log.cleaner.enable"):
@@ -192,6 +194,11 @@ class Housekeeping:
                     "segments removed partition=%s count=%d log_start_offset=%d",
                     partition.topic_partition, removed, partition.log.log_start_offset,
                 )  # fmt: skip
+
+    async def _remove_strays(self) -> None:
+        """Remove what was put aside long enough ago."""
+        ages = self._data_dir.context.running_clock.ages()
+        await self._host.offload.run(self._data_dir.remove_old_strays, ages)
 
     async def _look_for_lag(self) -> None:
         """Have followers that fell behind leave the in-sync sets."""

@@ -48,6 +48,7 @@ from tidelog.storage.partition_directory import (
     DELETED,
     FIRST_SEGMENT,
     PARTITION_METADATA,
+    STRAY,
     is_half_made,
     remove_tree,
     retired_name,
@@ -55,6 +56,8 @@ from tidelog.storage.partition_directory import (
 )
 from tidelog.storage.recovery import Opening, begin
 from tidelog.storage.reserve import DiskReserve
+from tidelog.storage.running_clock import Ages
+from tidelog.storage.strays import note_since, remove_old_strays
 from tidelog.storage.unlinking import unlink_quietly
 
 logger = logging.getLogger(__name__)
@@ -270,20 +273,28 @@ class DataDir:
         if log is not None:
             log.abandon()
 
-    def retire_directory(self, partition: TopicPartition, topic_id: UUID) -> str | None:
-        """Rename the directory of a deleted topic's partition; its new path. Blocks.
+    def retire_directory(
+        self, partition: TopicPartition, topic_id: UUID, kind: str = DELETED
+    ) -> str | None:
+        """Rename the directory of a partition that is not ours any more; its new path. Blocks.
 
         None where there is none of that topic. The files are not unlinked yet: readers may still
-        have them open.
+        have them open, and what is STRAY is kept for days.
         """
         disk = self.context.disk
         directory = self.directory_of(partition)
         if not disk.exists(directory) or topic_id_in(disk, directory) != topic_id:
             return None
+        if kind == STRAY:
+            note_since(disk, directory, self.context.clock.wall_ms())
         unique = self.context.random.uuid()
-        target = f"{self.path}/{retired_name(partition, unique, DELETED)}"
+        target = f"{self.path}/{retired_name(partition, unique, kind)}"
         disk.rename(directory, target)
         return target
+
+    def remove_old_strays(self, ages: Ages) -> list[str]:
+        """Unlink what was put aside days ago; see `strays`. Blocks."""
+        return remove_old_strays(self.context.disk, self.path, ages, self.context.clock.wall_ms())
 
     def remove_retired(self, directories: Sequence[str]) -> None:
         """Unlink directories that `retire_directory` renamed. Blocks."""

@@ -7,9 +7,9 @@
 | is not there | offline | not opened: the caller creates it |
 
 A directory whose topic was deleted (its id is among `deleted`) is renamed, to be removed; one of a
-topic that nobody knows becomes `-stray` and stays. A partition that cannot be opened, for whatever
-reason, is `offline` with a sentence that says why; the others are opened. Where there is no
-inventory, or a damaged one, the checkpoints count as a list: they know of most partitions.
+topic that nobody knows becomes `-stray` and stays for days. A partition that cannot be opened, for
+whatever reason, is `offline` with a sentence that says why; the others are opened. Where there is
+no inventory, or a damaged one, the checkpoints count as a list: they know of most partitions.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from tidelog.storage.partition_directory import (
     topic_id_in,
 )
 from tidelog.storage.recovery import Opening
+from tidelog.storage.strays import note_since
 
 logger = logging.getLogger(__name__)
 
@@ -163,6 +164,7 @@ class Loading:
         if topic_id in self._deleted:
             self._loaded.retired.append(self._rename(partition, path, DELETED))
         else:
+            note_since(self._disk, path, self._context.clock.wall_ms())
             target = self._rename(partition, path, STRAY)
             audit("partition of an unknown topic put aside", directory=path, renamed_to=target)
         return False

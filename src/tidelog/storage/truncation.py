@@ -161,6 +161,11 @@ class Cuts:
         log = self._log
         assert self.under_way is cut, f"{log.directory} is being cut by another"
         plan = cut.flush_plan
+        if log.closed:
+            # Dropped meanwhile, perhaps with its directory: no fault of the disk.
+            if plan is not None:
+                plan.release()
+            return
         if isinstance(cut.fault, OSError):
             self._parts.faults.refuse_or_fail(cut.fault)
         if cut.fault is not None:
