@@ -17,7 +17,7 @@ import time
 
 from bench import group_wire
 from bench.group_wire import Membership
-from bench.wire import metadata_frame, produce_frame, record_batch
+from bench.wire import fetch_frame, metadata_frame, produce_frame, record_batch
 from tidelog.config import load
 from tidelog.host.host import system_host
 from tidelog.server.broker import Broker
@@ -119,6 +119,10 @@ async def _frames(kind: str, clients: list[Client]) -> list[bytes]:
     if kind in ("produce-1", "produce-all"):
         acks = 1 if kind == "produce-1" else -1
         return [produce_frame(_TOPIC, record_batch([b"x" * 100]), acks=acks)] * len(clients)
+    if kind == "fetch":
+        # One small batch, which every client reads again and again.
+        await clients[0].ask(produce_frame(_TOPIC, record_batch([b"x" * 100]), acks=1))
+        return [fetch_frame(_TOPIC)] * len(clients)
     members = [await each.join(f"{kind}-{place}") for place, each in enumerate(clients)]
     if kind == "heartbeat":
         return [group_wire.heartbeat_frame(each) for each in members]
@@ -165,7 +169,7 @@ async def _measure(kind: str, connections: int, seconds: float) -> list[float]:
 
 
 def main() -> None:
-    kinds = ("produce-1", "produce-all", "metadata", "heartbeat", "commit")
+    kinds = ("produce-1", "produce-all", "fetch", "metadata", "heartbeat", "commit")
     parser = argparse.ArgumentParser(prog="python -m bench.handling", description=__doc__)
     parser.add_argument("--kinds", default=",".join(kinds), help=f"by comma, of {', '.join(kinds)}")
     parser.add_argument("--connections", type=int, default=20)

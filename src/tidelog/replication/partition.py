@@ -244,13 +244,13 @@ class Partition:
         if known_epoch >= 0 and known_epoch != self.leader_epoch:
             self._refuse_epoch(known_epoch)
 
-    def check_reader(self, known_epoch: int) -> None:
-        """As `check_leader`, for a consumer that may read from a follower as well.
+    def check_reader(self, known_epoch: int, *, may_follow: bool) -> None:
+        """As `check_leader`, for a reader that may read from a follower as well.
 
         One that has lost touch with the others would not see that they went on without it.
         """
-        if self._refusal is not None and (
-            not self.following.is_active or self._standing.entry.out_of_touch
+        if self._refusal is not None and not (
+            may_follow and self.following.is_active and not self._standing.entry.out_of_touch
         ):
             raise self._refusal.again()
         if known_epoch >= 0 and known_epoch != self.leader_epoch:

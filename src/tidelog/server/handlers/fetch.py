@@ -42,7 +42,7 @@ from tidelog.server.handlers.fetch_answers import (
     remember,
 )
 from tidelog.server.handlers.leaders import MOVED, CurrentLeaders
-from tidelog.server.handlers.read_replicas import reader_rack, sent_nearer
+from tidelog.server.handlers.read_replicas import VERSION_WITH_RACKS, reader_rack, sent_nearer
 from tidelog.server.pieces import PIECE_UNITS, Work
 from tidelog.server.routes import served
 from tidelog.server.tools import DataContext
@@ -117,8 +117,9 @@ class FetchAttempt:
         self.session = plan.session
         is_replica = plan.session.is_privileged
         self.isolation = Isolation.REPLICA if is_replica else request.isolation_level
-        # Where the reader is; None where it must read at leaders.
-        self._rack = None if is_replica else reader_rack(request, context)
+        # A consumer that knows of followers may read from them, and be sent to one in its rack.
+        self.may_follow = not is_replica and context.version >= VERSION_WITH_RACKS
+        self._rack = reader_rack(request, context) if self.may_follow and request.rack_id else ""
         self.turns = context.turns
         self._max_wait_ms = request.max_wait_ms
         config = context.tools.replicas.config
@@ -219,14 +220,14 @@ class FetchAttempt:
     def _read(
         self, partition: Partition, target: FetchTarget, replica: Replica | None
     ) -> PartitionRead:
-        self.check(partition, target)
-        if partition.leads:
+        partition.check_reader(target.known_epoch, may_follow=self.may_follow)
+        if target.last_fetched_epoch >= 0 and partition.leads:
             # Before the range is looked at: who diverges may stand beyond the log's end.
             self._check_divergence(partition, target)
-            if self._rack:
-                sent = sent_nearer(partition, self._rack, target.fetch_offset, self._context)
-                if sent is not None:
-                    return sent
+        if self._rack and partition.leads:
+            sent = sent_nearer(partition, self._rack, target.fetch_offset, self._context)
+            if sent is not None:
+                return sent
         if replica is not None:
             partition.replica_fetches(*replica, target.fetch_offset, target.log_start)
         left = self._max_bytes - self._bytes_read
@@ -236,13 +237,6 @@ class FetchAttempt:
             self.isolation,
             at_least_one=self._bytes_read == 0,
         )
-
-    def check(self, partition: Partition, target: FetchTarget) -> None:
-        """KafkaError where this broker's replica is not to be read, or not in this epoch."""
-        if self._rack is None:
-            partition.check_leader(target.known_epoch)
-        else:
-            partition.check_reader(target.known_epoch)
 
     def partition(self, target: FetchTarget) -> Partition:
         """The partition that a target names now; KafkaError where there is none to be read."""
@@ -262,8 +256,6 @@ class FetchAttempt:
 
     def _check_divergence(self, partition: Partition, target: FetchTarget) -> None:
         """A reader whose last batch is of an epoch that ended earlier must step back (KIP-595)."""
-        if target.last_fetched_epoch < 0:
-            return
         end = partition.epoch_end(target.last_fetched_epoch)
         if end.end_offset < 0:
             raise KafkaError(
@@ -457,7 +449,7 @@ class FetchWait(FetchWaiter):
         attempt = self._attempt
         try:
             partition = attempt.partition(target)
-            attempt.check(partition, target)
+            partition.check_reader(target.known_epoch, may_follow=attempt.may_follow)
             partition.check_offset(target.fetch_offset)
             if target.position is None:
                 target.position = partition.log.locate(target.fetch_offset)

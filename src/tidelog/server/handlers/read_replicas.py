@@ -6,20 +6,15 @@ from tidelog.protocol.messages.fetch import FetchRequest
 from tidelog.replication.partition import Partition, PartitionRead
 from tidelog.server.tools import DataContext
 
-_VERSION_WITH_RACKS = 11
+# Only a client that knows of this can be told to go elsewhere.
+VERSION_WITH_RACKS = 11
 _LEADER_ALONE = "leader"
 
 
-def reader_rack(request: FetchRequest, context: DataContext) -> str | None:
-    """The rack of a consumer, empty where it does not say; None of one that must read at leaders.
-
-    Only a client that knows of this can be told to go elsewhere.
-    """
-    if context.version < _VERSION_WITH_RACKS:
-        return None
-    if context.tools.replicas.config.get("replica.selector.class") == _LEADER_ALONE:
-        return ""
-    return request.rack_id
+def reader_rack(request: FetchRequest, context: DataContext) -> str:
+    """The rack in which a consumer should find a replica; empty where that is not asked for."""
+    selector = context.tools.replicas.config.get("replica.selector.class")
+    return "" if selector == _LEADER_ALONE else request.rack_id
 
 
 def sent_nearer(
