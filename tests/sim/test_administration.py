@@ -112,6 +112,13 @@ def simulate(script: Callable[[Three], Awaitable[None]]) -> None:
         loop.close()
 
 
+def files_of(machine: Machine) -> list[str]:
+    broker = machine.broker
+    assert broker is not None
+    data_dir = broker.parts.data_dir
+    return data_dir.context.disk.list_dir(data_dir.path)
+
+
 def reassignment(replicas: list[int] | None) -> AlterPartitionReassignmentsRequest:
     partition = ReassignablePartition(0, replicas)
     return AlterPartitionReassignmentsRequest(topics=[ReassignableTopic("t", [partition])])
@@ -139,6 +146,12 @@ def test_a_partition_is_moved_with_its_records_and_shown_while_it_moves() -> Non
         broker = three.machines[1].broker
         assert broker is not None
         assert broker.parts.replicas.find("t", 0).log.log_end_offset == 30
+        # Its files go from the old broker, and come again with it.
+        first = three.machines[0]
+        await three.until(lambda: not any("t-0" in path for path in files_of(first)))
+        await three.ask(reassignment([0, 1]))
+        await three.until(lambda: three.state().replicas == (0, 1))
+        assert any("t-0" in path for path in files_of(first))
         none = await three.ask(reassignment(None))
         code = none.responses[0].partitions[0].error_code
         assert code == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS

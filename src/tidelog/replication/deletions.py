@@ -1,7 +1,8 @@
 """Removing the files of deleted topics, and telling the controller once they are gone.
 
-Files are removed only against a tombstone: those of a topic that is merely absent from the
-metadata, or of a replica that was moved away, are put aside and kept for days (`storage/strays`).
+Files are removed only against a tombstone, or where metadata that knows this broker's present life
+says that the replica is on other brokers (`may_delete_replica`). Those of a topic that is merely
+absent from the metadata are put aside and kept for days (`storage/strays`).
 The tombstone stays in the store until this broker has unlinked them, so a deletion that a kill cuts
 short is finished by the next start.
 """
@@ -43,6 +44,11 @@ class Deletions:
         topic_ids = set(partitions.values()) - failed
         self.remove_later(sorted(topic_ids), retired, delay_s)
 
+    async def retire_moved(self, partitions: Mapping[TopicPartition, UUID], delay_s: float) -> None:
+        """As `retire`, for replicas that other brokers have now: no tombstone waits for that."""
+        retired, _ = await self._host.offload.run(self._retire, dict(partitions), DELETED)
+        self.remove_later((), retired, delay_s)
+
     async def put_aside(self, partitions: Mapping[TopicPartition, UUID]) -> None:
         """Give the directories of partitions that nobody deleted other names, and keep them."""
         aside, _ = await self._host.offload.run(self._retire, dict(partitions), STRAY)
@@ -81,7 +87,8 @@ class Deletions:
         await asyncio.sleep(delay_s)
         try:
             await self._host.offload.run(self._data_dir.remove_retired, directories)
-            await self._confirm(topic_ids)
+            if topic_ids:
+                await self._confirm(topic_ids)
         except (OSError, KafkaError) as error:
             _log.warning("deletion left for the next start topics=%d reason=%s",
                          len(topic_ids), error)  # fmt: skip

@@ -25,6 +25,7 @@ from uuid import UUID
 from tidelog.cluster.changes import Change
 from tidelog.cluster.image import MetadataImage, PartitionState, TopicImage
 from tidelog.cluster.min_isr import min_isr_in
+from tidelog.cluster.reassignment import may_delete_replica
 from tidelog.config.broker_config import BrokerConfig
 from tidelog.config.topic_config import TopicConfig, topic_config
 from tidelog.errors import ErrorCode, KafkaError, PartitionBrokenError
@@ -283,11 +284,20 @@ class Replicas:
         if deleted:
             await self._deletions.retire(deleted, delay_s)
             _log.info("topics dropped partitions=%d", len(deleted))
-        aside = {key: each for key, each in gone.items() if key not in deleted}
+        moved = {key: each for key, each in gone.items() if self._was_moved(key, each)}
+        if moved:
+            await self._deletions.retire_moved(moved, delay_s)
+            _log.info("replicas moved away partitions=%d", len(moved))
+        aside = {key: each for key, each in gone.items() if key not in deleted and key not in moved}
         if aside:
-            # Moved away, or lost by the metadata: nobody asked for their files to go.
+            # Lost by the metadata, as it seems: nobody asked for their files to go.
             await self._deletions.put_aside(aside)
         self._confirm_what_never_was_here(topics)
+
+    def _was_moved(self, key: TopicPartition, topic_id: UUID) -> bool:
+        """Whether the files may go because others have the partition now."""
+        epoch = self.standing.entry.broker_epoch
+        return may_delete_replica(self._image, self._broker_id, epoch, topic_id, key.partition)
 
     def _confirm_what_never_was_here(self, topics: Mapping[str, TopicImage | None]) -> None:
         """Have no tombstone wait for a topic that was gone before its partitions were created."""
@@ -307,7 +317,10 @@ class Replicas:
         del self._by_name[key.topic][key.partition]
         if not self._by_name[key.topic]:
             del self._by_name[key.topic]
-        partition.stop(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {key.topic} was deleted")
+        if self._was_moved(key, partition.topic_id):
+            partition.stop(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{key} was moved to other brokers")
+        else:
+            partition.stop(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {key.topic} was deleted")
         self.standing.role_changed(partition)
         self._data_dir.drop(key)
 
