@@ -180,6 +180,7 @@ class LeaderFetcher:
                 self._lost(error)
             finally:
                 self._sent.clear()
+                self._ranges.forget()
                 self._is_taking = False
                 if self._peer is not None:
                     self._peer.close()
@@ -208,7 +209,9 @@ class LeaderFetcher:
             self._sent.popleft()
             self._is_taking = True
             await self._take(sent.asked, response)
-            await self._ranges.look_up(peer)
+            if not self._sent:
+                # Another answer would come before that to a question about ranges.
+                await self._ranges.look_up(peer)
             self._is_taking = False
             peer.resume()
 

@@ -56,6 +56,10 @@ class Ranges:
     def add(self, followed: Followed, asked: FetchFrom) -> None:
         self._doubtful[followed.partition.topic_partition] = (followed, asked)
 
+    def forget(self) -> None:
+        """The connection is gone: whoever is still out of range will hear of it again."""
+        self._doubtful.clear()
+
     async def look_up(self, peer: PeerConnection) -> None:
         """Ask the leader about all that were added since, and do what follows from it."""
         if not self._doubtful:

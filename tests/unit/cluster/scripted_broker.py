@@ -64,7 +64,7 @@ class ScriptedConnection(asyncio.Protocol):
     def __init__(self, broker: ScriptedBroker) -> None:
         self._broker = broker
         self.peer = Peer(broker.respond)
-        self.held = b""
+        self.held: list[bytes] = []
         self.is_lost = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -81,11 +81,16 @@ class ScriptedConnection(asyncio.Protocol):
             self._answer(output)
 
     def _answer(self, output: bytes) -> None:
-        self.held += output
+        self.held.append(output)
         if self._broker.answers_now:
             self.answer_held()
 
     def answer_held(self) -> None:
-        output, self.held = self.held, b""
+        while self.held:
+            self.answer_next()
+
+    def answer_next(self) -> None:
+        """Send the oldest answer that was kept."""
+        output = self.held.pop(0)
         if output and not self.transport.is_closing():
             self.transport.write(output)

@@ -341,6 +341,31 @@ async def test_news_cut_a_waiting_fetch_short(stage: Stage) -> None:
 
 
 @staged
+async def test_a_range_is_looked_into_once_no_other_answer_is_due(stage: Stage) -> None:
+    followers = [FakePartition(index) for index in range(2)]
+    for index in range(2):
+        write(stage.leader.lead(new_log(), index).log, 0, *range(10))
+    stage.fetchers.follow(followers[0], 1)
+    await stage.until_equal(followers[0])
+    connection = stage.broker.connections[0]
+    stage.broker.answers_now = False
+    await stage.until(lambda: len(connection.held) == 1)
+    # The next answer says that partition 0 is out of range; then another request is sent.
+    led = stage.leader.led[TOPIC_ID, 0]
+    write(led.log, 0, *range(10))
+    led.log.advance_log_start(45)
+    connection.answer_next()
+    await stage.until(lambda: len(connection.held) == 1)
+    stage.fetchers.follow(followers[1], 1)
+    await stage.until(lambda: len(connection.held) == 2)
+    connection.answer_next()
+    await asyncio.sleep(0.1)
+    stage.broker.answer_held()
+    await stage.until(lambda: followers[0].log_end_offset == 60, limit_s=2)
+    await stage.until_equal(followers[1])
+
+
+@staged
 async def test_large_chunks_are_checked_on_a_thread(stage: Stage) -> None:
     led = stage.leader.lead(large_log())
     append(led.log, batch(5, size=1 << 20))
