@@ -12,6 +12,7 @@ from typing import Any
 from tests.sim.ghost import Batch, Ghost, Replica, Violation
 from tidelog.cluster import layout
 from tidelog.cluster.image import PartitionState
+from tidelog.replication.in_sync import InSyncReplicas
 from tidelog.store.port import Check, Create, Delete, Operation, Set
 
 _CONTROLLED = (layout.TOPICS, layout.DELETED, "/config", "/producer_ids", layout.BROKERS_SEEN)
@@ -106,7 +107,26 @@ def i5_epochs_rise(ghost: Ghost, before: PartitionState, after: PartitionState) 
         raise Violation("I5 one writer per epoch", f"{ghost} went from {before} to {after}")
 
 
-def i6_watermark_rule(ghost: Ghost, replica: Replica, in_sync: Any, epochs: Any) -> None:
+def i2_superset(ghost: Ghost, replica: Replica, in_sync: InSyncReplicas) -> None:
+    """A leader that commits counts at least those who may lead after it."""
+    state = ghost.state
+    if state is None or len(in_sync.isr) < ghost.min_isr:
+        return
+    forgotten = {*state.isr, *state.elr} - _maximal_isr(in_sync)
+    if forgotten:
+        raise Violation(
+            "I2 candidate completeness",
+            f"b{replica.broker_id} commits in {ghost} without {sorted(forgotten)} of {state}",
+        )
+
+
+def _maximal_isr(in_sync: InSyncReplicas) -> set[int]:
+    """The ISR as the leader knows it, with those whose admission it has asked for."""
+    pending = in_sync.pending
+    return {*in_sync.isr, *(() if pending is None else pending.broker_ids)}
+
+
+def i6_watermark_rule(ghost: Ghost, replica: Replica, in_sync: InSyncReplicas) -> None:
     """A leader moves its watermark only with enough in-sync replicas, and to where each of the
     maximal ISR has fetched in this epoch and its current life."""
     name = "I6 watermark rule"
@@ -116,7 +136,7 @@ def i6_watermark_rule(ghost: Ghost, replica: Replica, in_sync: Any, epochs: Any)
             f"b{replica.broker_id} moved {ghost} to {replica.watermark} with ISR {in_sync.isr},"
             f" {ghost.min_isr} are needed",
         )
-    for member in in_sync.maximal_isr:
+    for member in sorted(_maximal_isr(in_sync)):
         if member == replica.broker_id:
             continue
         follower = in_sync.followers[member]

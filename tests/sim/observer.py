@@ -283,7 +283,8 @@ class Observer:
         """A current leader has moved its watermark."""
         in_sync = in_sync_of(partition)
         if in_sync is not None:
-            invariants.i6_watermark_rule(ghost, replica, in_sync, self.image.brokers)
+            invariants.i6_watermark_rule(ghost, replica, in_sync)
+            invariants.i2_superset(ghost, replica, in_sync)
         if replica.watermark > ghost.true_watermark:
             self._commit_up_to(ghost, replica)
 
