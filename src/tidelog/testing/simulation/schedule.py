@@ -27,6 +27,7 @@ _NETWORK: Final = {
     "cut_one_way": 3, "isolate": 3, "swizzle": 1, "lose_packets": 1, "break_connections": 2,
 }  # fmt: skip
 _CLOCKS: Final = {"jump_clock": 1}
+_WATCH_S: Final = 0.5
 
 # The kinds of faults of each profile, with their weights.
 PROFILES: Final[dict[str, dict[str, int]]] = {
@@ -87,7 +88,7 @@ class Schedule:
                 machine.session.losses.clear()
             if machine.node is not None and machine.node.is_paused:
                 machine.resume()
-        self._keep_all()
+        self._watch()
 
     # -- striking ---------------------------------------------------------------------------------
 
@@ -132,6 +133,11 @@ class Schedule:
         for machine in self._world.machines.values():
             if machine.node is None and not machine.is_awaited:
                 self._keep(machine)
+
+    def _watch(self) -> None:
+        """Go on starting what ends: a clean stop that was under way, say."""
+        self._keep_all()
+        self._world.loop.later(_WATCH_S, self._watch)
 
     def _keep(self, machine: Machine) -> None:
         """Start a machine that has ended, soon or after its session."""
