@@ -69,6 +69,8 @@ class PeerConnection:
         self._reserve = _Kept().reserve if self._options.reuses_memory else records.reserve
         self._opening = asyncio.Lock()
         self._channel: Channel | None = None
+        # The connection that is being made.
+        self._attempt: asyncio.Task[Channel] | None = None
         self._is_closed = False
 
     @property
@@ -123,6 +125,9 @@ class PeerConnection:
     def close(self) -> None:
         """Connect no more; requests under way get a NetworkError."""
         self._is_closed = True
+        if self._attempt is not None:
+            # A machine without power lets it wait for minutes.
+            self._attempt.cancel()
         if self._channel is not None:
             # Not a ConnectError: what is under way was sent, and may have been done.
             self._channel.lose(NetworkError(self.address, "the connection was closed here"))
@@ -139,9 +144,22 @@ class PeerConnection:
             return self._channel
         async with self._opening:
             if self._channel is None:
-                self._channel = await self._open()
+                self._channel = await self._opened()
                 self.lives += 1
             return self._channel
+
+    async def _opened(self) -> Channel:
+        """As `_open`, until this is closed."""
+        self._attempt = asyncio.create_task(self._open())
+        try:
+            return await self._attempt
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if self._is_closed and task is not None and not task.cancelling():
+                raise self._closed_error() from None
+            raise
+        finally:
+            self._attempt = None
 
     async def _open(self) -> Channel:
         self._check_open()

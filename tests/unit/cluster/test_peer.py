@@ -208,6 +208,21 @@ async def test_a_closed_connection_fails_what_is_under_way_and_what_comes(
 
 
 @simulated
+async def test_closing_ends_an_attempt_to_connect_at_once(
+    host: Host, broker: ScriptedBroker, endpoint: Endpoint
+) -> None:
+    assert isinstance(host.network, SimulatedNetwork)
+    host.network.cut("world", "far")
+    peer = PeerConnection(host.network, endpoint)
+    started = host.clock.monotonic()
+    waiting = asyncio.ensure_future(several(ask(peer, 30.0), ask(peer, 30.0)))
+    await asyncio.sleep(0.5)
+    peer.close()
+    assert [type(each) for each in await waiting] == [ConnectError, ConnectError]
+    assert host.clock.monotonic() - started == pytest.approx(0.5)
+
+
+@simulated
 async def test_a_request_that_is_given_up_does_not_leave_its_answer_to_the_next(
     host: Host, broker: ScriptedBroker, endpoint: Endpoint
 ) -> None:
