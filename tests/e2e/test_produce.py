@@ -167,18 +167,3 @@ def test_produce_versions_that_are_only_advertised_close_the_connection(
         + b"\x00\x00\x00\x01\xff\xff\x00\x00"
     )
     assert client.is_closed()
-
-
-def test_batches_behind_a_refused_one_hear_the_same_retriable_error(client: RawClient) -> None:
-    """Anything else makes a producer believe that records were lost, and send them twice."""
-    create_topic(client, "refusing", min_insync_replicas="2")
-    given = client.call("InitProducerId", 4, InitProducerIdRequest(transactional_id=None))
-    for sequence in range(3):
-        records = batch(
-            [b"x"], producer_id=given.producer_id, producer_epoch=0, base_sequence=sequence
-        )
-        acks = -1 if sequence == 0 else 1
-        client.send("Produce", 9, produce("refusing", records, acks=acks))
-    codes = [client.receive()[1].responses[0].partition_responses[0].error_code for _ in range(3)]
-    assert codes == [ErrorCode.NOT_ENOUGH_REPLICAS] * 3
-    assert offset_at(client, "refusing", -1) == 0

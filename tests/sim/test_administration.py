@@ -2,16 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any
-
-from tidelog.client.aio import Client, Producer
-from tidelog.client.batching import ProducerRecord
-from tidelog.client.connection import Call
-from tidelog.client.metadata import CONTROLLER
-from tidelog.client.operation import Operation, ask
-from tidelog.cluster.image import MetadataImage, PartitionState
+from tests.sim.three import Three, simulate
 from tidelog.errors import ErrorCode
 from tidelog.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from tidelog.protocol.messages.alter_partition import AlterPartitionRequest
@@ -25,11 +16,6 @@ from tidelog.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
 )
-from tidelog.protocol.messages.create_topics import (
-    CreatableReplicaAssignment,
-    CreatableTopic,
-    CreateTopicsRequest,
-)
 from tidelog.protocol.messages.describe_cluster import DescribeClusterRequest
 from tidelog.protocol.messages.describe_topic_partitions import (
     Cursor,
@@ -41,75 +27,7 @@ from tidelog.protocol.messages.list_partition_reassignments import (
 )
 from tidelog.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from tidelog.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
-from tidelog.testing.simulation.machines import Machine, World
-from tidelog.testing.simulation.nodes import SimulatedLoop
-
-
-class Three:
-    """Three brokers and a client."""
-
-    def __init__(self, world: World, machines: list[Machine]) -> None:
-        self.world = world
-        self.machines = machines
-        self.client = Client(world.servers, host=world.client_host())
-
-    @property
-    def image(self) -> MetadataImage:
-        broker = self.machines[0].broker
-        assert broker is not None
-        return broker.parts.metadata.image
-
-    def state(self, partition: int = 0) -> PartitionState:
-        state = self.image.partition("t", partition)
-        assert state is not None
-        return state
-
-    async def until(self, holds: Callable[[], bool]) -> None:
-        async with asyncio.timeout(120):
-            while not holds():
-                await asyncio.sleep(0.1)
-
-    async def ask(self, request: object) -> Any:
-        name = type(request).__name__.removesuffix("Request")
-
-        def asked() -> Operation[Any]:
-            return (yield from ask(Call(CONTROLLER, name, request)))
-
-        return await self.client.run(asked())
-
-    async def create(self, replicas: dict[int, list[int]]) -> None:
-        assignments = [CreatableReplicaAssignment(*each) for each in replicas.items()]
-        topic = CreatableTopic("t", -1, -1, assignments)
-        response = await self.ask(CreateTopicsRequest(topics=[topic]))
-        assert response.topics[0].error_code == ErrorCode.NONE
-        await self.until(lambda: "t" in self.image.topics)
-
-    async def produce(self, count: int) -> None:
-        producer = Producer(self.world.servers, host=self.world.client_host())
-        for n in range(count):
-            await producer.wait(await producer.send(ProducerRecord("t", b"%d" % n, None)))
-        await producer.close()
-
-
-def simulate(script: Callable[[Three], Awaitable[None]]) -> None:
-    loop = SimulatedLoop(3, limit_seconds=3_600)
-
-    async def main() -> None:
-        world = World(loop)
-        machines = [world.machine(each) for each in range(3)]
-        for machine in machines:
-            await machine.start()
-        three = Three(world, machines)
-        await script(three)
-        await three.client.close()
-        for machine in machines:
-            if machine.is_up:
-                await machine.stop()
-
-    try:
-        loop.run_until_complete(main())
-    finally:
-        loop.close()
+from tidelog.testing.simulation.machines import Machine
 
 
 def files_of(machine: Machine) -> list[str]:

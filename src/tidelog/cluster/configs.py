@@ -73,6 +73,8 @@ def _alter_topic(image: ImageView, command: AlterConfigs) -> Change | None:
         raise unknown_topic(name)
     configs = _altered(topic.configs, command, TOPIC_SETTINGS.get)
     validated(lambda: validate_topic_overrides(configs))
+    if configs.get(MIN_ISR) != topic.configs.get(MIN_ISR):
+        check_min_isr(configs, max(len(state.target) for state in topic.partitions))
     return None if configs == topic.configs else TopicConfigsChanged(name, configs)
 
 
@@ -120,6 +122,17 @@ def _broker_name(image: ImageView, name: str) -> str:
             f"Unexpected broker id, expected {expected}, but received {name}",
         )
     return str(broker_id)
+
+
+def check_min_isr(configs: Configs, replication_factor: int) -> None:
+    """KafkaError INVALID_CONFIG where a topic asks for more in-sync replicas than it has."""
+    wanted = int(configs.get(MIN_ISR, "1"))
+    if wanted > replication_factor:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"{MIN_ISR} is {wanted}, but the topic has {replication_factor} replica(s) of each"
+            " partition. Lower it, or raise the replication factor.",
+        )
 
 
 def check_given(given: Mapping[str, str | None]) -> None:

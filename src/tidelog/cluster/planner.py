@@ -55,6 +55,7 @@ from tidelog.cluster.commands import (
 )
 from tidelog.cluster.configs import (
     check_given,
+    check_min_isr,
     check_together,
     plan_configs,
     unknown_topic,
@@ -225,6 +226,7 @@ def _create_topic(image: ImageView, command: CreateTopic, rules: PlannerRules) -
     _check_partition_count(image, len(replicas), rules)
     configs = _given_configs(command.configs)
     validated(lambda: validate_topic_overrides(configs))
+    check_min_isr(configs, len(replicas[0]))
     topic = TopicImage(
         command.name,
         NO_TOPIC_ID if command.validate_only else rules.random.uuid(),

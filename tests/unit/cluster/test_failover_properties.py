@@ -141,7 +141,7 @@ class Cluster(RuleBasedStateMachine):
     def changes_a_minimum(self, name: str, minimum: str | None) -> None:
         kind = ConfigResourceType.TOPIC if name else ConfigResourceType.BROKER
         changes = [] if minimum is None else [ConfigChange(MIN_ISR, minimum)]
-        self.do(AlterConfigs(kind, name, changes, replace=True))
+        self.do(AlterConfigs(kind, name, changes, replace=True), may_refuse=True)
 
     @rule(broker=brokers, minimum=st.integers(0, 3))
     def changes_the_minimum_in_a_file(self, broker: int, minimum: int) -> None:

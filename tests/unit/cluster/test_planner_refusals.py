@@ -255,3 +255,18 @@ def test_producer_ids_end_before_they_would_wrap() -> None:
         with pytest.raises(KafkaError) as raised:
             plan(full, AllocateProducerIds(0, 100), make_rules())
         assert raised.value.code is ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def test_more_in_sync_replicas_than_replicas_are_refused_in_words() -> None:
+    image = image_with((0, 1, 2), [CreateTopic("orders", 1, 2)])
+    create = CreateTopic("new", 1, 2, configs={"min.insync.replicas": "3"})
+    alter = AlterConfigs(
+        ConfigResourceType.TOPIC, "orders", [ConfigChange("min.insync.replicas", "3")]
+    )
+    for command in (create, alter):
+        with pytest.raises(KafkaError) as raised:
+            plan(image, command, make_rules())
+        assert raised.value.code is ErrorCode.INVALID_CONFIG
+        assert "has 2 replica(s)" in raised.value.message
+    create.configs = {"min.insync.replicas": "2"}
+    assert plan(image, create, make_rules()).changes
