@@ -197,14 +197,6 @@ class Delivery:
         base = self.batch.base_offset
         return base + self._index if base >= 0 else -1
 
-    @property
-    def timestamp_ms(self) -> int:
-        """The broker's time where the topic uses it, else the record's own."""
-        batch = self.batch
-        if batch.append_time_ms >= 0:
-            return batch.append_time_ms
-        return batch.records[self._index].timestamp
-
     def result(self) -> int:
         """The offset, or the error raised."""
         assert self.done, "flush before asking for a result"

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final, NamedTuple
+from dataclasses import dataclass, field, fields
+from typing import Any, Final, NamedTuple
 
 from tidelog.cluster.image import MetadataImage
 from tidelog.config.broker_config import BrokerConfig
+from tidelog.config.setting import Value
+from tidelog.config.table import BROKER_SETTINGS
 from tidelog.errors import ErrorCode, KafkaError
 
-INT_MAX = 2**31 - 1
+_MIGRATION: Final = "group.consumer.migration.policy"
 # What the records of a group have room for; newer versions of requests carry more.
 NAME_BYTES_MAX: Final = 32_767
 # Of what is written with every change of a member, and begins the ids that it is given.
@@ -33,47 +35,42 @@ class Caller(NamedTuple):
     may_describe: Callable[[str], bool] = lambda _: True
 
 
+def _from(name: str, convert: Callable[[Any], Any] = lambda value: value) -> Any:
+    """A field that a setting of the broker decides."""
+
+    def read(get: Callable[[str], Value]) -> Any:
+        return convert(get(name))
+
+    return field(default=read(lambda _: BROKER_SETTINGS[name].default), metadata={"read": read})
+
+
 @dataclass(slots=True)
 class GroupSettings:
-    """The settings of groups; names and defaults are Kafka's."""
+    """What groups go by; by default, as on a broker that sets nothing."""
 
-    initial_rebalance_delay_ms: int = 3_000
-    session_timeout_min_ms: int = 6_000
-    session_timeout_max_ms: int = 1_800_000
-    group_size_max: int = INT_MAX
-    offset_metadata_bytes_max: int = 4_096
-    offsets_retention_ms: int = 7 * 24 * 60 * 60 * 1_000
-    offsets_expiry_interval_ms: int = 600_000
+    initial_rebalance_delay_ms: int = _from("group.initial.rebalance.delay.ms")
+    session_timeout_min_ms: int = _from("group.min.session.timeout.ms")
+    session_timeout_max_ms: int = _from("group.max.session.timeout.ms")
+    group_size_max: int = _from("group.max.size")
+    offset_metadata_bytes_max: int = _from("offset.metadata.max.bytes")
+    offsets_retention_ms: int = _from("offsets.retention.minutes", lambda each: each * 60_000)
+    offsets_expiry_interval_ms: int = _from("offsets.retention.check.interval.ms")
     # The largest subscription of one member; it is part of a record, and kept in memory.
     member_metadata_bytes_max: int = 1_048_588
     # Consumer groups: their broker says how often to be heard of.
-    consumer_session_timeout_ms: int = 45_000
-    consumer_heartbeat_interval_ms: int = 5_000
-    consumer_group_size_max: int = INT_MAX
-    consumer_assignors: tuple[str, ...] = ("uniform", "range")
+    consumer_session_timeout_ms: int = _from("group.consumer.session.timeout.ms")
+    consumer_heartbeat_interval_ms: int = _from("group.consumer.heartbeat.interval.ms")
+    consumer_group_size_max: int = _from("group.consumer.max.size")
+    consumer_assignors: tuple[str, ...] = _from("group.consumer.assignors", tuple)
     # Whether a group with members may go from the classic protocol to the newer one, and back.
-    allows_upgrade: bool = True
-    allows_downgrade: bool = True
+    allows_upgrade: bool = _from(_MIGRATION, {"upgrade", "bidirectional"}.__contains__)
+    allows_downgrade: bool = _from(_MIGRATION, {"downgrade", "bidirectional"}.__contains__)
 
 
 def group_settings(config: BrokerConfig) -> GroupSettings:
     """What groups go by, out of the broker's settings."""
-    policy = config.get_str("group.consumer.migration.policy")
-    return GroupSettings(
-        initial_rebalance_delay_ms=config.get_int("group.initial.rebalance.delay.ms"),
-        session_timeout_min_ms=config.get_int("group.min.session.timeout.ms"),
-        session_timeout_max_ms=config.get_int("group.max.session.timeout.ms"),
-        group_size_max=config.get_int("group.max.size"),
-        offset_metadata_bytes_max=config.get_int("offset.metadata.max.bytes"),
-        offsets_retention_ms=config.get_int("offsets.retention.minutes") * 60_000,
-        offsets_expiry_interval_ms=config.get_int("offsets.retention.check.interval.ms"),
-        consumer_session_timeout_ms=config.get_int("group.consumer.session.timeout.ms"),
-        consumer_heartbeat_interval_ms=config.get_int("group.consumer.heartbeat.interval.ms"),
-        consumer_group_size_max=config.get_int("group.consumer.max.size"),
-        consumer_assignors=tuple(config.get_list("group.consumer.assignors")),
-        allows_upgrade=policy in ("upgrade", "bidirectional"),
-        allows_downgrade=policy in ("downgrade", "bidirectional"),
-    )
+    reads = {each.name: each.metadata["read"] for each in fields(GroupSettings) if each.metadata}
+    return GroupSettings(**{name: read(config.get) for name, read in reads.items()})
 
 
 def own_setting_ms(image: MetadataImage, group_id: str, name: str, default_ms: int) -> int:
