@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from typing import Final
 
 from tidelog.cluster import layout
@@ -33,30 +34,36 @@ _MARGIN_S: Final = 2.0
 async def wait_for_id(store: Store, broker_id: int, session_timeout_s: float) -> None:
     """Return once no other session holds the broker's id.
 
-    KafkaError DUPLICATE_BROKER_REGISTRATION, which names the holder, where it outlives a session.
+    KafkaError DUPLICATE_BROKER_REGISTRATION, which names the holder, where that outlives a session.
     """
     path = layout.broker_path(broker_id)
     changed = asyncio.Event()
     cancel = store.watch(path, lambda event: changed.set())
-    holder: Stored | None = None
+    patience_s = session_timeout_s + _MARGIN_S
     try:
-        async with asyncio.timeout(session_timeout_s + _MARGIN_S):
-            while True:
-                changed.clear()
-                node = await store.read(path)
-                if node is None or node.session == store.session:
-                    return
-                if holder is None or holder.session != node.session:
-                    holder = node
-                    _log.warning(
-                        "broker id %d is held by %s; waiting up to %.0f s for its session to end",
-                        broker_id, _address(path, holder), session_timeout_s + _MARGIN_S,
-                    )  # fmt: skip
-                await changed.wait()
-    except TimeoutError:
-        raise _duplicate(broker_id, holder) from None
+        holder = await _holder(store, path)
+        while holder is not None:
+            _log.warning(
+                "broker id %d is held by %s; waiting up to %.0f s for its session to end",
+                broker_id, _address(path, holder), patience_s,
+            )  # fmt: skip
+            changed.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(patience_s):
+                    await changed.wait()
+            # Asked again in any case: out of touch, nobody is told.
+            known, holder = holder, await _holder(store, path)
+            if holder is not None and holder.created == known.created and not changed.is_set():
+                raise _duplicate(broker_id, holder)
     finally:
         cancel()
+
+
+async def _holder(store: Store, path: str) -> Stored | None:
+    """The node of the broker, where it is another session's."""
+    await store.sync()
+    node = await store.read(path)
+    return None if node is None or node.session == store.session else node
 
 
 async def register_broker(store: Store, entry: BrokerRegistration) -> BrokerRegistration:
@@ -67,6 +74,7 @@ async def register_broker(store: Store, entry: BrokerRegistration) -> BrokerRegi
     session holds the id.
     """
     path = layout.broker_path(entry.id)
+    await store.sync()
     previous = await store.read(path)
     if previous is not None:
         if previous.session != store.session:

@@ -78,12 +78,13 @@ from tidelog.storage.data_dir import DataDir
 from tidelog.storage.file_cache import FileCache
 from tidelog.storage.log_context import LogContext
 from tidelog.store.embedded import EmbeddedStore
-from tidelog.store.port import Store
+from tidelog.store.port import Store, StoreError
 from tidelog.version import VERSION
 
 _log = logging.getLogger(__name__)
 
 METADATA_FILE = "metadata.db"
+_KEY_RETRY_S = 0.5
 
 
 @dataclass(slots=True)
@@ -290,7 +291,7 @@ class Broker:
             await listener.bind()
         await self._serve_brokers(parts)
         await self._unless_failed(parts.metadata.start())
-        await parts.login.learn()
+        await self._unless_failed(_learn(parts.login))
         check_version(parts.metadata.image)
         parts.data_dir.identify(parts.metadata.image.cluster_id, config.node_id)
         replicas = parts.replicas
@@ -467,6 +468,18 @@ class Broker:
     def _running(self) -> Parts:
         assert self._parts is not None, "the broker is not running"
         return self._parts
+
+
+async def _learn(login: BrokerLogin) -> None:
+    """Read the key of the cluster, as soon as the store can be asked."""
+    while login.identity is None:
+        try:
+            await login.learn()
+        except StoreError as error:
+            _log.warning("the key of the cluster was not read: %s", error)
+            await asyncio.sleep(_KEY_RETRY_S)
+        else:
+            break
 
 
 def _own_min_isr(config: BrokerConfig) -> int:

@@ -18,7 +18,8 @@ from tidelog.store.port import Operation, Set
 from tidelog.testing.memory_store import Loss
 from tidelog.testing.simulation.machines import Machine, World
 
-SEEDS: Final = 4
+# The last ones found something once.
+SEEDS: Final = (0, 1, 105, 159)
 FAULTS: Final = 40
 
 
@@ -101,7 +102,7 @@ async def disturb(world: World, machines: Sequence[Machine], chance: random.Rand
     return ledger
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_after_any_faults_there_is_one_controller_one_image_and_nothing_promised_is_lost(
     seed: int,
 ) -> None:
