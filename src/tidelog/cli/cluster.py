@@ -9,16 +9,17 @@ import click
 from tidelog.cli.cluster_health import health
 from tidelog.cli.cluster_move import move
 from tidelog.cli.common import connection_options, open_client, print_json, print_table
+from tidelog.cli.replicas import decommission, elect, reassign
 from tidelog.client import admin
 
 
 @click.group()
 def cluster() -> None:
-    """Look at the cluster, and move its metadata."""
+    """Look at the cluster, move replicas, and move its metadata."""
 
 
-cluster.add_command(health)
-cluster.add_command(move)
+for _command in (health, reassign, elect, decommission, move):
+    cluster.add_command(_command)
 
 
 @cluster.command()
@@ -40,8 +41,9 @@ def info(bootstrap: str, output: str, timeout_s: float) -> None:
             "rack": broker.rack,
             "controller": broker.id == described.controller_id,
             "leads": led.get(broker.id, 0),
+            "state": "away" if broker in described.away else "here",
         }
-        for broker in described.brokers
+        for broker in sorted((*described.brokers, *described.away), key=lambda each: each.id)
     ]
     summary = {
         "cluster_id": described.cluster_id,
@@ -55,4 +57,5 @@ def info(bootstrap: str, output: str, timeout_s: float) -> None:
         return
     for name, value in summary.items():
         click.echo(f"{name.replace('_', ' ')}: {value}")
-    print_table(brokers, ["id", "host", "port", "rack", "leads"])
+    columns = ["id", "host", "port", "rack", "leads"]
+    print_table(brokers, [*columns, "state"] if described.away else columns)

@@ -61,7 +61,14 @@ def find_problems(view: View) -> list[Problem]:
     )
     for broker in gone:
         held = [name for name, state in _states(view.topics) if broker in state.replicas]
-        found.append(Problem(f"broker {broker} is not there", f"start broker {broker} again", held))
+        found.append(
+            Problem(
+                f"broker {broker} is not there",
+                f"start it again, or give its replicas to others: tidelog cluster decommission"
+                f" {broker} --wait",
+                held,
+            )
+        )
     return found
 
 
@@ -175,8 +182,9 @@ def _show(view: View, problems: Sequence[Problem], output: str) -> None:
         say(paint("problem:", "31", sys.stderr), problem.what)
         say("  help:", problem.help)
     if single:
-        say(f"note: {', '.join(single[:_NAMED])}{', …' if len(single) > _NAMED else ''} with one"
-            " replica cannot be used while its broker is stopped")  # fmt: skip
+        names = ", ".join(single[:_NAMED]) + (", …" if len(single) > _NAMED else "")
+        say(f"note: {names} cannot be used while its broker is stopped: it has one replica")
+        say("  help: tidelog topic replicate TOPIC --factor 3")
     if not problems:
         count = len(_states(view.topics))
         say(f"healthy: {len(view.brokers)} brokers, {count} partitions in sync")

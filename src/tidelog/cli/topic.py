@@ -1,4 +1,4 @@
-"""`tidelog topic`: create, list, describe, delete, add-partitions, config, trim."""
+"""`tidelog topic`: create, list, describe, delete, add-partitions, replicate, config, trim."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from tidelog.cli.common import (
     topic_argument,
 )
 from tidelog.cli.faults import EXIT_USAGE, CliError
-from tidelog.client import admin
+from tidelog.cli.replicas import replicate
+from tidelog.client import admin, replica_admin
 from tidelog.client.blocking import Client
 from tidelog.client.metadata import TopicMetadata
 from tidelog.client.operation import UnknownTopicError
@@ -34,6 +35,9 @@ _named_by_flag = click.option("--topic", "flagged", multiple=True, hidden=True)
 @click.group()
 def topic() -> None:
     """Create, look at, change and delete topics."""
+
+
+topic.add_command(replicate)
 
 
 def _all_names(names: tuple[str, ...], flagged: tuple[str, ...]) -> list[str]:
@@ -147,6 +151,8 @@ def describe(names: tuple[str, ...], flagged: tuple[str, ...], **connection: Any
         for name, value in entry["settings"].items():
             click.echo(f"{name}: {value}")
         columns = ["partition", "leader", "epoch", "replicas", "in_sync", "start", "end"]
+        if any(each["eligible"] for each in entry["partitions"]):
+            columns.insert(5, "eligible")
         print_table(entry["partitions"], columns)
 
 
@@ -157,6 +163,7 @@ def _describe(client: Client, name: str) -> dict[str, Any]:
     led = [tp for tp in client.cluster.partitions_of([name]) if client.cluster.leader(*tp) >= 0]
     bounds = client.run(log_bounds(client.cluster, led)) if led else {}
     configs = client.run(admin.describe_configs(client.cluster, ConfigResourceType.TOPIC, name))
+    eligible = client.run(replica_admin.eligible_leaders(client.cluster, name))
     partitions = []
     for number, state in sorted(entry.partitions.items()):
         start, end = bounds.get(TopicPartition(name, number), (None, None))
@@ -167,6 +174,7 @@ def _describe(client: Client, name: str) -> dict[str, Any]:
                 "epoch": state.leader_epoch,
                 "replicas": state.replicas,
                 "in_sync": state.isr,
+                "eligible": eligible.get(number, []),
                 "start": start,
                 "end": end,
             }

@@ -68,10 +68,14 @@ class ClusterDescription:
     cluster_id: str
     controller_id: int
     brokers: list[BrokerNode]
+    # Brokers that the cluster knows and that are not there now.
+    away: list[BrokerNode] = field(default_factory=list)
 
 
 # Later versions take ids beside names, which older brokers cannot be asked for.
 _DELETE_BY_NAME_VERSION = 5
+# From here on brokers that are away can be asked for.
+_FENCED_VERSION = 2
 
 _CONFIG_SOURCES = {
     1: "topic",
@@ -244,19 +248,24 @@ def describe_cluster(cluster: Cluster) -> Operation[ClusterDescription]:
     """Who is there; by Metadata where the broker is too old for DescribeCluster."""
     from tidelog.protocol.messages.describe_cluster import DescribeClusterRequest
 
+    with_those_away = DescribeClusterRequest(include_fenced_brokers=True)
     try:
-        response = yield from ask(Call(ANY, "DescribeCluster", DescribeClusterRequest()))
+        response = yield from ask(
+            Call(ANY, "DescribeCluster", with_those_away, min_version=_FENCED_VERSION)
+        )
     except UnsupportedApiError:
-        yield from refresh(cluster, [])
-        brokers = list(cluster.brokers.values())
-        return ClusterDescription(cluster.cluster_id or "", cluster.controller_id, brokers)
+        try:
+            response = yield from ask(Call(ANY, "DescribeCluster", DescribeClusterRequest()))
+        except UnsupportedApiError:
+            yield from refresh(cluster, [])
+            brokers = list(cluster.brokers.values())
+            return ClusterDescription(cluster.cluster_id or "", cluster.controller_id, brokers)
     raise_for(response.error_code, response.error_message)
-    brokers = [
-        BrokerNode(broker.broker_id, broker.host, broker.port, broker.rack)
-        for broker in response.brokers
-    ]
-    brokers.sort(key=lambda broker: broker.id)
-    return ClusterDescription(response.cluster_id, response.controller_id, brokers)
+    described = ClusterDescription(response.cluster_id, response.controller_id, [])
+    for each in sorted(response.brokers, key=lambda broker: broker.broker_id):
+        kept = described.away if each.is_fenced else described.brokers
+        kept.append(BrokerNode(each.broker_id, each.host, each.port, each.rack))
+    return described
 
 
 def by_leader(

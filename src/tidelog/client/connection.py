@@ -47,6 +47,8 @@ class Call:
     api: str
     message: object
     max_version: int = _NO_CAP
+    # The first version that can say what the message says.
+    min_version: int = 0
     # A produce with acks=0 gets no answer; its call is over once it is sent.
     answered: bool = True
     timeout_ms: int = 0
@@ -255,6 +257,11 @@ class Connection:
         target = api(call.api)
         try:
             version = self.version_for(target, call.max_version)
+            if version < call.min_version:
+                raise UnsupportedApiError(
+                    f"{self.address} serves {target.name} up to version {version},"
+                    f" {call.min_version} is needed"
+                )
         except UnsupportedApiError as error:
             self._answers.append(Answer(ticket, error))
             return

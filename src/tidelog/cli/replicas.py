@@ -1,0 +1,238 @@
+"""`tidelog cluster reassign|elect|decommission` and `tidelog topic replicate`: replicas move."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import click
+
+from tidelog.cli.common import (
+    complete_topic,
+    connection_options,
+    open_client,
+    print_rows,
+    say,
+)
+from tidelog.cli.faults import EXIT_FAILED, EXIT_USAGE, CliError
+from tidelog.client import admin, replica_admin
+from tidelog.client.blocking import Client
+from tidelog.client.metadata import TopicMetadata
+from tidelog.client.replica_admin import Outcomes, Spread
+from tidelog.model import TopicPartition
+
+_LOOK_S: Final = 0.5
+_wait_option = click.option("--wait", is_flag=True, help="Return when the replicas are there.")
+
+
+@click.command()
+@click.argument("topics", nargs=-1, shell_complete=complete_topic)
+@click.option("-p", "--partition", type=int, help="This partition alone.")
+@click.option(
+    "--to",
+    "brokers",
+    metavar="BROKER,…",
+    help="The brokers that hold the replicas from now on, the preferred leader first.",
+)
+@click.option("--cancel", is_flag=True, help="Stop what is being moved.")
+@_wait_option
+@connection_options  # fmt: skip
+def reassign(
+    topics: tuple[str, ...],
+    partition: int | None,
+    brokers: str | None,
+    cancel: bool,
+    wait: bool,
+    **connection: Any,
+) -> None:
+    """Move replicas to other brokers; without a topic, show what is being moved.
+
+    \b
+    tidelog cluster reassign
+    tidelog cluster reassign orders -p 0 --to 2,0,1 --wait
+    tidelog cluster reassign orders --cancel
+    """
+    with open_client(**connection) as client:
+        if not topics:
+            _show_moves(client, connection["output"])
+            return
+        if bool(brokers) == cancel:
+            raise CliError("say where to", "give --to BROKER,… or --cancel", EXIT_USAGE)
+        wanted = None if cancel else _broker_ids(brokers or "")
+        places = dict.fromkeys(_places(client, topics, partition), wanted)
+        if cancel:
+            moving = {
+                move.partition for move in client.run(replica_admin.list_moves(client.cluster))
+            }
+            places = {place: None for place in places if place in moving}
+        _move(client, places, wait=wait)
+
+
+@click.command()
+@click.argument("topics", nargs=-1, shell_complete=complete_topic)
+@click.option("-p", "--partition", type=int, help="This partition alone.")
+@click.option(
+    "--unclean",
+    is_flag=True,
+    help="Let any replica lead that is there, although committed records may be lost.",
+)
+@connection_options  # fmt: skip
+def elect(topics: tuple[str, ...], partition: int | None, unclean: bool, **connection: Any) -> None:
+    """Have the preferred replica, the first one, lead again; without a topic, everywhere.
+
+    \b
+    tidelog cluster elect
+    tidelog cluster elect orders -p 0 --unclean
+    """
+    if unclean and not topics:
+        raise CliError("--unclean needs a topic", "name what may lose records", EXIT_USAGE)
+    with open_client(**connection) as client:
+        places = _places(client, topics, partition) if topics else None
+        outcomes = client.run(replica_admin.elect_leaders(client.cluster, places, unclean=unclean))
+    _report(outcomes, "elected a leader for")
+
+
+@click.command()
+@click.argument("broker", type=click.IntRange(min=0))
+@_wait_option
+@connection_options  # fmt: skip
+def decommission(broker: int, wait: bool, **connection: Any) -> None:
+    """Take a broker out of the cluster: its replicas go to the others, then it is forgotten.
+
+    Run it with --wait, stop the broker, and run it once more.
+    """
+    with open_client(**connection) as client:
+        held = _held_by(client, broker)
+        described = client.run(admin.describe_cluster(client.cluster))
+        others = [each for each in described.brokers if each.id != broker]
+        if held:
+            spread = Spread(others, client.run(admin.list_topics(client.cluster)))
+            places = {place: spread.without(replicas, broker) for place, replicas in held.items()}
+            _move(client, places, wait=wait)
+            if wait:
+                say(f"broker {broker} holds nothing any more; stop it and run this again")
+            return
+        if broker in {each.id for each in described.brokers}:
+            raise CliError(
+                f"broker {broker} holds nothing and is still there", "stop it and run this again"
+            )
+        client.run(replica_admin.forget_broker(client.cluster, broker))
+    say(f"broker {broker} is forgotten")
+
+
+@click.command()
+@click.argument("topics", nargs=-1, shell_complete=complete_topic)
+@click.option("--all", "every", is_flag=True, help="Every topic that is not internal.")
+@click.option("--factor", type=click.IntRange(min=1), required=True, help="How many replicas.")
+@_wait_option
+@connection_options  # fmt: skip
+def replicate(
+    topics: tuple[str, ...], every: bool, factor: int, wait: bool, **connection: Any
+) -> None:
+    """Change how many replicas the partitions of topics have.
+
+    \b
+    tidelog topic replicate orders --factor 3
+    tidelog topic replicate --all --factor 3 --wait
+    """
+    if every == bool(topics):
+        raise CliError("say which topics", "name topics, or give --all", EXIT_USAGE)
+    with open_client(**connection) as client:
+        described = client.run(admin.list_topics(client.cluster))
+        names = {each.name for each in described if not each.internal} if every else set(topics)
+        for name in names:
+            client.run(admin.describe_topic(client.cluster, name))
+        brokers = client.run(admin.describe_cluster(client.cluster)).brokers
+        spread = Spread(brokers, described)
+        places = {
+            place: spread.with_factor(replicas, factor)
+            for place, replicas in _replicas(described).items()
+            if place.topic in names and len(replicas) != factor
+        }
+        if not places:
+            say(f"nothing to do: every partition has {factor} replicas")
+            return
+        _move(client, places, wait=wait)
+
+
+def _broker_ids(text: str) -> list[int]:
+    parts = [each.strip() for each in text.split(",")]
+    if not all(each.isdecimal() for each in parts):
+        raise CliError(f"--to {text}: these are not ids of brokers", "as in --to 0,1,2", EXIT_USAGE)
+    return [int(each) for each in parts]
+
+
+def _places(client: Client, topics: Sequence[str], partition: int | None) -> list[TopicPartition]:
+    found = []
+    for name in topics:
+        described = client.run(admin.describe_topic(client.cluster, name))
+        found += [
+            TopicPartition(name, number)
+            for number in sorted(described.partitions)
+            if partition in (None, number)
+        ]
+    if not found:
+        raise CliError(f"there is no partition {partition}", "`tidelog topic describe` lists them")
+    return found
+
+
+def _replicas(topics: Sequence[TopicMetadata]) -> dict[TopicPartition, list[int]]:
+    return {
+        TopicPartition(topic.name, number): state.replicas
+        for topic in topics
+        for number, state in sorted(topic.partitions.items())
+    }
+
+
+def _held_by(client: Client, broker: int) -> dict[TopicPartition, list[int]]:
+    replicas = _replicas(client.run(admin.list_topics(client.cluster)))
+    return {place: brokers for place, brokers in replicas.items() if broker in brokers}
+
+
+def _move(
+    client: Client, places: Mapping[TopicPartition, Sequence[int] | None], *, wait: bool
+) -> None:
+    outcomes = client.run(replica_admin.reassign(client.cluster, places))
+    _report(outcomes, "moving")
+    if wait:
+        _wait(lambda: _still_moving(client, places))
+        say("done")
+    elif any(error is None for error in outcomes.values()):
+        say("`tidelog cluster reassign` shows how far it is")
+
+
+def _still_moving(client: Client, places: Mapping[TopicPartition, object]) -> bool:
+    moves = client.run(replica_admin.list_moves(client.cluster))
+    return any(move.partition in places for move in moves)
+
+
+def _wait(goes_on: Callable[[], bool]) -> None:
+    while goes_on():
+        time.sleep(_LOOK_S)
+
+
+def _report(outcomes: Outcomes, verb: str) -> None:
+    refused = {place: error for place, error in outcomes.items() if error is not None}
+    count = len(outcomes) - len(refused)
+    if count or not refused:
+        say(f"{verb} {count} partition{'' if count == 1 else 's'}")
+    for place, error in sorted(refused.items()):
+        say(f"refused: {place.topic}-{place.partition}: {error}")
+    if refused:
+        raise SystemExit(EXIT_FAILED)
+
+
+def _show_moves(client: Client, output: str) -> None:
+    moves = client.run(replica_admin.list_moves(client.cluster))
+    rows = [
+        {
+            "partition": f"{move.partition.topic}-{move.partition.partition}",
+            "replicas": move.replicas,
+            "adding": move.adding,
+            "removing": move.removing,
+        }
+        for move in moves
+    ]
+    columns = ["partition", "replicas", "adding", "removing"]
+    print_rows(rows, columns, output, "nothing is being moved")

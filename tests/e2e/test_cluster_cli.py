@@ -1,0 +1,96 @@
+"""Replicas moved, leaders elected and brokers taken out from the command line, on real brokers."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from typing import Any
+
+import pytest
+
+from tests.waiting import eventually
+from tidelog.cli.main import main
+from tidelog.testing import Cluster
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster(brokers=4, settings={"default.replication.factor": 1}) as running:
+        yield running
+
+
+class Shell:
+    """`tidelog …` against one cluster, without the price of a process for each command."""
+
+    def __init__(self, servers: str) -> None:
+        self._servers = servers
+
+    def run(self, *arguments: str, code: int = 0) -> str:
+        out, err = io.StringIO(), io.StringIO()
+        with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as ended:
+            main([*arguments, "-b", self._servers])
+        assert ended.value.code == code, out.getvalue() + err.getvalue()
+        return (out if arguments[-1] == "json" else err).getvalue()
+
+    def json(self, *arguments: str) -> Any:
+        return json.loads(self.run(*arguments, "--format", "json"))
+
+    def replicas(self, topic: str) -> list[list[int]]:
+        (described,) = self.json("topic", "describe", topic)
+        return [each["replicas"] for each in described["partitions"]]
+
+
+@pytest.fixture
+def shell(cluster: Cluster) -> Shell:
+    return Shell(cluster.bootstrap_servers)
+
+
+def test_replicas_are_added_moved_and_lead_and_a_broker_is_taken_out(
+    cluster: Cluster, shell: Shell
+) -> None:
+    shell.run("topic", "create", "orders", "-p", "3")
+    assert [len(each) for each in shell.replicas("orders")] == [1, 1, 1]
+    assert "note: orders cannot be used" in shell.run("cluster", "health")
+
+    shell.run("topic", "replicate", "orders", "--factor", "3", "--wait")
+    assert [len(set(each)) for each in shell.replicas("orders")] == [3, 3, 3]
+    assert shell.json("cluster", "health", "--wait")["healthy"]
+    assert "nothing to do" in shell.run("topic", "replicate", "--all", "--factor", "3")
+
+    shell.run("cluster", "reassign", "orders", "-p", "0", "--to", "3,1", "--wait")
+    assert shell.replicas("orders")[0] == [3, 1]
+    assert shell.json("cluster", "reassign") == []
+    shell.run("cluster", "elect", "orders", "-p", "0")
+    assert cluster.leader_of("orders", 0) == 3
+
+    assert "refused: orders-1" in shell.run(
+        "cluster", "reassign", "orders", "-p", "1", "--to", "0,9", code=1
+    )
+    assert "is still there" in shell.run(
+        "cluster", "decommission", str(take_everything_from(shell, 3)), code=1
+    )
+    cluster.stop(3)
+    eventually(lambda: shell.json("cluster", "info")["brokers"][3]["state"] == "away")
+    assert "broker 3 is forgotten" in shell.run("cluster", "decommission", "3")
+    assert [each["id"] for each in shell.json("cluster", "info")["brokers"]] == [0, 1, 2]
+    assert shell.json("cluster", "health")["healthy"]
+
+
+def take_everything_from(shell: Shell, broker: int) -> int:
+    said = shell.run("cluster", "decommission", str(broker), "--wait")
+    assert f"broker {broker} holds nothing any more; stop it" in said
+    topics = shell.json("topic", "list", "--internal")
+    assert all(broker not in row for topic in topics for row in shell.replicas(topic["name"]))
+    return broker
+
+
+def test_what_a_command_lacks_is_said(shell: Shell) -> None:
+    assert "name topics, or give --all" in shell.run("topic", "replicate", "--factor", "3", code=2)
+    assert "give --to BROKER" in shell.run("cluster", "reassign", "orders", code=2)
+    assert "as in --to 0,1,2" in shell.run("cluster", "reassign", "orders", "--to", "a,b", code=2)
+    assert "--unclean needs a topic" in shell.run("cluster", "elect", "--unclean", code=2)
+    assert "9 replicas need as many brokers" in shell.run(
+        "topic", "replicate", "--all", "--factor", "9", code=1
+    )
