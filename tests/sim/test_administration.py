@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.sim.three import Three, simulate
 from tidelog.errors import ErrorCode
+from tidelog.model import ConfigResourceType
 from tidelog.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from tidelog.protocol.messages.alter_partition import AlterPartitionRequest
 from tidelog.protocol.messages.alter_partition_reassignments import (
@@ -17,6 +18,10 @@ from tidelog.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirTopic,
 )
 from tidelog.protocol.messages.describe_cluster import DescribeClusterRequest
+from tidelog.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
 from tidelog.protocol.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
@@ -130,6 +135,16 @@ def test_what_is_refused_is_refused_in_words() -> None:
         for request in (AlterPartitionRequest(0, epoch), AllocateProducerIdsRequest(0, epoch)):
             refused = await three.ask(request)
             assert refused.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+    simulate(script)
+
+
+def test_the_minimum_of_in_sync_replicas_is_shown_as_it_is() -> None:
+    async def script(three: Three) -> None:
+        await three.create({0: [0, 1, 2]})
+        resource = DescribeConfigsResource(ConfigResourceType.TOPIC, "t", ["min.insync.replicas"])
+        described = await three.ask(DescribeConfigsRequest(resources=[resource]))
+        assert [each.value for each in described.results[0].configs] == ["2"]
 
     simulate(script)
 

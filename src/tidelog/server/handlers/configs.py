@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Generator, Mapp
 from typing import Any
 
 from tidelog.cluster.commands import AlterConfigs, ConfigChange
+from tidelog.cluster.min_isr import MIN_ISR, default_min_isr, min_isr_of
 from tidelog.cluster.names import check_topic_name, named_broker
 from tidelog.config import DescribedSetting, describe_broker, describe_group, describe_topic
 from tidelog.errors import ErrorCode, KafkaError
@@ -42,10 +43,17 @@ from tidelog.server.tools import ClusterContext
 
 
 def describe_topic_settings(
-    overrides: Mapping[str, str], context: ClusterContext
+    overrides: Mapping[str, str], replication_factor: int, context: ClusterContext
 ) -> Sequence[DescribedSetting]:
-    """Every setting of a topic with these overrides on this broker."""
-    return describe_topic(context.tools.config(), overrides)
+    """Every setting of a topic with these overrides on this broker.
+
+    How many replicas must be in sync depends on how many there are, where the topic does not say.
+    """
+    settings = describe_topic(context.tools.config(), overrides)
+    if MIN_ISR in overrides:
+        return settings
+    minimum = str(min_isr_of(overrides, default_min_isr(context.image), replication_factor))
+    return [each._replace(value=minimum) if each.name == MIN_ISR else each for each in settings]
 
 
 def describe_configs(
@@ -89,7 +97,9 @@ def _settings(
     if resource == ConfigResourceType.TOPIC:
         check_topic_name(name)
         topic = image.topics.get(name)
-        return None if topic is None else describe_topic_settings(topic.configs, context)
+        if topic is None:
+            return None
+        return describe_topic_settings(topic.configs, topic.replication_factor, context)
     if resource == ConfigResourceType.GROUP:
         if not name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")

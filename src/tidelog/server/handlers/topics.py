@@ -133,7 +133,9 @@ def _created(
                 setting.source,
                 setting.is_sensitive,
             )
-            for setting in describe_topic_settings(answer.configs, context)
+            for setting in describe_topic_settings(
+                answer.configs, answer.replication_factor, context
+            )
         ]
         if context.version >= 5
         else [],
