@@ -242,7 +242,7 @@ class Script:
     ],
     ids=["an older version", "an older controller", "batches that it has"],
 )
-def test_the_image_never_goes_back(older: Update) -> None:
+def test_i28_the_image_never_goes_back(older: Update) -> None:
     async def run() -> None:
         script = Script(Update(image=MetadataImage(10, controller_epoch=3)), older)
         feed = ImageFeed(script.poll)

@@ -106,7 +106,7 @@ def test_commands_that_are_submitted_while_the_controller_dies_wait_for_the_next
     simulate(main)
 
 
-def test_without_a_controller_a_command_is_refused_in_time_and_in_words() -> None:
+def test_c9_without_a_controller_a_command_is_refused_in_time_and_in_words() -> None:
     async def main(world: World) -> None:
         machines = await start_all(world, 3)
         for machine in machines:
@@ -129,7 +129,7 @@ def test_without_a_controller_a_command_is_refused_in_time_and_in_words() -> Non
     simulate(main)
 
 
-def test_a_controller_out_of_touch_stops_controlling_before_its_session_ends() -> None:
+def test_c4_a_controller_out_of_touch_stops_controlling_before_its_session_ends() -> None:
     async def main(world: World) -> None:
         machines = await start_all(world, 3)
         (controller,) = controllers(machines)
@@ -183,7 +183,7 @@ def test_a_claim_whose_answer_is_lost_is_read_back(loss: Loss) -> None:
     simulate(main)
 
 
-def test_a_restarted_broker_waits_until_its_old_session_is_over() -> None:
+def test_c5_a_restarted_broker_waits_until_its_old_session_is_over() -> None:
     async def main(world: World) -> None:
         machines = await start_all(world, 2)
         (controller,) = controllers(machines)
@@ -259,5 +259,23 @@ def test_a_directory_of_another_cluster_is_refused() -> None:
         await add_machine(world, 1).start()
         with pytest.raises(Exception, match=first):
             await machines[0].start()
+
+    simulate(main)
+
+
+@pytest.mark.parametrize("lag", [1, 3, 30])
+def test_c7_a_claim_rests_on_no_outdated_answer_of_the_store(lag: int) -> None:
+    async def main(world: World) -> None:
+        machines = await start_all(world, 3)
+        await submit(machines[0], CreateTopic("before"))
+        (controller,) = controllers(machines)
+        epoch = image(controller).controller_epoch
+        for machine in others(machines, controller):
+            session(machine).lag = lag
+        session(controller).expire()
+        await until(lambda: all(image(each).controller_epoch > epoch for each in machines))
+        await until(lambda: agree(machines, [0, 1, 2]))
+        assert all("before" in image(each).topics for each in machines)
+        assert len(controllers(machines)) == 1
 
     simulate(main)
