@@ -17,6 +17,7 @@ from tests.unit.storage.helpers import append, batch
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.model import NO_LEADER
 from tidelog.protocol.messages.fetch import FetchRequest, ReplicaState
+from tidelog.testing.virtual_loop import VirtualOffload
 
 
 def named(request: FetchRequest) -> list[int]:
@@ -363,6 +364,35 @@ async def test_a_range_is_looked_into_once_no_other_answer_is_due(stage: Stage) 
     stage.broker.answer_held()
     await stage.until(lambda: followers[0].log_end_offset == 60, limit_s=2)
     await stage.until_equal(followers[1])
+
+
+@staged
+async def test_nothing_is_asked_while_an_answer_is_being_taken(stage: Stage) -> None:
+    led = stage.leader.lead(large_log())
+    stage.leader.lead(new_log(), 1)
+    followers = [FakePartition(log=large_log()), FakePartition(1)]
+    stage.fetchers.follow(followers[0], 1)
+    await asyncio.sleep(0.1)
+    connection = stage.broker.connections[0]
+    stage.broker.answers_now = False
+    await stage.until(lambda: len(connection.held) == 1)
+    append(led.log, batch(5, size=1 << 20))
+    connection.answer_next()
+    await stage.until(lambda: len(connection.held) == 1)
+    stage.fetchers.follow(followers[1], 1)
+    await stage.until(lambda: len(connection.held) == 2)
+    # The checksums of the large answer are compared on a thread; meanwhile there is news.
+    stage.host.offload = VirtualOffload(3, delay_seconds=1.0)
+    connection.answer_next()
+    await asyncio.sleep(0.1)
+    before = len(stage.leader.fetches)
+    followers[1].leader_epoch = 5
+    stage.fetchers.follow(followers[1], 1)
+    await asyncio.sleep(0.02)
+    assert not followers[0].checked_elsewhere
+    assert len(stage.leader.fetches) == before
+    stage.broker.answer_held()
+    await stage.until_equal(followers[0])
 
 
 @staged
