@@ -80,6 +80,8 @@ class Fetchers:
         # Whom a partition follows now.
         self._leader_of: dict[FollowedPartition, int] = {}
         self.failures: Counter[str] = Counter()
+        # Logs that are being cut, also by fetchers that have stopped meanwhile.
+        self._cuts: dict[asyncio.Task[None], None] = {}
         self._is_stopped = False
 
     def follow(self, partition: FollowedPartition, leader_id: int) -> None:
@@ -93,7 +95,7 @@ class Fetchers:
         self._leader_of[partition] = leader_id
         fetcher = self._leaders.get(leader_id)
         if fetcher is None:
-            fetcher = LeaderFetcher(leader_id, self._links, self.failures)
+            fetcher = LeaderFetcher(leader_id, self._links, self.failures, self._cuts)
             self._leaders[leader_id] = fetcher
         fetcher.session.follow(partition)
 
@@ -117,14 +119,20 @@ class Fetchers:
         self._leader_of.clear()
         for fetcher in fetchers:
             fetcher.stop()
-        for fetcher in fetchers:
-            await fetcher.stopped()
+        tasks = [fetcher.task for fetcher in fetchers]
+        await asyncio.gather(*tasks, *self._cuts, return_exceptions=True)
 
 
 class LeaderFetcher:
     """The fetches from one leader."""
 
-    def __init__(self, leader_id: int, links: FetchLinks, failures: Counter[str]) -> None:
+    def __init__(
+        self,
+        leader_id: int,
+        links: FetchLinks,
+        failures: Counter[str],
+        cuts: dict[asyncio.Task[None], None],
+    ) -> None:
         self.leader_id = leader_id
         self._links = links
         self._clock = links.host.clock
@@ -139,23 +147,19 @@ class LeaderFetcher:
         self._timer: asyncio.TimerHandle | None = None
         self._news_timer: asyncio.TimerHandle | None = None
         self._ranges = Ranges(self)
-        self._cuts: dict[asyncio.Task[None], None] = {}
+        self._cuts = cuts
         self._answered_at: float | None = None
         self._is_failing = False
         self._started_at = self._clock.monotonic()
         self._watch_answers()
-        self._task = asyncio.create_task(self._run(), name=f"fetch from broker {leader_id}")
+        self.task = asyncio.create_task(self._run(), name=f"fetch from broker {leader_id}")
 
     def stop(self) -> None:
         self.session.close()
-        self._task.cancel()
+        self.task.cancel()
         for timer in (self._timer, self._news_timer, self._watch):
             if timer is not None:
                 timer.cancel()
-
-    async def stopped(self) -> None:
-        """Return when the task has ended, and what it had begun to cut is cut."""
-        await asyncio.gather(self._task, *self._cuts, return_exceptions=True)
 
     def lags(self) -> Iterator[Lag]:
         now = self._clock.monotonic()

@@ -396,6 +396,27 @@ async def test_nothing_is_asked_while_an_answer_is_being_taken(stage: Stage) -> 
 
 
 @staged
+async def test_a_stop_waits_for_a_log_that_is_being_cut_though_it_follows_no_more(
+    stage: Stage,
+) -> None:
+    led = stage.leader.lead(new_log(), epoch=1)
+    write(led.log, 1, 1)
+    follower = FakePartition()
+    follower.leader_epoch = 1
+    write(follower.log, 0, 7, 8)
+    follower.gate = asyncio.Event()
+    stage.fetchers.follow(follower, 1)
+    await asyncio.sleep(0.1)
+    stage.fetchers.follow(follower, NO_LEADER)
+    stop = asyncio.ensure_future(stage.fetchers.stop())
+    await asyncio.sleep(0.1)
+    assert not stop.done()
+    follower.gate.set()
+    await stop
+    assert follower.cuts == [0]
+
+
+@staged
 async def test_large_chunks_are_checked_on_a_thread(stage: Stage) -> None:
     led = stage.leader.lead(large_log())
     append(led.log, batch(5, size=1 << 20))
