@@ -55,9 +55,13 @@ class Mutant:
             for owner, name, value in reversed(before):
                 setattr(owner, name, value)
 
+    @property
+    def plan(self) -> Plan:
+        return Plan(brokers=3, profile=self.profile)
+
     def run(self, seed: int) -> Outcome:
         with self.applied():
-            return run_seed(seed, Plan(brokers=3, profile=self.profile))
+            return run_seed(seed, self.plan)
 
 
 # -- the twelve rules of RELIABILITY 4.1 ---------------------------------------------------------
@@ -268,10 +272,11 @@ def saved_seeds() -> dict[str, dict[str, Any]]:
 
 
 def search(mutant: Mutant, first: int, seeds: int) -> Outcome | None:
-    """The first seed from `first` on that fails; None where none of so many does."""
+    """The first seed from `first` on that fails, and does not without the mutant; None where none
+    of so many does."""
     for seed in range(first, first + seeds):
         outcome = mutant.run(seed)
-        if outcome.failed:
+        if outcome.failed and not run_seed(seed, mutant.plan).failed:
             return outcome
     return None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 import tomllib
 from collections import Counter
 from pathlib import Path
@@ -10,9 +11,22 @@ from pathlib import Path
 import pytest
 
 from tests.sim.run import Plan, run_seed
+from tidelog.testing.simulation.schedule import PROFILES
 
 LONG = os.environ.get("TIDELOG_LONG") == "1"
 SEEDS = 600 if LONG else 12
+CPU_SECONDS = 1_200.0 if LONG else 40.0
+# Of each of these at least one must have struck.
+FAULTS = (
+    ("kill",),
+    ("pause",),
+    ("power cut", "power cut in a call", "wipe"),
+    ("failed write", "failed sync", "full disk"),
+    ("store cut", "session lost", "store loss before", "store loss after"),
+    ("one-way cut", "isolated", "swizzle"),
+    ("held message",),
+    ("reset",),
+)
 KNOWN = tomllib.loads((Path(__file__).parent / "seeds.toml").read_text())["seed"]
 
 
@@ -28,9 +42,26 @@ def test_one_broker_survives_what_a_schedule_does_to_it() -> None:
         assert counts[f"fault {kind}"] > 0, kind
 
 
+def test_three_brokers_survive_what_schedules_do_to_them() -> None:
+    """As many seeds as fit the time, all profiles in turn; how many is printed."""
+    counts: Counter[str] = Counter()
+    started, seeds = time.process_time(), 0
+    while seeds < 2 * len(PROFILES) or time.process_time() - started < CPU_SECONDS:
+        outcome = run_seed(2_000 + seeds, Plan(3, list(PROFILES)[seeds % len(PROFILES)]))
+        assert not outcome.failed, str(outcome)
+        counts.update(outcome.counts)
+        seeds += 1
+    print(f"{seeds} seeds of three brokers: {dict(sorted(counts.items()))}")
+    assert counts["client acknowledged"] > 20 * seeds
+    for kinds in FAULTS:
+        assert any(counts[f"fault {kind}"] for kind in kinds), kinds
+    for branch in ("isr shrunk", "isr grown", "leader epoch", "elr", "controller"):
+        assert counts[branch] > 0, branch
+
+
 def test_a_seed_replays_exactly() -> None:
-    for seed in (1_000, 1_001, 1_002):
-        first, second = run_seed(seed), run_seed(seed)
+    for seed, brokers in ((1_000, 1), (1_001, 1), (1_002, 1), (2_000, 3), (2_001, 3)):
+        first, second = (run_seed(seed, Plan(brokers)) for _ in range(2))
         assert (first.trace, first.steps) == (second.trace, second.steps)
 
 

@@ -1,4 +1,5 @@
-"""Real brokers inside a test: `with Broker() as broker: ...`, a `Cluster`, pytest fixtures."""
+"""Real brokers inside a test: `with Broker() as broker: ...`, a `Cluster`, pytest fixtures, and
+`simulate`, which runs them on a network and disks in memory."""
 
 from __future__ import annotations
 
@@ -8,14 +9,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tidelog.testing.broker import Broker
     from tidelog.testing.cluster import Cluster
+    from tidelog.testing.simulation.simulate import SimulatedCluster, simulate
     from tidelog.testing.zookeeper import ZooKeeper
 
-__all__ = ["Broker", "Cluster", "ZooKeeper"]
+__all__ = ["Broker", "Cluster", "SimulatedCluster", "ZooKeeper", "simulate"]
 
 _MODULES = {
     "Broker": "tidelog.testing.broker",
     "Cluster": "tidelog.testing.cluster",
+    "SimulatedCluster": "tidelog.testing.simulation.simulate",
     "ZooKeeper": "tidelog.testing.zookeeper",
+    "simulate": "tidelog.testing.simulation.simulate",
 }
 
 
