@@ -243,7 +243,8 @@ class _Shares:
     def __init__(self, image: MetadataImage, epoch: int) -> None:
         self._image = image
         self._epoch = epoch
-        self._taken: set[tuple[str, int]] = set()
+        # What nobody has named yet, by topic.
+        self._free: dict[str, set[int]] = {}
         self._shares: dict[str, dict[UUID, dict[int, int]]] = {}
 
     def take(self, member_id: str, named: Mapping[str, Iterable[int]]) -> bool:
@@ -253,13 +254,15 @@ class _Shares:
             topic = self._image.topics.get(name)
             if topic is None:
                 continue
+            if name not in self._free:
+                self._free[name] = set(range(len(topic.partitions)))
             # A client may name any number: what there is comes first, then the work.
-            for partition in sorted(set(range(len(topic.partitions))).intersection(partitions)):
-                if (name, partition) not in self._taken:
-                    self._taken.add((name, partition))
-                    share = self._shares.setdefault(member_id, {})
-                    share.setdefault(topic.topic_id, {})[partition] = self._epoch
-                    got = True
+            taken = self._free[name].intersection(partitions)
+            if taken:
+                self._free[name] -= taken
+                share = self._shares.setdefault(member_id, {}).setdefault(topic.topic_id, {})
+                share.update(dict.fromkeys(sorted(taken), self._epoch))
+                got = True
         return got
 
     def of(self, member_id: str) -> Owned:
