@@ -9,6 +9,8 @@ from typing import Final
 from tests.sim.ghost import Violation
 from tests.sim.observer import Observer
 from tests.sim.peek import held, leads, parts_of
+from tidelog.cluster.image import PartitionState
+from tidelog.model import TopicPartition
 from tidelog.testing.simulation.machines import SESSION_S, World
 
 _LOOK_S: Final = 0.25
@@ -21,13 +23,13 @@ async def settle(world: World, observer: Observer) -> None:
     await _within(
         _LEADERS_S, "L1 leaders", lambda: _not_started(world) or _without_leader(world, observer)
     )
-    await _within(_IN_SYNC_S, "L2 in-sync replicas", lambda: _out_of_sync(observer))
+    await _within(_IN_SYNC_S, "L2 in-sync replicas", lambda: _out_of_sync(world, observer))
 
 
 async def check_all(world: World, observer: Observer) -> None:
     """The rest, when clients have ended."""
     await _within(_LEADERS_S, "L8 one version", lambda: _versions(world))
-    await _within(_IN_SYNC_S, "L6 replicas agree", lambda: _disagreement(observer))
+    await _within(_IN_SYNC_S, "L6 replicas agree", lambda: _disagreement(world, observer))
 
 
 async def _within(seconds: float, name: str, problem: Callable[[], str]) -> None:
@@ -64,23 +66,34 @@ def _without_leader(world: World, observer: Observer) -> str:
     return ""
 
 
-def _out_of_sync(observer: Observer) -> str:
-    """L2: the in-sync replicas are the replicas."""
+def _out_of_sync(world: World, observer: Observer) -> str:
+    """L2: the in-sync replicas are the replicas, but those whose disk has failed."""
     for name, topic in observer.image.topics.items():
         for state in topic.partitions:
-            if set(state.isr) != set(state.replicas):
+            failed = _failed(world, name, state)
+            if set(state.isr) | failed != set(state.replicas):
                 return f"{name}-{state.partition}: {state}"
     return ""
 
 
-def _disagreement(observer: Observer) -> str:
-    """L6: every replica has what was committed, and no other log than the leader's."""
+def _failed(world: World, topic: str, state: PartitionState) -> set[int]:
+    """The replicas that are not served again before their broker is restarted."""
+    found = set()
+    for broker in state.replicas:
+        parts = parts_of(world.machines[broker].broker)
+        if parts is not None and TopicPartition(topic, state.partition) in parts.replicas.offline:
+            found.add(broker)
+    return found
+
+
+def _disagreement(world: World, observer: Observer) -> str:
+    """L6: every replica that is served has what was committed, and the leader's log."""
     for name, topic in observer.image.topics.items():
         for state in topic.partitions:
             ghost = observer.ghosts.get((topic.topic_id, state.partition))
             if ghost is None:
                 continue
-            for broker in state.replicas:
+            for broker in set(state.replicas) - _failed(world, name, state):
                 replica = ghost.replicas.get(broker)
                 if replica is None or (missing := ghost.lacks(replica)) is not None:
                     return f"b{broker} of {name}-{state.partition} lacks {missing}"

@@ -206,6 +206,26 @@ PlacementCommand = (
     | RemoveBroker
 )
 
+
+class ReplicaKey(NamedTuple):
+    """A partition by what is never used twice."""
+
+    topic_id: UUID
+    partition: int
+
+
+@dataclass(slots=True)
+class GiveUpReplicas:
+    """A broker cannot serve these replicas: their disk failed, or they could not be opened.
+
+    What they had does not count any more until they have caught up; of the others one leads.
+    """
+
+    broker_id: int
+    broker_epoch: int
+    replicas: Sequence[ReplicaKey]
+
+
 Command = (
     RegisterBroker
     | UnregisterBroker
@@ -216,6 +236,7 @@ Command = (
     | AlterConfigs
     | AllocateProducerIds
     | AlterPartition
+    | GiveUpReplicas
     | PlacementCommand
 )
 

@@ -21,7 +21,12 @@ from tidelog.cluster.changes import (
     Change,
     PartitionsChanged,
 )
-from tidelog.cluster.commands import AlterPartition, RegisterBroker, UnregisterBroker
+from tidelog.cluster.commands import (
+    AlterPartition,
+    GiveUpReplicas,
+    RegisterBroker,
+    UnregisterBroker,
+)
 from tidelog.cluster.elections import Circumstances, Decision, decide, leaves, returns
 from tidelog.cluster.image import BrokerRegistration, ImageView, PartitionState, TopicImage
 from tidelog.cluster.lives import may_have_lost_records
@@ -136,6 +141,28 @@ def unregister_broker(image: ImageView, command: UnregisterBroker, config: Broke
         return leaves(state, {command.broker_id}, electorate.circumstances(topic, state))
 
     return everywhere(image, judge, BrokerGone(command.broker_id))
+
+
+def give_up_replicas(image: ImageView, command: GiveUpReplicas, config: BrokerConfig) -> Outcome:
+    """The broker lives, some of its replicas do not: they leave the ISR and the ELR.
+
+    A sole replica stays as it is: there is nobody else to lead.
+    """
+    broker_id = command.broker_id
+    check_broker_epoch(image, broker_id, command.broker_epoch)
+    electorate = Electorate(image, config)
+    electorate.without(broker_id)
+    electorate.lossy = frozenset({broker_id})
+    given_up = set(command.replicas)
+
+    def judge(topic: TopicImage, state: PartitionState) -> Decision | None:
+        if (topic.topic_id, state.partition) not in given_up or len(state.replicas) == 1:
+            return None
+        if broker_id not in (*state.isr, *state.elr):
+            return None
+        return leaves(state, {broker_id}, electorate.circumstances(topic, state))
+
+    return everywhere(image, judge)
 
 
 def alter_partition(

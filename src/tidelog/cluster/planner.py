@@ -41,6 +41,7 @@ from tidelog.cluster.commands import (
     DeleteTopic,
     Done,
     ElectLeader,
+    GiveUpReplicas,
     Moving,
     PartitionDecided,
     PlacementCommand,
@@ -66,6 +67,7 @@ from tidelog.cluster.failover import (
     Outcome,
     alter_partition,
     check_broker_epoch,
+    give_up_replicas,
     register_broker,
     under_minimum,
     unregister_broker,
@@ -143,6 +145,8 @@ def plan(image: ImageView, command: Command, rules: PlannerRules) -> Plan:
         case AlterPartition():
             outcome, state = alter_partition(image, command, rules.config)
             return _plan_of(outcome, PartitionDecided(state))
+        case GiveUpReplicas():
+            return _plan_of(give_up_replicas(image, command, rules.config))
         case _:
             return _plan_placed(image, command, rules)
 

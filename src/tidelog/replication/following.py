@@ -94,7 +94,7 @@ class Following:
         On a topic that syncs nothing is asked for until all that came is on the disk; its
         `fetch_watchers` hear when it is.
         """
-        if not self.is_active:
+        if not self.is_active or self.log.offline:
             return None
         end = self.log.log_end_offset
         if self.syncs and self._flushing.committed_end().offset < end:

@@ -140,6 +140,9 @@ class InSyncReplicas:
         assert state.leader_epoch == self._state.leader_epoch, "another epoch, another object"
         if state.partition_epoch <= self._state.partition_epoch:
             return
+        for removed in {*self._state.isr} - {*state.isr, self._local_id}:
+            # What it fetched before does not get it in again: it may have lost its disk.
+            self.followers[removed] = Follower(caught_up_at=now)
         # It may be the proposal's own outcome or somebody else's doing: the proposal is void.
         self._state, self._pending = state, None
         for replica in state.replicas:

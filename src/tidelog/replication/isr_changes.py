@@ -14,14 +14,23 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final
 
-from tidelog.cluster.commands import AlterPartition, Answer, PartitionDecided, Proposal
+from tidelog.cluster.commands import (
+    AlterPartition,
+    Answer,
+    GiveUpReplicas,
+    PartitionDecided,
+    Proposal,
+    ReplicaKey,
+)
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.replication.partition import Partition
 from tidelog.replication.standing import UNREGISTERED, Standing
 
 _log = logging.getLogger(__name__)
 
-SubmitAll = Callable[[Sequence[AlterPartition]], Awaitable[list[Answer | KafkaError]]]
+SubmitAll = Callable[
+    [Sequence[AlterPartition | GiveUpReplicas]], Awaitable[list[Answer | KafkaError]]
+]
 
 _TOGETHER_MAX: Final = 1_000
 _RETRY_SECONDS: Final = 0.2
@@ -63,6 +72,18 @@ class IsrChanges:
             in_sync = partition.leading.in_sync
             if in_sync is not None and in_sync.followers:
                 self.reconsider(partition)
+
+    async def give_up(self, replicas: Sequence[ReplicaKey]) -> None:
+        """Have others lead what cannot be served here; asked again until it is so."""
+        entry = self._standing.entry
+        if not replicas or entry.broker_epoch == UNREGISTERED:
+            return
+        command = GiveUpReplicas(self._standing.broker_id, entry.broker_epoch, replicas)
+        (answer,) = await self._submit_all([command])
+        _log.warning(
+            "replicas given up count=%d answer=%s",
+            len(replicas), answer if isinstance(answer, KafkaError) else "done",
+        )  # fmt: skip
 
     async def stop(self) -> None:
         if self._task is not None:

@@ -23,6 +23,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from tidelog.cluster.changes import Change
+from tidelog.cluster.commands import ReplicaKey
 from tidelog.cluster.image import MetadataImage, PartitionState, TopicImage
 from tidelog.cluster.min_isr import min_isr_in
 from tidelog.cluster.reassignment import may_delete_replica
@@ -116,6 +117,17 @@ class Replicas:
             reason = partition.offline_reason
             if reason is not None:
                 found[partition.topic_partition] = reason
+        return found
+
+    def failed_in_sync(self) -> list[ReplicaKey]:
+        """Replicas that cannot be served here, and that the metadata counts on all the same."""
+        found = []
+        for key in self.offline:
+            state = self._image.partition(*key)
+            if state is None or len(state.replicas) == 1:
+                continue
+            if self._broker_id in (*state.isr, *state.elr):
+                found.append(ReplicaKey(self._image.topics[key.topic].topic_id, key.partition))
         return found
 
     def find(self, topic: str, partition: int) -> Partition:

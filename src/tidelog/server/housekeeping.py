@@ -100,6 +100,7 @@ class Housekeeping:
             Duty("clock", lambda: _CLOCK_SECONDS, self._write_clock),
             Duty("retention", seconds("log.retention.check.interval.ms"), self._retention),
             Duty("flush", seconds("flusher.interval.ms"), self._flush),
+            Duty("failed replicas", lambda: _DISK_CHECK_SECONDS, self._give_up),
             Duty("lag", lambda: self._replicas.standing.lag_s / 2, self._look_for_lag),
             Duty("strays", lambda: _STRAYS_SECONDS, self._remove_strays),
             Duty("checkpoint", seconds(*_CHECKPOINT_INTERVALS), self._checkpoint),
@@ -199,6 +200,10 @@ class Housekeeping:
         """Remove what was put aside long enough ago."""
         ages = self._data_dir.context.running_clock.ages()
         await self._host.offload.run(self._data_dir.remove_old_strays, ages)
+
+    async def _give_up(self) -> None:
+        """Have other brokers lead what the disk here no longer serves."""
+        await self._isr_changes.give_up(self._replicas.failed_in_sync())
 
     async def _look_for_lag(self) -> None:
         """Have followers that fell behind leave the in-sync sets."""

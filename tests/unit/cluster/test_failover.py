@@ -8,8 +8,10 @@ from tests.unit.cluster.helpers import image_with, make_rules
 from tests.unit.cluster.replicated import TOPIC, after, back, cluster, gone, life, propose, state_of
 from tidelog.cluster.commands import (
     Command,
+    GiveUpReplicas,
     PartitionDecided,
     RegisterBroker,
+    ReplicaKey,
 )
 from tidelog.cluster.failover import Loss
 from tidelog.cluster.image import MetadataImage
@@ -181,3 +183,24 @@ def test_nobody_knows_a_partition_that_is_not_there() -> None:
     with pytest.raises(KafkaError) as raised:
         plan(image_with((1,)), propose(image, 1), make_rules())
     assert raised.value.code is ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def given_up(image: MetadataImage, broker_id: int) -> MetadataImage:
+    topic_id = image.topics[TOPIC].topic_id
+    epoch = image.brokers[broker_id].epoch
+    return after(image, GiveUpReplicas(broker_id, epoch, [ReplicaKey(topic_id, 0)]))
+
+
+def test_s15_a_replica_on_a_failed_disk_is_given_up_and_another_one_leads() -> None:
+    image = given_up(cluster(1, 2, 3), 1)
+    state = state_of(image)
+    assert (state.leader, state.leader_epoch, state.isr, state.elr) == (2, 1, (2, 3), ())
+    assert given_up(image, 1).version == image.version + 1 and state_of(image) == state
+    # It had everything when it left an ISR at the minimum, and cannot give it.
+    image = given_up(given_up(image, 2), 3)
+    assert (state_of(image).leader, state_of(image).isr, state_of(image).elr) == (NO_LEADER, (), ())
+
+
+def test_a_sole_replica_on_a_failed_disk_stays_the_leader() -> None:
+    image = cluster(1)
+    assert state_of(given_up(image, 1)) == state_of(image)

@@ -43,6 +43,7 @@ COMMANDS: list[Any] = [
     commands.RaiseInternalTopics(),
     commands.Decommission(1),
     commands.RemoveBroker(1),
+    commands.GiveUpReplicas(1, 5, (commands.ReplicaKey(ID, 0),)),
     commands.AlterPartition(1, 5, ID, 0, commands.Proposal(3, 4, (commands.Member(1, 5),))),
 ]
 CHANGES: list[Any] = [

@@ -188,3 +188,14 @@ def test_an_older_state_changes_nothing() -> None:
     replicas = leading()
     replicas.updated(replicas.state._replace(isr=(1,), partition_epoch=7), 1.0)
     assert replicas.isr == (1, 2, 3)
+
+
+def test_r9_who_was_removed_does_not_come_back_by_what_it_fetched_before() -> None:
+    replicas = leading()
+    for broker in (2, 3):
+        fetched(replicas, broker, 120, 120)
+    replicas.updated(replicas.state._replace(isr=(1, 2), partition_epoch=8), 1.0)
+    assert replicas.propose(look(120), own_epoch=10) is None
+    fetched(replicas, 3, 120, 120)
+    proposal = replicas.propose(look(120), own_epoch=10)
+    assert proposal is not None and proposal.broker_ids == {1, 2, 3}
