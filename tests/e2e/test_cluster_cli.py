@@ -30,7 +30,7 @@ class Shell:
     def run(self, *arguments: str, code: int = 0) -> str:
         out, err = io.StringIO(), io.StringIO()
         with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as ended:
-            main([*arguments, "-b", self._servers])
+            main([*arguments, *(["-b", self._servers] if self._servers else [])])
         assert ended.value.code == code, out.getvalue() + err.getvalue()
         return (out if arguments[-1] == "json" else err).getvalue()
 

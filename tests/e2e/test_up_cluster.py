@@ -211,25 +211,3 @@ def test_a_killed_leader_takes_nothing_with_it_with_zookeeper() -> None:
         settings = {"zookeeper.session.timeout.ms": 2000}
         with Cluster(brokers=3, store=ensemble.address, settings=settings) as cluster:
             lose_a_leader(cluster)
-
-
-@pytest.mark.spark
-def test_the_metadata_of_a_local_cluster_moves_to_zookeeper(tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    values = [b"%d" % each for each in range(20)]
-    with Cluster(2, data_dir=data) as cluster:
-        write(cluster.bootstrap_servers, "orders", values)
-    with ZooKeeper() as ensemble:
-        command = [
-            sys.executable, "-m", "tidelog", "cluster", "move", "--data-dir", str(data),
-            "--to", ensemble.address,
-        ]  # fmt: skip
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-        store = f"{ensemble.address}/tidelog"
-        assert f"start its brokers with --store {store}" in done.stderr
-        with pytest.raises(TidelogError, match=f"was moved to {store}; start the broker with"):
-            Cluster(2, data_dir=data).start()
-        with Cluster(2, data_dir=data, store=store) as cluster:
-            assert read(cluster.bootstrap_servers, "orders", 1, 20) == set(values)
-            write(cluster.bootstrap_servers, "orders", [b"more"])
-            assert read(cluster.bootstrap_servers, "orders", 1, 21) == {*values, b"more"}
