@@ -184,6 +184,8 @@ class CoordinatorRuntime(Generic[S]):
         except KafkaError as error:
             # The metadata will say so in a moment; another broker may have newer answers already.
             raise self._kind.refusal(error) from error
+        if slot.partition.leading.may_be_deposed:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "other brokers are out of reach")
         try:
             outcome = handler(slot.shard, self.now())
             self._apply(slot, outcome)

@@ -18,6 +18,9 @@ from tidelog.storage.log import Log
 # What a leader without followers sees; looking costs a sole replica more than the rest.
 _NOBODY: Final = Look(0, 0.0, 0.0, {})
 
+# A follower asks at least twice a second, also where there is nothing new.
+_HEARD_SECONDS: Final = 2.0
+
 
 class Leading:
     """The view of one replica while it leads: `in_sync` is None where it does not."""
@@ -84,6 +87,20 @@ class Leading:
                 "the broker has lost touch with the metadata store and takes acks=all only",
             )
         return None
+
+    @property
+    def may_be_deposed(self) -> bool:
+        """Whether another may lead by now: the store is out of reach, and not all of the ISR has
+        lately asked this broker for more."""
+        in_sync, standing = self.in_sync, self._standing
+        if in_sync is None or not in_sync.followers or not standing.entry.out_of_touch:
+            return False
+        heard_since = standing.clock.monotonic() - _HEARD_SECONDS
+        return any(
+            in_sync.followers[each].caught_up_at < heard_since
+            for each in in_sync.isr
+            if each != standing.broker_id
+        )
 
     def appended(self, end_before: int) -> None:
         """The log grew: followers want to hear of it, and some of it may be committed already."""

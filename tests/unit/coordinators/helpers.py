@@ -31,6 +31,7 @@ class ManualPartition:
         self.refusal: KafkaError | None = None
         self.leads = True
         self.leader_epoch = 0
+        self.leading = SimpleNamespace(may_be_deposed=False)
         clock = SimpleNamespace(ages=lambda: SimpleNamespace(age_ms=lambda _: 0))
         self.log = SimpleNamespace(
             context=SimpleNamespace(running_clock=clock), log_start_offset=0, read=self._read

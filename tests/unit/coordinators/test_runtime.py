@@ -275,6 +275,20 @@ async def test_a_partition_that_leads_no_more_is_not_answered_for_before_the_met
 
 
 @virtual_time
+async def test_nothing_is_answered_where_another_broker_may_lead_by_now() -> None:
+    world = World()
+    world.add(1)
+    world.partition.commit()
+    world.partition.leading.may_be_deposed = True
+    with pytest.raises(KafkaError) as raised:
+        world.add()
+    assert raised.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    world.partition.leading.may_be_deposed = False
+    assert world.add() == 1
+    world.runtime.stop()
+
+
+@virtual_time
 async def test_leading_comes_and_goes_while_a_shard_is_being_loaded() -> None:
     world = World()
     world.add(1, 2)

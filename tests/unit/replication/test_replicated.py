@@ -302,6 +302,24 @@ async def test_a_client_in_touch_with_the_leader_alone_is_refused_what_only_it_w
 
 
 @virtual_time
+async def test_a_leader_out_of_touch_is_sure_of_itself_while_all_of_the_isr_asks_it() -> None:
+    cluster = await replicated(b"a")
+    place, leading = cluster.places[0], cluster.leader.leading
+    await asyncio.sleep(10)
+    assert not leading.may_be_deposed, "the store would have said so"
+    place.standing.entry = Unregistered(EPOCHS[0], out_of_touch=True)
+    assert leading.may_be_deposed
+    await cluster.fetch(1)
+    assert leading.may_be_deposed, "the other one may follow somebody else"
+    await cluster.fetch(2)
+    assert not leading.may_be_deposed
+    await asyncio.sleep(10)
+    assert leading.may_be_deposed
+    cluster.shrink((0,))
+    assert not leading.may_be_deposed
+
+
+@virtual_time
 async def test_an_older_state_of_a_partition_is_not_followed() -> None:
     cluster = await replicated(b"a")
     old = cluster.state
