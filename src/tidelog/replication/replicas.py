@@ -464,6 +464,10 @@ class Replicas:
         """
         await self._checkpoints.write()
 
+    def retry_no_more(self) -> None:
+        """A stop begins: nothing may wait for a full disk to have room again."""
+        self._disk_work.truncations.retry_no_more()
+
     async def close(self) -> None:
         """Stop serving, flush and close every log, leave the marker of a clean stop."""
         await self.cleaner.stop()
@@ -474,6 +478,7 @@ class Replicas:
             partition.stop(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the broker is shutting down")
         for partition in self:
             await partition.settle()
+        self.retry_no_more()
         await self._disk_work.truncations.settle()
         await self._checkpoints.settle()
         await self._host.offload.run(self._data_dir.close, self._high_watermarks())

@@ -33,6 +33,7 @@ class Truncations:
         self._checkpoints = checkpoints
         self._host = host
         self._tasks: dict[asyncio.Task[None], None] = {}
+        self._stopping = False
 
     async def finish(
         self, log: Log, cut: Truncation | None, on_end: Callable[[], None] = lambda: None
@@ -62,12 +63,16 @@ class Truncations:
                 await self._host.offload.run(cut.run)
                 log.cuts.done(cut)
             except KafkaError as error:
-                if log.offline:
+                if log.offline or self._stopping:
                     raise
                 _log.warning("log not cut yet directory=%s reason=%s", log.directory, error)
                 await asyncio.sleep(_RETRY_SECONDS)
             else:
                 return
+
+    def retry_no_more(self) -> None:
+        """Leave cuts that the disk refuses to the next start, which finds the logs as they are."""
+        self._stopping = True
 
     async def settle(self) -> None:
         """Return once no cut is under way, whatever came of it."""

@@ -22,7 +22,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tidelog.config.topic_config import TopicConfig
-from tidelog.errors import ErrorCode, KafkaError
+from tidelog.errors import ErrorCode, KafkaError, StorageError
 from tidelog.model import LogPosition, TimestampType
 from tidelog.protocol.batches import (
     ATTRIBUTES_LOG_APPEND_TIME,
@@ -444,7 +444,9 @@ class Log:
 
         Blocks; raises where something was not kept. What is written is not synced.
         """
-        self._check_idle()
+        self._faults.check()
+        if self.cuts.under_way:
+            raise StorageError(f"{self.directory} is being cut; the next start recovers it")
         if self.closed or not self._flush.touched:
             # As it was found: a leader epoch without a record is not worth a write.
             return False

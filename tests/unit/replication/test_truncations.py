@@ -136,3 +136,33 @@ async def test_rule_16_a_cut_takes_back_what_write_outs_had_reached() -> None:
     flushing.start()
     await flushing.settle()
     assert flushing.committed_end() == log.end_position
+
+
+@virtual_time
+async def test_a_stop_does_not_wait_for_a_cut_that_a_full_disk_refuses() -> None:
+    place = Followers()
+    (log,) = place.logs
+    place.disk.capacity_bytes = place.disk.used_bytes()
+    task = asyncio.ensure_future(truncated(place, log))
+    await asyncio.sleep(5)
+    place.truncations.retry_no_more()
+    await place.truncations.settle()
+    with pytest.raises(KafkaError):
+        await task
+    place.disk.capacity_bytes = None
+    # Not a clean stop: the next start walks what it finds.
+    assert not place.data_dir.close({})
+    assert log.closed
+
+
+@virtual_time
+async def test_a_log_that_is_dropped_while_it_is_cut_is_no_fault_of_the_disk() -> None:
+    place = Followers()
+    (log,) = place.logs
+    task = asyncio.ensure_future(truncated(place, log))
+    await asyncio.sleep(0)
+    place.data_dir.drop(log.topic_partition)
+    assert place.data_dir.retire_directory(log.topic_partition, log.topic_id)
+    await task
+    assert not log.offline
+    assert not place.disk.exists("/data/sync-failed")

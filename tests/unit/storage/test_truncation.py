@@ -92,12 +92,13 @@ def test_nothing_writes_to_a_log_that_is_being_cut() -> None:
         lambda: append(log, epoch=9),
         lambda: log.append_as_follower(batch(base_offset=7, leader_epoch=9).buffer, 9),
         log.flush_plan,
-        log.write_for_stop,
         lambda: log.cuts.truncation(3),
         lambda: log.cuts.start_over(0),
     ):
         with pytest.raises(AssertionError, match="is being cut"):
             wrong()
+    with pytest.raises(StorageError, match="is being cut"):
+        log.write_for_stop()
     assert log.apply_retention(NOW_MS + 10**12, 7) == 0
     assert not log.roll_if_due(NOW_MS + 10**12)
     assert not log.replace_segments([sealed], sealed)
