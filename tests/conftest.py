@@ -216,6 +216,12 @@ LEAK_EXCEPTIONS = (
         fixture="tidelog_broker",
     ),
     LeakException(
+        kinds=frozenset({DESCRIPTOR}),
+        reason="three brokers in this process serve a whole module: they write checkpoints and"
+        " connect to each other while tests use them",
+        fixture="racks",
+    ),
+    LeakException(
         kinds=frozenset({CHILD, DESCRIPTOR}),
         reason="a client's driver that had to be killed is started again by its next case, and"
         " then lives for the client's other cases",
