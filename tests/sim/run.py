@@ -18,6 +18,7 @@ from tests.history.checker import check
 from tests.sim import liveness
 from tests.sim.ghost import Violation
 from tests.sim.observer import Observer
+from tests.sim.peek import parts_of
 from tests.sim.workload import Workload
 from tidelog.security.scram import Mechanism
 from tidelog.storage import reserve
@@ -155,8 +156,9 @@ async def _live(world: World, seed: int, plan: Plan, outcome: Outcome) -> None:
     workload = Workload(world, observer, seed, configs)
     await workload.prepare()
     workload.start()
-    await schedule.run(plan.fault_seconds)
+    await schedule.run(plan.fault_seconds * chance.choice((0.4, 0.7, 1.0)))
     schedule.heal()
+    _restart_broken(world)
     workload.calm_down()
     world.journal.note("healed", "world")
     await liveness.settle(world, observer)
@@ -169,6 +171,15 @@ async def _live(world: World, seed: int, plan: Plan, outcome: Outcome) -> None:
         raise Violation(str(found.rule), str(found))
     for name, count in asdict(workload.counts).items():
         outcome.counts[f"client {name}"] += count
+
+
+def _restart_broken(world: World) -> None:
+    """As an operator does who has replaced a disk: what is offline stays so until a restart."""
+    for machine in world.machines.values():
+        parts = parts_of(machine.broker)
+        if parts is not None and machine.is_steady and parts.replicas.offline:
+            world.journal.note("restarted by hand", machine.name)
+            machine.kill()
 
 
 def _settings(chance: random.Random, replication: int) -> dict[str, str]:

@@ -22,7 +22,8 @@ from tidelog.testing.simulation.network import Hold
 End = Callable[[], None]
 # The messages of which a late one has lost somebody's records: Produce, Fetch, ListOffsets,
 # Metadata, AlterPartition, and those with which brokers follow and ask the controller.
-_HELD: Final = (0, 1, 2, 3, 56, 20_001, 20_002)
+_COMMANDS: Final = (56, 20_002)
+_HELD: Final = (0, 1, 2, 3, 20_001, *_COMMANDS)
 
 
 class Faults:
@@ -240,9 +241,16 @@ class Faults:
         self._world.network.break_connections(machine.name, self._chance.choice(hosts))
         return None
 
+    def hold_proposal(self, machine: Machine) -> End | None:
+        """The next command that this machine sends to the controller, or its answer, is kept back:
+        a change of an ISR then is decided late, or is under way for long."""
+        return self._hold(machine, self._chance.choice(_COMMANDS))
+
     def hold(self, machine: Machine) -> End | None:
         """The next message of one kind, from or to this machine, is kept back."""
-        key = self._chance.choice(_HELD)
+        return self._hold(machine, self._chance.choice(_HELD))
+
+    def _hold(self, machine: Machine, key: int) -> End:
         is_answer = self._chance.random() < 0.5
         self._struck("held message", machine, f"api {key}, {'answer' if is_answer else 'request'}")
         network = self._world.network

@@ -37,6 +37,14 @@ PROFILES: Final[dict[str, dict[str, int]]] = {
     "store": {**_STORE, "kill": 2, "pause": 2},
     "disks": {**_DISKS, **_POWER, "kill": 2},
     "held": {"hold": 6, "kill": 2, "isolate": 2, "expire_session": 1},
+    "proposals": {
+        "hold_proposal": 8,
+        "lose_packets": 3,
+        "cut_one_way": 3,
+        "pause": 3,
+        "isolate": 2,
+        "kill": 1,
+    },
     "after changes": {**_PROCESSES, "cut_power": 3, "break_connections": 2, "isolate": 1},
 }
 # Changes right after which a biased schedule strikes.
