@@ -12,6 +12,7 @@ failing seed for each; the tests run those again.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
@@ -69,12 +70,12 @@ class Mutant:
 
 def truncate_to_the_watermark() -> list[Patch]:
     begin = Following.begin
+    cuts: list[asyncio.Future[None]] = []
 
     def cut_first(self: Following, leader_id: int, leader_epoch: int) -> None:
         begin(self, leader_id, leader_epoch)
-        if self._watermark.offset < self.log.log_end_offset:
-            self.log.truncate_to(self._watermark.offset)
-            self._watermark.log_was_cut()
+        if self._watermark.offset < self.log.log_end_offset and not self.is_cutting:
+            cuts.append(asyncio.ensure_future(self._cut(self._watermark.offset)))
 
     return [(Following, "begin", cut_first)]
 
@@ -144,10 +145,19 @@ def isr_changes_of_anyone() -> list[Patch]:
 
 
 def no_eligible_leaders() -> list[Patch]:
-    def nobody(state: Any, members: Any, circumstances: Any) -> Any:
-        return (), tuple(dict.fromkeys((state.leader, *state.isr, *state.elr)))
+    """Before KIP-966 the last member stayed in the ISR, and led again whatever it had lost."""
+    decide = elections.decide
 
-    return [(elections, "_eligible", nobody)]
+    def keep_the_last(state: Any, circumstances: Any, isr: Any = None) -> Any:
+        blind = replace(circumstances, lossy=frozenset(), emptied=frozenset())
+        wanted = tuple(state.isr if isr is None else isr)
+        return decide(state, blind, wanted or state.isr[:1])
+
+    return [
+        (elections, "_eligible", lambda state, members, circumstances: ((), ())),
+        (elections, "decide", keep_the_last),
+        (failover, "decide", keep_the_last),
+    ]
 
 
 def one_look_at_epochs() -> list[Patch]:
