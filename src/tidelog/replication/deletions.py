@@ -32,7 +32,7 @@ class Deletions:
     def __init__(self, data_dir: DataDir, host: Host, confirm: Confirm) -> None:
         self._data_dir = data_dir
         self._host = host
-        self._confirm = confirm
+        self.confirm = confirm
         self._tasks: set[asyncio.Task[None]] = set()
         # Topics whose files were dealt with here, or are left to the next start.
         self.known: set[UUID] = set()
@@ -88,7 +88,7 @@ class Deletions:
         try:
             await self._host.offload.run(self._data_dir.remove_retired, directories)
             if topic_ids:
-                await self._confirm(topic_ids)
+                await self.confirm(topic_ids)
         except (OSError, KafkaError) as error:
             _log.warning("deletion left for the next start topics=%d reason=%s",
                          len(topic_ids), error)  # fmt: skip

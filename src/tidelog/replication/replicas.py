@@ -167,22 +167,25 @@ class Replicas:
         self._retired_at_start = loaded.retired
 
     async def serve(self, image: MetadataImage) -> None:
-        """Lead and follow as the image says, in which this life of the broker is registered.
-
-        Returns when all that was ever acknowledged here can be read again.
-        """
+        """Lead and follow as the image says, in which this life of the broker is registered. Returns
+        when all that was ever acknowledged here can be read again."""
         self._is_serving = True
         self._image = image
         self._take_broker_configs(image)
         self._take_brokers(image)
-        self._fall_behind(image.topics)
+        for key, log in self._data_dir.logs.items():
+            topic = image.topics.get(key.topic)
+            if topic is None or topic.topic_id != log.topic_id:
+                # Deleted, or made again, since `start`: it goes before the new one gets its files.
+                self._offline[key] = OfflinePartition(log.topic_id, "deleted", may_pass=False)
+        self._fall_behind([*image.topics, *(key.topic for key in self._offline)])
         await self.settled()
         for partition in self:
             await partition.settle()
 
     def confirm_deletions_through(self, confirm: Confirm) -> None:
         """The broker is registered: finish the deletions that the last stop left."""
-        self._deletions = Deletions(self._data_dir, self._host, confirm)
+        self._deletions.confirm = confirm
         topic_ids = [
             topic_id for topic_id, holders in self._image.deleted.items()
             if self._broker_id in holders

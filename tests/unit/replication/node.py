@@ -31,7 +31,7 @@ class Node(Place):
         self.confirmed: list[UUID] = []
         self.caught_up: list[str] = []
         self.replicas.on_caught_up.append(self.caught_up.append)
-        self._rules = make_rules()
+        self.rules = make_rules()
 
     async def start(self) -> Node:
         await self.replicas.start(self.image)
@@ -46,7 +46,7 @@ class Node(Place):
         """Have the image move; the replicas hear of it, and have not followed yet."""
         for command in commands:
             old = self.image
-            changes = plan(old, command, self._rules).changes
+            changes = plan(old, command, self.rules).changes
             self.image = old.apply_all(changes, old.version + 1)
             self.replicas.image_changed(old, self.image, changes)
 

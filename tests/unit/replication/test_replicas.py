@@ -103,6 +103,27 @@ async def test_a_topic_that_is_absent_without_a_tombstone_keeps_its_files() -> N
 
 
 @virtual_time
+async def test_a_topic_deleted_and_created_again_while_logs_are_recovered_gets_its_own_files() -> (
+    None
+):
+    node = await Node().start()
+    await node.do(CreateTopic("orders", 1), CreateTopic("gone", 1))
+    node.put(node.find("orders"), b"of the first")
+    before = node.image
+    await node.replicas.close()
+    again = Node(image=before, disk=node.disk.crash(CrashMode.KEEP_ALL))
+    again.rules = node.rules
+    await again.replicas.start(before)
+    again.change(DeleteTopic("orders"), CreateTopic("orders", 1), DeleteTopic("gone"))
+    await again.replicas.serve(again.image)
+    partition = again.find("orders")
+    assert partition.topic_id == again.image.topics["orders"].topic_id
+    assert read(partition) == [] and again.replicas.offline == {}
+    assert refusal(again, "gone") == "UNKNOWN_TOPIC_OR_PARTITION"
+    await again.replicas.close()
+
+
+@virtual_time
 async def test_what_a_full_disk_kept_from_being_created_is_created_later() -> None:
     node = await Node().start()
     node.disk.capacity_bytes = node.disk.used_bytes()
