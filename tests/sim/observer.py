@@ -54,7 +54,7 @@ class Observer:
         unwhole = {broker for ghost in self.ghosts.values() for broker in ghost.unwhole}
         unwhole |= {
             each.broker_id for each in self._world.machines.values()
-            if each.disk.is_doomed and each is not machine
+            if (each.disk.is_doomed or each.has_bad_disk) and each is not machine
         }  # fmt: skip
         if len(self._world.machines) == 1:
             # Its topics sync before they acknowledge.
@@ -332,7 +332,7 @@ class Observer:
             replica = ghost.replicas.get(machine.broker_id)
             if replica is None:
                 continue
-            if mode is not CrashMode.KEEP_ALL:
+            if mode is not CrashMode.KEEP_ALL or machine.has_bad_disk:
                 ghost.unwhole[machine.broker_id] = machine.life
             if replica.life != machine.life and (is_empty or mode is not CrashMode.KEEP_ALL):
                 # It was not loaded in this life: what its page cache had is gone.

@@ -167,8 +167,8 @@ class Replicas:
         self._retired_at_start = loaded.retired
 
     async def serve(self, image: MetadataImage) -> None:
-        """Lead and follow as the image says, in which this life of the broker is registered. Returns
-        when all that was ever acknowledged here can be read again."""
+        """Lead and follow as the image says, in which this life of the broker is registered;
+        return when all that was ever acknowledged here can be read again."""
         self._is_serving = True
         self._image = image
         self._take_broker_configs(image)

@@ -107,11 +107,19 @@ class Faults:
 
     def fail_write(self, machine: Machine) -> End | None:
         """One of the next writes fails, or is done in part."""
+        if not self._may_lose(machine):
+            return None
+        # A disk that failed once is not believed again: its broker counts as one without records.
+        machine.has_bad_disk = True
         self._struck("failed write", machine)
         machine.disk.fail_next("pwritev", errno.EIO, after=self._chance.randint(0, 30))
         return None
 
     def fail_sync(self, machine: Machine) -> End | None:
+        if not self._may_lose(machine):
+            return None
+        # A disk that failed once is not believed again: its broker counts as one without records.
+        machine.has_bad_disk = True
         self._struck("failed sync", machine)
         name = self._chance.choice(("fdatasync", "fdatasync", "sync_dir"))
         machine.disk.fail_next(name, errno.EIO, after=self._chance.randint(0, 10))

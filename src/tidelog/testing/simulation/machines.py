@@ -138,6 +138,8 @@ class Machine:
         self.life = 0
         # The life that begins, or began, with an empty disk.
         self.empty_life = 1
+        # One of its calls to the disk fails, or has failed, in this life.
+        self.has_bad_disk = False
         # Somebody is about to start it.
         self.is_awaited = False
         # Told of a process that ended by itself.
@@ -239,6 +241,7 @@ class Machine:
         await node.start(self.broker.stop())
         if self.node is node:
             self._world.on_end(self, CrashMode.KEEP_ALL)
+            self.has_bad_disk = False
             if self.session is not None:
                 self.session.expire()
             self._off()
@@ -262,6 +265,7 @@ class Machine:
     def _end(self, mode: CrashMode, *, silent: bool = False) -> None:
         assert self.node is not None, f"{self.name} is off"
         self._world.on_end(self, mode)
+        self.has_bad_disk = False
         self.node.crash()
         self._world.network.crash(self.name, silent=silent)
         self.disk = self.disk.crash(mode)
