@@ -9,7 +9,7 @@ from tidelog.cluster.commands import Proposal
 from tidelog.cluster.image import PartitionState
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.model import LogPosition
-from tidelog.replication.in_sync import InSyncReplicas, Look
+from tidelog.replication.in_sync import UNKNOWN, InSyncReplicas, Look
 from tidelog.replication.standing import Standing
 from tidelog.replication.waiters import CommitWaiters
 from tidelog.replication.watermark import Watermark
@@ -60,7 +60,7 @@ class Leading:
         assert self.in_sync is not None, "only a leader has followers"
         before = len(self.in_sync.isr)
         self.in_sync.updated(state, self._standing.clock.monotonic())
-        self._count_change(before, len(self.in_sync.isr))
+        self._isr_changed(before, len(self.in_sync.isr))
         self.deletions_moved()
         self.advance()
 
@@ -183,10 +183,18 @@ class Leading:
         if self.in_sync is not None:
             before = len(self.in_sync.isr)
             self.in_sync.answered(proposal, decided, self._standing.clock.monotonic())
-            self._count_change(before, len(self.in_sync.isr))
+            self._isr_changed(before, len(self.in_sync.isr))
             self.advance()
 
-    def _count_change(self, before: int, after: int) -> None:
+    def _isr_changed(self, before: int, after: int) -> None:
         """The answer and the metadata both tell of a change: the first of them counts."""
         self._standing.isr_shrinks += after < before
         self._standing.isr_expansions += after > before
+        if after < before:
+            # Who was removed has to show itself again, though it may have nothing new to say.
+            self._watermark.replica_watchers.notify()
+
+    def has_heard(self, replica_id: int) -> bool:
+        """Whether a follower has shown itself since it was last removed from the ISR."""
+        follower = None if self.in_sync is None else self.in_sync.followers.get(replica_id)
+        return follower is None or follower.end != UNKNOWN

@@ -19,7 +19,7 @@ from tidelog.host.clock import SystemClock
 from tidelog.protocol.apis import api
 from tidelog.protocol.framing import RequestHeader
 from tidelog.protocol.schema import decode, encode_sized
-from tidelog.security.authorizer import OpenAuthorizer, Principal
+from tidelog.security.authorizer import ANONYMOUS, OpenAuthorizer, Principal
 from tidelog.server.answer_cache import AnswerCache, EncodedAnswer
 from tidelog.server.context import RequestContext, ServedApi
 from tidelog.server.listener import ListenerAddress
@@ -80,6 +80,7 @@ class Asking:
         listener: str = "PLAINTEXT",
         local: tuple[str, int] = ("10.0.0.1", 9092),
         advertised: tuple[str, int] | None = None,
+        principal: Principal = ANONYMOUS,
         **tools: Any,
     ) -> None:
         self._shared: Any = SimpleNamespace(
@@ -90,7 +91,7 @@ class Asking:
         )
         address = ListenerAddress(listener, "0.0.0.0", 9092, advertised)
         self._connection: Any = SimpleNamespace(
-            principal=Principal("User:ANONYMOUS", False),
+            principal=principal,
             listener=SimpleNamespace(name=listener, address=address),
             local_host=local[0],
             local_port=local[1],

@@ -6,7 +6,7 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
-from tests.unit.replication.test_replicated import Cluster, replicated
+from tests.unit.replication.test_replicated import EPOCHS, Cluster, replicated
 from tests.unit.server.cluster_answers import TOPIC_ID, Asking, broker, image, topic
 from tidelog.config import load
 from tidelog.errors import ErrorCode
@@ -18,7 +18,12 @@ from tidelog.protocol.messages.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from tidelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from tidelog.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    ReplicaState,
+)
 from tidelog.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -30,6 +35,8 @@ from tidelog.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from tidelog.replication.partition import Partition
+from tidelog.security.authorizer import Principal
 from tidelog.server.fetch_sessions import FetchSessions, SessionLimits
 from tidelog.server.metrics import BrokerMetrics
 from tidelog.testing.virtual_loop import virtual_time
@@ -288,3 +295,24 @@ async def test_a_fetch_that_waits_at_a_follower_hears_of_what_is_committed() -> 
         await asyncio.sleep(0)
     answer = await waiting
     assert bytes(answer.responses[0].partitions[0].records or b"").count(b"b") >= 1
+
+
+@virtual_time
+async def test_an_idle_follower_that_was_removed_shows_itself_with_its_next_fetch() -> None:
+    cluster = await replicated(b"a")
+    leader = asking(cluster, 0, principal=Principal("User:__broker", is_broker=True))
+    proposed: list[Partition] = []
+    cluster.places[0].standing.reconsider = proposed.append
+    request = fetching(1, cluster.state.leader_epoch, replica_state=ReplicaState(2, EPOCHS[2]))
+    request.max_wait_ms, request.session_epoch = 500, 0
+    first = await leader.call("Fetch", 15, request)
+    request.session_id, request.session_epoch, request.topics = first.session_id, 1, []
+    waiting = asyncio.ensure_future(leader.call("Fetch", 15, request))
+    await asyncio.sleep(0.1)
+    # While its fetch waits: it is told nothing, and has nothing to tell.
+    cluster.shrink((0, 1))
+    assert (await waiting).responses == []
+    assert proposed == []
+    request.session_epoch = 2
+    await leader.call("Fetch", 15, request)
+    assert proposed == [cluster.leader]

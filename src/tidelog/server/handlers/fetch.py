@@ -79,7 +79,7 @@ def fetch(
             sessions.settle(plan)
     except KafkaError as error:
         return FetchResponse(error_code=error.code)
-    attempt = FetchAttempt(request, context, plan)
+    attempt = FetchAttempt(request, context, plan, replica)
     try:
         for target in attempt.to_look_at():
             attempt.look_at(target, replica)
@@ -110,8 +110,15 @@ def _replica(request: FetchRequest) -> Replica | None:
 class FetchAttempt:
     """One fetch from its first look at the partitions to its answer."""
 
-    def __init__(self, request: FetchRequest, context: DataContext, plan: FetchPlan) -> None:
+    def __init__(
+        self,
+        request: FetchRequest,
+        context: DataContext,
+        plan: FetchPlan,
+        replica: Replica | None = None,
+    ) -> None:
         self._context = context
+        self._replica = replica
         self._sessions = context.tools.fetch_sessions
         self._is_incremental = plan.is_incremental
         self.session = plan.session
@@ -198,10 +205,17 @@ class FetchAttempt:
             target.position = end if end.offset == target.fetch_offset else None
             session.watch(target, partition)
         if self._is_incremental and not has_changed(target, read):
-            session.rest(target)
+            self._rest(target)
             self.reads.pop(target, None)
         else:
             self.reads[target] = read
+
+    def _rest(self, target: FetchTarget) -> None:
+        """Leave a target alone until it has news, or its follower is to show itself again: the
+        next fetch of the session does that, though it does not name the partition."""
+        replica, partition = self._replica, target.partition
+        if replica is None or partition is None or partition.leading.has_heard(replica.broker_id):
+            self.session.rest(target)
 
     def _damage(self, target: FetchTarget, error: Exception) -> KafkaError:
         """The answer for data that cannot be used; the log has a line of it now and then."""
@@ -368,7 +382,7 @@ class FetchAttempt:
             if data.records:
                 session.served(target)
             elif not isinstance(read, KafkaError):
-                session.rest(target)
+                self._rest(target)
         name, topic_id, _ = target.key
         topic = self._topics.get((name, topic_id))
         if topic is None:
