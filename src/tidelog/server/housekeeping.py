@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tidelog.errors import KafkaError, PartitionBrokenError
@@ -58,6 +58,8 @@ class Duty:
     name: str
     rest_seconds: Callable[[], float]
     run: Callable[[], Awaitable[None]]
+    # Held while it runs: it is never done twice at once.
+    running: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 @dataclass(slots=True, frozen=True)
@@ -83,6 +85,7 @@ class Housekeeping:
         self._answers = household.answers
         self._metrics = household.metrics
         self._host = host
+        self._duties: list[Duty] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._writing_clock: asyncio.Future[None] | None = None
         self._is_clock_kept = True
@@ -108,6 +111,7 @@ class Housekeeping:
         if self._replicas.config.get_bool("log.cleaner.enable"):
             rest = seconds("log.cleaner.backoff.ms", least=_REST_SECONDS_MIN)
             duties.append(Duty("cleaner", rest, self._clean))
+        self._duties = duties
         for duty in duties:
             self._tasks.append(asyncio.create_task(self._repeat(duty), name=duty.name))
         self._tasks.append(asyncio.create_task(self._measure_stalls(), name="heartbeat"))
@@ -123,9 +127,19 @@ class Housekeeping:
         self._tasks.clear()
         await self._write_clock()
 
+    async def catch_up(self, passed_seconds: float) -> None:
+        """Do at once what would have been done in the time that a test let pass."""
+        for duty in self._duties:
+            if duty.rest_seconds() <= passed_seconds:
+                await self._do(duty)
+
     async def _repeat(self, duty: Duty) -> None:
         while True:
             await asyncio.sleep(duty.rest_seconds())
+            await self._do(duty)
+
+    async def _do(self, duty: Duty) -> None:
+        async with duty.running:
             try:
                 await duty.run()
             except Exception:

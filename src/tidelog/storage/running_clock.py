@@ -187,6 +187,13 @@ class RunningClock:
         """Look at both clocks: time has passed, or one of them has jumped."""
         self._look(_MOVED_AHEAD)
 
+    def advanced(self, ms: int) -> None:
+        """A test has moved the wall clock ahead, and the broker is to have run for as long."""
+        state = self._state
+        state.running_ms += ms
+        state.wall_ms += ms
+        state.current = state.current.extended_to(state.running_ms, state.wall_ms)
+
     def _look(self, how_it_moved: str, step_ms_max: int = _STEP_MS_MAX) -> None:
         state = self._state
         wall_ms = self._clock.wall_ms()

@@ -35,6 +35,15 @@ _BROKER_LISTENER: Final = "BROKER"
 _PROTOCOLS: Final = "PLAINTEXT:PLAINTEXT,BROKER:PLAINTEXT"
 
 
+def broker_listeners(host: str, port: int) -> dict[str, str]:
+    """The settings of a broker's listeners: one for clients, one for the other brokers."""
+    return {
+        "listeners": f"PLAINTEXT://{host}:{port},{_BROKER_LISTENER}://127.0.0.1:0",
+        "listener.security.protocol.map": _PROTOCOLS,
+        "inter.broker.listener.name": _BROKER_LISTENER,
+    }
+
+
 def _no_lines(node_id: int, line: str) -> None:
     """Lines that nobody asked for."""
 
@@ -196,11 +205,7 @@ class _Command:
 
     def __call__(self, port: int) -> list[str]:
         plan = self.plan
-        settings = {
-            "listeners": f"PLAINTEXT://{plan.host}:{port},{_BROKER_LISTENER}://127.0.0.1:0",
-            "listener.security.protocol.map": _PROTOCOLS,
-            "inter.broker.listener.name": _BROKER_LISTENER,
-        }
+        settings = broker_listeners(plan.host, port)
         if plan.advertised is not None:
             host, first = plan.advertised
             offset = port - plan.ports[0]

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from tidelog.config import BrokerConfig, load
 from tidelog.host.host import Host, system_host
 from tidelog.server.broker import Broker as ServerBroker
+from tidelog.server.passing_time import let_pass
 from tidelog.server.process import new_event_loop
 from tidelog.server.stores import store_connector
 from tidelog.testing.loop_thread import LoopThread
@@ -19,6 +20,7 @@ from tidelog.testing.settings import (
     path_text,
     setting_texts,
 )
+from tidelog.testing.virtual_clock import CLOCK_DEFAULTS, BrokersClock, VirtualClock
 
 
 class Broker:
@@ -31,7 +33,8 @@ class Broker:
     Settings are Kafka's: `Broker(settings={"num.partitions": 3})`. Their values are text, numbers,
     booleans, paths, or lists of text and paths; ConfigError names one that does not fit. Several
     brokers may run in one process. The directory given with `data_dir` is kept, so that a second
-    broker can be started on what the first one left.
+    broker can be started on what the first one left. With a `clock`, tests let time pass: records
+    are then dated by the broker, unless the settings say otherwise.
     """
 
     def __init__(
@@ -40,7 +43,10 @@ class Broker:
         data_dir: StrPath | None = None,
         port: int = 0,
         settings: Mapping[str, SettingValue] | None = None,
+        clock: VirtualClock | None = None,
     ) -> None:
+        self._clock = clock
+        self._brokers_clock: BrokersClock | None = None
         self._data_dir = None if data_dir is None else path_text("data_dir", data_dir)
         self._port = port
         self._settings = setting_texts(settings)
@@ -58,7 +64,7 @@ class Broker:
         try:
             self._start_in(directory)
         except BaseException:
-            self._remove_temporary()
+            self._let_go()
             raise
         return self
 
@@ -68,10 +74,13 @@ class Broker:
                 "listeners": f"PLAINTEXT://127.0.0.1:{self._port}",
                 "log.dirs": directory,
                 **TEST_DEFAULTS,
+                **(CLOCK_DEFAULTS if self._clock is not None else {}),
                 **self._settings,
             }
         )
         host = system_host("broker", config.get_int("offload.threads"))
+        if self._clock is not None:
+            host.clock = self._brokers_clock = self._clock.follow(self._let_pass)
         thread = LoopThread("tidelog-broker", new_event_loop)
         try:
             broker = thread.call(_bring_up(config, host))
@@ -90,7 +99,7 @@ class Broker:
         self._thread.call(self._broker.stop())
         self._thread.close()
         self._thread = self._broker = None
-        self._remove_temporary()
+        self._let_go()
 
     def __enter__(self) -> Broker:
         return self.start()
@@ -98,7 +107,23 @@ class Broker:
     def __exit__(self, *error: object) -> None:
         self.stop()
 
-    def _remove_temporary(self) -> None:
+    def _let_pass(self, ms: int) -> None:
+        if self._thread is not None:
+            self._thread.call(self._pass(ms))
+
+    async def _pass(self, ms: int) -> None:
+        clock, broker = self._brokers_clock, self._broker
+        assert clock is not None and broker is not None, "a broker that runs, with a clock"
+
+        def move() -> None:
+            clock.ahead_ms += ms
+
+        await let_pass([broker], ms, move)
+
+    def _let_go(self) -> None:
+        """Forget the clock and remove the temporary directory."""
+        if self._clock is not None and self._brokers_clock is not None:
+            self._clock.unfollow(self._brokers_clock)
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)
             self._temporary = None

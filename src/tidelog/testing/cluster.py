@@ -23,6 +23,8 @@ from tidelog.testing.settings import (
     path_text,
     setting_texts,
 )
+from tidelog.testing.threaded_cluster import ThreadedCluster
+from tidelog.testing.virtual_clock import CLOCK_DEFAULTS, VirtualClock
 
 _REPLICATION_MAX = 3
 
@@ -38,6 +40,9 @@ class Cluster:
     Settings are Kafka's, as for `Broker`. The metadata is in a store that this process serves, or
     where `store` says: `store=ensemble.address` of a `ZooKeeper`. A broker that is killed or
     stopped stays away until `restart`.
+
+    With a `clock`, tests let time pass. The brokers then share one thread of this process, so none
+    can be killed or paused, and they date records themselves unless the settings say otherwise.
     """
 
     def __init__(
@@ -47,17 +52,21 @@ class Cluster:
         data_dir: StrPath | None = None,
         settings: Mapping[str, SettingValue] | None = None,
         store: str | None = None,
+        clock: VirtualClock | None = None,
     ) -> None:
         self._count = brokers
         self._data_dir = None if data_dir is None else path_text("data_dir", data_dir)
         factor = str(min(_REPLICATION_MAX, brokers))
         self._settings = {
             **TEST_DEFAULTS,
+            **(CLOCK_DEFAULTS if clock is not None else {}),
             "default.replication.factor": factor,
             "offsets.topic.replication.factor": factor,
             **setting_texts(settings),
         }
         self._store = store
+        self._clock = clock
+        self._threaded: ThreadedCluster | None = None
         self._temporary: str | None = None
         self._thread: LoopThread | None = None
         self._cluster: LocalCluster | None = None
@@ -65,6 +74,8 @@ class Cluster:
     @property
     def bootstrap_servers(self) -> str:
         """All brokers, those that are down included."""
+        if self._threaded is not None:
+            return self._threaded.bootstrap_servers
         return self._running().bootstrap_servers
 
     def start(self) -> Cluster:
@@ -72,6 +83,25 @@ class Cluster:
         directory = self._data_dir
         if directory is None:
             directory = self._temporary = tempfile.mkdtemp(prefix="tidelog-")
+        try:
+            if self._clock is not None:
+                self._start_threaded(directory, self._clock)
+            else:
+                self._start_processes(directory)
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def _start_threaded(self, directory: str, clock: VirtualClock) -> None:
+        settings = (
+            self._settings if self._store is None else self._settings | {"store": self._store}
+        )
+        cluster = ThreadedCluster(directory, self._count, settings, clock)
+        cluster.start()
+        self._threaded = cluster
+
+    def _start_processes(self, directory: str) -> None:
         arguments = ["--log-level", "info"]
         for name, value in self._settings.items():
             arguments += ["--set", f"{name}={value}"]
@@ -80,15 +110,13 @@ class Cluster:
         )
         # uvloop and asyncio's children do not agree on threads other than the main one.
         self._thread = LoopThread("tidelog-cluster", asyncio.new_event_loop)
-        try:
-            self._cluster = self._thread.call(_start(plan))
-        except BaseException:
-            self._end()
-            raise
-        return self
+        self._cluster = self._thread.call(_start(plan))
 
     def stop(self, broker: int | None = None) -> None:
         """Stop one broker in order, or all of them and remove the temporary directory."""
+        if self._threaded is not None:
+            self._stop_threaded(self._threaded, broker)
+            return
         if self._thread is None or self._cluster is None:
             return
         if broker is not None:
@@ -97,10 +125,19 @@ class Cluster:
         self._thread.call(self._cluster.stop())
         self._end()
 
+    def _stop_threaded(self, cluster: ThreadedCluster, broker: int | None) -> None:
+        if broker is not None:
+            cluster.stop_broker(broker)
+            return
+        cluster.stop()
+        self._threaded = None
+        self._end()
+
     def kill(self, broker: int) -> None:
         """SIGKILL."""
+        child = self._child(broker)
         assert self._thread is not None
-        self._thread.call(self._child(broker).kill())
+        self._thread.call(child.kill())
 
     def pause(self, broker: int) -> None:
         """SIGSTOP, until `resume`."""
@@ -111,8 +148,11 @@ class Cluster:
 
     def restart(self, broker: int) -> None:
         """Start a broker that is down, on the port and the data that it had, or stop it first."""
-        assert self._thread is not None
+        if self._threaded is not None:
+            self._threaded.restart(broker)
+            return
         child = self._child(broker)
+        assert self._thread is not None
         if child.pid is not None:
             self.stop(broker)
         self._thread.call(child.start())
@@ -141,6 +181,10 @@ class Cluster:
         self.stop()
 
     def _running(self) -> LocalCluster:
+        if self._threaded is not None:
+            raise TidelogError(
+                "with a clock, the brokers are no processes of their own: stop() and restart() them"
+            )
         if self._cluster is None:
             raise TidelogError("the cluster is not running; start() starts it")
         return self._cluster

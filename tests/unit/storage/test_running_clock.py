@@ -78,6 +78,16 @@ class Life:
         self.running.resume(self.disk, DIRECTORY, is_new=False)
 
 
+def test_what_a_test_advances_is_time_that_the_broker_ran() -> None:
+    life = Life()
+    written_ms = life.wall_ms
+    life.running.observe()
+    life.jump(9 * DAY_MS)
+    life.running.advanced(9 * DAY_MS)
+    assert life.age_ms(written_ms) == 9 * DAY_MS
+    assert not life.running.ages().is_careful
+
+
 def test_only_time_in_which_the_broker_runs_makes_things_older() -> None:
     life = Life()
     written_ms = life.wall_ms
