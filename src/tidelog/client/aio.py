@@ -79,7 +79,7 @@ class Network:
         for candidate in candidates:
             try:
                 return await self._open(candidate)
-            except ConnectError as error:
+            except (ConnectError, NoBrokerError) as error:
                 self._cluster.note_failure(candidate)
                 failure = error
         raise failure
@@ -88,7 +88,11 @@ class Network:
         async with self._opening.setdefault(node, asyncio.Lock()):
             if node in self._channels:
                 return self._channels[node]
-            host, port = self._cluster.address(node)
+            try:
+                host, port = self._cluster.address(node)
+            except KeyError:
+                # The metadata changed while this waited for another attempt.
+                raise NoBrokerError(f"broker {node}", "not in the cluster's metadata") from None
             address = f"{host}:{port}"
             settings = self._settings
             connection = Connection(settings.client_id, settings.max_frame_bytes, address)
