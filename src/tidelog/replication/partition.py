@@ -203,6 +203,7 @@ class Partition:
 
     def stop(self, code: ErrorCode, reason: str) -> None:
         """Lead and serve no more: deleted, moved or shut down. Those who wait are told."""
+        self._state = None  # A cut that is under way must not bring back what it was.
         self._flushing.stop()
         refusal = self._offline or KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self._serve_no_more(refusal, KafkaError(code, reason))

@@ -292,6 +292,27 @@ async def test_a_role_that_comes_during_a_truncation_is_taken_when_it_has_ended(
 
 
 @virtual_time
+async def test_a_replica_that_is_dropped_while_its_log_is_cut_takes_no_role_any_more() -> None:
+    cluster = await replicated(b"a")
+    old = cluster.leader
+    cluster.put(b"only 0")
+    cluster.elect(1, (1, 2))
+    cluster.put(b"b")
+    asked = old.following.next_fetch()
+    assert asked is not None
+    answer = cluster.answer(0, asked)
+    assert isinstance(answer, EpochEnd)
+    heard: list[Partition] = []
+    cluster.places[0].standing.role_changed = heard.append
+    cut = asyncio.ensure_future(old.following.truncate_to(asked, answer))
+    await asyncio.sleep(0)
+    assert old.following.is_cutting
+    old.stop(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "topic t was deleted")
+    await cut
+    assert not heard and not old.following.is_active and not old.leads
+
+
+@virtual_time
 async def test_a_client_in_touch_with_the_leader_alone_is_refused_what_only_it_would_have() -> None:
     cluster = await replicated(b"a")
     place = cluster.places[0]
