@@ -124,7 +124,7 @@ def register_broker(image: ImageView, command: RegisterBroker, config: BrokerCon
         if now.id in state.replicas:
             return returns(state, now.id, electorate.circumstances(topic, state))
         # Its file may lower the minimum.
-        return _under(electorate, topic, state)
+        return under(electorate, topic, state)
 
     return everywhere(image, judge, BrokerRegistered(now))
 
@@ -220,11 +220,12 @@ def under_minimum(
     Written before the minimum itself: from then on the leader commits without them.
     """
     electorate = Electorate(image, config, default)
-    decided = [_under(electorate, topic, state) for state in topic.partitions]
+    decided = [under(electorate, topic, state) for state in topic.partitions]
     return [*in_portions(topic.name, [each.state for each in decided if each is not None])]
 
 
-def _under(electorate: Electorate, topic: TopicImage, state: PartitionState) -> Decision | None:
+def under(electorate: Electorate, topic: TopicImage, state: PartitionState) -> Decision | None:
+    """What a smaller minimum changes: where it is reached, nobody is eligible beside the ISR."""
     if not state.elr:
         return None
     return decide(state, replace(electorate.circumstances(topic, state), unclean=False))

@@ -173,7 +173,7 @@ def _plan_placed(image: ImageView, command: PlacementCommand, rules: PlannerRule
             outcome, count = decommission(image, command, config)
             return _plan_of(outcome, Moving(count))
         case RemoveBroker():
-            return _plan_of(remove_broker(image, command))
+            return _plan_of(remove_broker(image, command, rules.config))
 
 
 def _plan_of(outcome: Outcome, answer: Answer | None = None) -> Plan:

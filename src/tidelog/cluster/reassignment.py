@@ -24,10 +24,17 @@ from tidelog.cluster.changes import (
 )
 from tidelog.cluster.commands import Decommission, Reassign, RemoveBroker, SetReplicationFactor
 from tidelog.cluster.elections import Circumstances, decide
-from tidelog.cluster.failover import Electorate, Outcome, completed, in_portions
+from tidelog.cluster.failover import (
+    Electorate,
+    Outcome,
+    completed,
+    everywhere,
+    in_portions,
+    under,
+)
 from tidelog.cluster.image import ImageView, MetadataImage, PartitionState, TopicImage
 from tidelog.cluster.leadership import partition_of
-from tidelog.cluster.min_isr import MIN_ISR
+from tidelog.cluster.min_isr import MIN_ISR, UNSET, default_min_isr
 from tidelog.cluster.names import INTERNAL_TOPICS
 from tidelog.cluster.placement import Loads
 from tidelog.config import BrokerConfig
@@ -126,8 +133,12 @@ def decommission(
     )
 
 
-def remove_broker(image: ImageView, command: RemoveBroker) -> Outcome:
-    """Forget a broker, which must be stopped and hold nothing."""
+def remove_broker(image: ImageView, command: RemoveBroker, config: BrokerConfig) -> Outcome:
+    """Forget a broker, which must be stopped and hold nothing.
+
+    Its file may have had the largest minimum of replicas in sync. Where a smaller one is reached,
+    nobody else is eligible to lead any more.
+    """
     broker_id = command.broker_id
     if broker_id in image.brokers:
         raise KafkaError(
@@ -150,7 +161,9 @@ def remove_broker(image: ImageView, command: RemoveBroker) -> Outcome:
         for topic_id, holders in image.deleted.items()
         if broker_id in holders
     )
-    return Outcome((*confirmed, BrokerRemoved(broker_id)))
+    without = image.absent[broker_id]._replace(min_isr=UNSET)
+    electorate = Electorate(image, config, default_min_isr(image, without))
+    return everywhere(image, partial(under, electorate), *confirmed, BrokerRemoved(broker_id))
 
 
 def _not_registered(broker_id: int) -> KafkaError:

@@ -6,7 +6,8 @@ missing:
 
 - The watermark is the least end among the *maximal* ISR, which has those in it whose admission was
   proposed and not yet answered; and it waits for caught-up replicas that will be proposed next. It
-  does not move while the ISR is smaller than the minimum, and it never falls.
+  does not move while the ISR is smaller than the minimum, here or at the controller, and it never
+  falls.
 - A replica may join when it has fetched, in this epoch and in its current life (broker epoch), from
   the watermark or above and from the epoch's first offset or above, and is not fenced.
 - One proposal is under way at a time, and an answer to any other is ignored. Until it is answered a
@@ -168,7 +169,9 @@ class InSyncReplicas:
     def advance(self, own_end: int, min_isr: int, look: Look) -> bool:
         """Move the watermark as far as it may go; whether it moved. `own_end` is what this broker
         itself may count: on a topic that syncs, what it has synced."""
-        if len(self._state.isr) < min_isr:
+        # Where others are eligible to lead, the controller goes by a minimum that is not reached:
+        # this broker may have yet to hear of it, and those must not lack what is committed.
+        if len(self._state.isr) < min_isr or self._state.elr:
             return False
         end = own_end
         counted = self.maximal_isr if self.followers else ()

@@ -210,6 +210,16 @@ def test_a_broker_leaves_for_good_in_three_moves() -> None:
     assert refused(image, Decommission(2)).code is ErrorCode.BROKER_ID_NOT_REGISTERED
 
 
+def test_a_minimum_that_goes_with_its_broker_leaves_nobody_eligible_who_may_lack_records() -> None:
+    image = after(five(1, 2, 3), RegisterBroker(life(5, 205, min_isr=3)))
+    image = after(image, propose(image, 1, 2))
+    assert state_of(image).elr == (3,)
+    image = after(gone(image, 5), RemoveBroker(5))
+    state = state_of(image)
+    assert min_isr_in(image, image.topics[TOPIC], state) == 2
+    assert state.elr == ()
+
+
 def test_a_broker_does_not_leave_where_there_is_no_room_for_its_replicas() -> None:
     error = refused(cluster(1, 2, 3), Decommission(3))
     assert error.code is ErrorCode.INVALID_REPLICATION_FACTOR

@@ -40,6 +40,18 @@ def test_the_watermark_stands_still_below_the_minimum() -> None:
     assert replicas.advance(120, 1, look(120))
 
 
+def test_the_watermark_stands_still_while_the_controller_counts_on_others_to_lead() -> None:
+    replicas = leading((1, 2))
+    fetched(replicas, 2, 120, 120)
+    proposal = replicas.propose(look(130, now=LAG_S + 2), 10)
+    assert proposal is not None and proposal.broker_ids == {1}
+    # The minimum was raised to 2; this leader has yet to hear of it.
+    decided = replicas.state._replace(isr=(1,), elr=(2,), partition_epoch=8)
+    replicas.answered(proposal, decided, LAG_S + 3)
+    assert not replicas.advance(130, 1, look(130, now=LAG_S + 3))
+    assert replicas.high_watermark == 100
+
+
 def test_the_watermark_never_falls_with_a_follower_that_lost_records() -> None:
     replicas = leading()
     for broker in (2, 3):
