@@ -12,6 +12,9 @@ import pytest
 
 from tests.waiting import eventually
 from tidelog.cli.main import main
+from tidelog.client.admin import describe_configs
+from tidelog.client.blocking import Client
+from tidelog.model import ConfigResourceType
 from tidelog.testing import Cluster
 
 
@@ -47,6 +50,19 @@ def shell(cluster: Cluster) -> Shell:
     return Shell(cluster.bootstrap_servers)
 
 
+def throttles(cluster: Cluster, topic: str) -> list[str]:
+    """What limits copying, on the topic or on any broker."""
+    kinds = ConfigResourceType
+    resources = [(kinds.TOPIC, topic)] + [(kinds.BROKER, str(each)) for each in range(4)]
+    with Client(cluster.bootstrap_servers) as client:
+        return [
+            f"{each.name}={each.value}"
+            for kind, name in resources
+            for each in client.run(describe_configs(client.cluster, kind, name))
+            if "throttled" in each.name and each.source != "default"
+        ]
+
+
 def test_replicas_are_added_moved_and_lead_and_a_broker_is_taken_out(
     cluster: Cluster, shell: Shell
 ) -> None:
@@ -64,6 +80,19 @@ def test_replicas_are_added_moved_and_lead_and_a_broker_is_taken_out(
     assert shell.json("cluster", "reassign") == []
     shell.run("cluster", "elect", "orders", "-p", "0")
     assert cluster.leader_of("orders", 0) == 3
+
+    out = shell.run(
+        "cluster", "reassign", "orders", "-p", "2", "--to", "3", "--throttle", "1000000"
+    )
+    assert "copying up to 1000000 bytes a second on each broker" in out
+    assert shell.replicas("orders")[2] == [3]
+    assert throttles(cluster, "orders") == []
+    out = shell.run(
+        "cluster", "reassign", "orders", "-p", "2", "--to", "0,9", "--throttle", "5", code=1
+    )
+    assert "refused: orders-2" in out
+    assert throttles(cluster, "orders") == []
+    shell.run("cluster", "reassign", "orders", "-p", "2", "--to", "0,1,2", "--wait")
 
     assert "refused: orders-1" in shell.run(
         "cluster", "reassign", "orders", "-p", "1", "--to", "0,9", code=1

@@ -16,7 +16,7 @@ from tidelog.cli.common import (
     say,
 )
 from tidelog.cli.faults import EXIT_FAILED, EXIT_USAGE, CliError
-from tidelog.client import admin, replica_admin
+from tidelog.client import admin, replica_admin, throttling
 from tidelog.client.blocking import Client
 from tidelog.client.metadata import TopicMetadata
 from tidelog.client.replica_admin import Outcomes, Spread
@@ -36,6 +36,12 @@ _wait_option = click.option("--wait", is_flag=True, help="Return when the replic
     help="The brokers that hold the replicas from now on, the preferred leader first.",
 )
 @click.option("--cancel", is_flag=True, help="Stop what is being moved.")
+@click.option(
+    "--throttle",
+    type=click.IntRange(min=1),
+    metavar="BYTES",
+    help="Copy no more than this in a second, on each broker; waits as --wait does.",
+)
 @_wait_option
 @connection_options  # fmt: skip
 def reassign(
@@ -43,23 +49,31 @@ def reassign(
     partition: int | None,
     brokers: str | None,
     cancel: bool,
-    wait: bool,
-    **connection: Any,
+    **options: Any,
 ) -> None:
     """Move replicas to other brokers; without a topic, show what is being moved.
 
     \b
     tidelog cluster reassign
     tidelog cluster reassign orders -p 0 --to 2,0,1 --wait
+    tidelog cluster reassign orders --to 2,0,1 --throttle 10000000
     tidelog cluster reassign orders --cancel
     """
+    throttle, wait = options.pop("throttle"), options.pop("wait")
+    connection = options
     with open_client(**connection) as client:
         if not topics:
             _show_moves(client, connection["output"])
             return
         if bool(brokers) == cancel:
             raise CliError("say where to", "give --to BROKER,… or --cancel", EXIT_USAGE)
+        if cancel and throttle:
+            raise CliError("nothing is copied by --cancel", "leave --throttle out", EXIT_USAGE)
         wanted = None if cancel else _broker_ids(brokers or "")
+        if wanted is not None and throttle:
+            moves = dict.fromkeys(_places(client, topics, partition), wanted)
+            _move_throttled(client, moves, throttle)
+            return
         places = dict.fromkeys(_places(client, topics, partition), wanted)
         if cancel:
             moving = {
@@ -200,6 +214,25 @@ def _move(
         say("done")
     elif any(error is None for error in outcomes.values()):
         say("`tidelog cluster reassign` shows how far it is")
+
+
+def _move_throttled(
+    client: Client, places: Mapping[TopicPartition, Sequence[int]], rate: int
+) -> None:
+    """Move at a limited rate, and lift the limit at the end; not where the move was refused."""
+    held = _replicas(client.run(admin.list_topics(client.cluster)))
+    client.run(throttling.throttle(client.cluster, held, places, rate))
+    say(f"copying up to {rate} bytes a second on each broker")
+    try:
+        _move(client, places, wait=True)
+    except KeyboardInterrupt:
+        say("the move goes on, and so does its limit; run the same command to wait for its end")
+        raise
+    except SystemExit:
+        # Some were refused. Those that were not go on, without a limit.
+        client.run(throttling.end_throttle(client.cluster, held, places))
+        raise
+    client.run(throttling.end_throttle(client.cluster, held, places))
 
 
 def _still_moving(client: Client, places: Mapping[TopicPartition, object]) -> bool:

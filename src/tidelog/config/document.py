@@ -43,7 +43,7 @@ topic's value is looked for in: the topic's own settings, those altered for the 
 altered for all brokers, what the broker was started with, the default. The column *change* says
 what may be altered without a restart: *cluster* for one broker or all, *restart* for nothing.
 Settings that Kafka takes while it runs and this broker does not use (`num.io.threads`,
-`log.cleaner.threads`, `leader.replication.throttled.rate` and others) are taken, stored and shown,
+`log.cleaner.threads` and others) are taken, stored and shown,
 and the broker's log says so. Kafka also takes names that it does not know, for plugins; so does
 this broker, with the same line in its log, and their values are never shown.
 

@@ -112,7 +112,6 @@ remote.log.manager.follower.thread.pool.size remote.log.reader.threads
 share.coordinator.cached.buffer.max.bytes
 """,
     Kind.LONG: """
-follower.replication.throttled.rate leader.replication.throttled.rate
 remote.list.offsets.request.timeout.ms remote.log.index.file.cache.total.size.bytes
 remote.log.manager.copy.max.bytes.per.second remote.log.manager.fetch.max.bytes.per.second
 replica.alter.log.dirs.io.max.bytes.per.second

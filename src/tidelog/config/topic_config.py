@@ -54,6 +54,13 @@ def _timestamp_type(value: str) -> TimestampType:
     return TimestampType.CREATE_TIME
 
 
+def _replicas(listed: list[str]) -> frozenset[str]:
+    # Not by int(): a number may have any count of zeros in front.
+    return frozenset(
+        ":".join(number.lstrip("0") or "0" for number in pair.split(":")) for pair in listed
+    )
+
+
 def _decompressed_bytes(values: Mapping[str, Any]) -> int:
     configured: int = values["max.decompressed.batch.bytes"]
     if configured >= 0:
@@ -105,6 +112,11 @@ class TopicConfig:
         lambda values: values.get(f"compression.{values['compression.type']}.level")
     )
     producer_id_expiration_ms: int = _from("producer.id.expiration.ms")
+    # As `partition:broker` in plain numbers, or `*`.
+    throttled_leaders: frozenset[str] = _from("leader.replication.throttled.replicas", _replicas)
+    throttled_followers: frozenset[str] = _from(
+        "follower.replication.throttled.replicas", _replicas
+    )
 
 
 _READS: Final = {each.name: each.metadata["read"] for each in fields(TopicConfig)}

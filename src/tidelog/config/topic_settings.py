@@ -242,21 +242,24 @@ _COMPACTION: Final = (
     ),
 )
 
-_UNUSED: Final = (
+_REPLICATION: Final = (
     items(
         "leader.replication.throttled.replicas",
         [],
-        "Replicas whose replication is throttled on the leader's side, as partition:broker.",
+        "Replicas that give no more than `leader.replication.throttled.rate` to followers that are "
+        "not in sync: `partition:broker` with the broker that leads, or `*` for all.",
         check=check_throttled_replicas,
-        unused=True,
     ),
     items(
         "follower.replication.throttled.replicas",
         [],
-        "Replicas whose replication is throttled on the follower's side, as partition:broker.",
+        "Replicas that copy no more than `follower.replication.throttled.rate` until they are in "
+        "sync: `partition:broker` with the broker that follows, or `*` for all.",
         check=check_throttled_replicas,
-        unused=True,
     ),
+)
+
+_UNUSED: Final = (
     boolean(
         "preallocate",
         False,
@@ -306,5 +309,6 @@ TOPIC_SECTIONS: Final = (
     ("Segments and indexes", _SEGMENTS),
     ("Durability", _DURABILITY),
     ("Records", _RECORDS),
+    ("Replication", _REPLICATION),
     ("Accepted and shown, but not acted on", _UNUSED),
 )

@@ -73,8 +73,8 @@ class Followed:
     """One partition, and what its leader has been told of it."""
 
     __slots__ = (
-        "_told_before", "_told_in", "behind_since", "high_watermark", "is_busy", "key",
-        "partition", "rested_epoch", "resting_until", "rests", "session", "told",
+        "_told_before", "_told_in", "behind_since", "high_watermark", "is_behind", "is_busy",
+        "key", "partition", "rested_epoch", "resting_until", "rests", "session", "told",
     )  # fmt: skip
 
     def __init__(self, partition: FollowedPartition, session: LeaderSession) -> None:
@@ -92,11 +92,18 @@ class Followed:
         # Being cut: it asks for nothing until that is done.
         self.is_busy = False
         self.high_watermark = 0
+        # Not known to have all that is committed. Every replica that is in sync has.
+        self.is_behind = True
         self.behind_since: float | None = None
 
     def news(self) -> None:
         """The partition's place has changed by itself (`FollowedPartition.fetch_watchers`)."""
         self.session.place_changed(self)
+
+    @property
+    def is_throttled(self) -> bool:
+        """Whether its records count against the broker's rate, and wait for it."""
+        return self.is_behind and self.partition.is_throttled
 
     def tell(self, place: FetchFrom | None, number: int) -> None:
         """The leader knows this place from request `number` on."""
@@ -174,6 +181,8 @@ class LeaderSession:
         self._left: dict[Key, None] = {}
         self._resting: list[tuple[float, int, Followed]] = []
         self._rests = 0
+        # What throttled partitions may take together; None for any amount.
+        self._quota_left: int | None = None
 
     # -- who follows ------------------------------------------------------------------------------
 
@@ -242,7 +251,20 @@ class LeaderSession:
         longest_s = self.settings.backoff_ms / 1000
         rest_s = min(longest_s, _FIRST_REST_S * 2 ** min(followed.rests - 1, 16))
         rest_s *= 0.8 + self._random.below(1001) / 2500
-        followed.resting_until = now + rest_s
+        self._rest_until(followed, now + rest_s)
+
+    def limit(self, quota_left: int | None, window_ends_at: float) -> None:
+        """What throttled partitions may take until then; they rest where that is nothing."""
+        self._quota_left = quota_left
+        if quota_left is not None and quota_left <= 0:
+            for followed in self.followed.values():
+                if followed.resting_until is None and followed.is_throttled:
+                    place = followed.partition.next_fetch()
+                    followed.rested_epoch = -1 if place is None else place.leader_epoch
+                    self._rest_until(followed, window_ends_at)
+
+    def _rest_until(self, followed: Followed, until: float) -> None:
+        followed.resting_until = until
         self._rests += 1
         heapq.heappush(self._resting, (followed.resting_until, self._rests, followed))
         self._changed[followed] = None
@@ -308,7 +330,13 @@ class LeaderSession:
         elif is_full or place != followed.told:
             self.asked_for += followed.told is None
             followed.tell(place, number)
-            topics.add(followed.key, place, self.settings.partition_bytes_max)
+            topics.add(followed.key, place, self._bytes_max(followed))
+
+    def _bytes_max(self, followed: Followed) -> int:
+        most = self.settings.partition_bytes_max
+        if self._quota_left is None or not followed.is_throttled:
+            return most
+        return max(0, min(most, self._quota_left))
 
     def _forget(self, followed: Followed) -> None:
         if followed.told is not None:

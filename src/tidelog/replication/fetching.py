@@ -17,7 +17,7 @@ import asyncio
 import logging
 from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, cast
 
 from tidelog.client.faults import ConnectError, NetworkError, error_code
@@ -30,6 +30,7 @@ from tidelog.replication.fetch_core import Answered, Asked, FetchSettings, Follo
 from tidelog.replication.followed import FollowedPartition
 from tidelog.replication.following import EpochEnd, FetchFrom
 from tidelog.replication.ranges import Ranges
+from tidelog.replication.throttle import Quota
 from tidelog.storage.admission import LOOP_CHECKED_BYTES
 from tidelog.storage.replicated import CheckedBatches, Continuation, check_replicated
 
@@ -55,6 +56,8 @@ class FetchLinks:
     open_peer: Callable[[int], PeerConnection | None]
     # This broker, in its current life.
     replica: Callable[[], ReplicaState]
+    # What may be copied a second of partitions that are throttled.
+    quota: Quota = field(default_factory=Quota)
 
 
 class Lag(NamedTuple):
@@ -229,6 +232,8 @@ class LeaderFetcher:
         assert self._peer is not None
         now = self._clock.monotonic()
         self.session.wake_due(now)
+        quota = self._links.quota
+        self.session.limit(quota.left(now), quota.window_ends_at)
         settings = self._links.settings
         asked = self.session.next_request(self._links.replica(), settings.wait_max_ms)
         if asked is None:
@@ -344,8 +349,11 @@ class LeaderFetcher:
             self.trouble(followed, "NO_WHOLE_BATCH")
             return
         self.session.went_well(followed)
+        if followed.is_throttled:
+            self._links.quota.spend(len(records), self._clock.monotonic())
         followed.high_watermark = data.high_watermark
-        if partition.log_end_offset >= data.high_watermark:
+        followed.is_behind = partition.log_end_offset < data.high_watermark
+        if not followed.is_behind:
             followed.behind_since = None
         elif followed.behind_since is None:
             followed.behind_since = self._clock.monotonic()

@@ -20,6 +20,8 @@ class FollowedPartition(Protocol):
 
     topic_partition: TopicPartition
     topic_id: UUID
+    # Its copying is held to `follower.replication.throttled.rate` until it is in sync.
+    is_throttled: bool
     # Told when `next_fetch` has changed for another reason than an answer of the leader.
     fetch_watchers: Watchers
 

@@ -14,9 +14,11 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import NamedTuple
 
+from tidelog.config.topic_config import TopicConfig
 from tidelog.model import NO_LEADER
 from tidelog.replication.disk_space import Room
 from tidelog.replication.flushing import Flushing
+from tidelog.replication.throttle import is_listed
 from tidelog.replication.truncations import Truncations
 from tidelog.replication.waiters import Watchers
 from tidelog.replication.watermark import Watermark
@@ -69,7 +71,14 @@ class Following:
         self.leader_epoch = -1
         # On a topic that syncs, asking for an offset says that all before it is on the disk.
         self.syncs = False
+        # Copied within the broker's rate while it is not in sync.
+        self.is_throttled = False
         self.is_cutting = False
+
+    def reconfigure(self, config: TopicConfig, broker_id: int) -> None:
+        self.syncs = config.durability_fsync
+        listed = config.throttled_followers
+        self.is_throttled = is_listed(listed, self.topic_partition.partition, broker_id)
 
     def begin(self, leader_id: int, leader_epoch: int) -> None:
         """Follow this leader, or with NO_LEADER nobody, from now on."""

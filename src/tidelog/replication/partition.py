@@ -116,7 +116,7 @@ class Partition:
         self.config_on_loop = config_on_loop(config)
         self.log.reconfigure(config)
         self._flushing.configure(config)
-        self.following.syncs = config.durability_fsync
+        self.following.reconfigure(config, self._standing.broker_id)
 
     # -- who leads --------------------------------------------------------------------------------
 

@@ -451,7 +451,7 @@ class Replicas:
         configs, known = image.broker_configs, set(self.config.unused())
         own, default = configs.get(str(self._broker_id), {}), configs.get("", {})
         self.config = self._static_config.with_dynamic(own, default)
-        self.standing.lag_s = self.config.get_int("replica.lag.time.max.ms") / 1000
+        self.standing.take_settings(self.config)
         new = [name for name in self.config.unused() if name not in known]
         if new:
             more = f" and {len(new) - _NAMED_MAX} more" if len(new) > _NAMED_MAX else ""

@@ -6,7 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
+from tidelog.config.broker_config import BrokerConfig
+from tidelog.config.setting import LONG_MAX
 from tidelog.host.clock import Clock
+from tidelog.replication.throttle import Quota
 
 if TYPE_CHECKING:
     from tidelog.replication.partition import Partition
@@ -49,9 +52,19 @@ class Standing:
         self.eligible: Mapping[int, int] = {}
         # How long a follower may be behind before it leaves the ISR.
         self.lag_s = _LAG_SECONDS
+        # What may be copied a second of replicas that are throttled, to others and from others.
+        self.leader_quota, self.follower_quota = Quota(), Quota()
         # Told of a partition that leads, follows somebody else, or is here no more.
         self.role_changed: Callable[[Partition], None] = lambda partition: None
         # How often an ISR that is led here lost or gained a replica.
         self.isr_shrinks = self.isr_expansions = 0
         # Told of a partition whose ISR may have to change.
         self.reconsider: Callable[[Partition], None] = lambda partition: None
+
+    def take_settings(self, config: BrokerConfig) -> None:
+        """The settings in force have changed."""
+        self.lag_s = config.get_int("replica.lag.time.max.ms") / 1000
+        now = self.clock.monotonic()
+        for side, quota in (("leader", self.leader_quota), ("follower", self.follower_quota)):
+            rate = config.get_int(f"{side}.replication.throttled.rate")
+            quota.limit_to(None if rate == LONG_MAX else rate, now)

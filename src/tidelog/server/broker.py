@@ -210,7 +210,7 @@ class Broker:
         metadata = ImageFeed(link.changes_after)
         replicas = Replicas(config.node_id, config, data_dir, host, membership)
         isr_changes = IsrChanges(replicas.standing, link.submit_all)
-        fetchers = make_fetchers(config, host, membership, metadata, options)
+        fetchers = make_fetchers(config, host, replicas.standing, metadata, options)
         replicas.standing.role_changed = lambda each: fetchers.follow(
             each.following, each.following.leader_id
         )

@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tidelog.cluster.image_feed import ImageFeed
-from tidelog.cluster.membership import Membership
 from tidelog.cluster.peer import PeerConnection, PeerOptions
 from tidelog.config import BrokerConfig
 from tidelog.host.host import Host
 from tidelog.protocol.messages.fetch import ReplicaState
 from tidelog.replication.fetch_core import FetchSettings
 from tidelog.replication.fetching import Fetchers, FetchLinks
+from tidelog.replication.standing import Standing
 
 
 def make_fetchers(
     config: BrokerConfig,
     host: Host,
-    membership: Membership,
+    standing: Standing,
     metadata: ImageFeed,
     options: PeerOptions,
 ) -> Fetchers:
@@ -31,6 +31,8 @@ def make_fetchers(
         return None if endpoint is None else PeerConnection(host.network, endpoint, own)
 
     def replica() -> ReplicaState:
-        return ReplicaState(membership.broker_id, membership.broker_epoch)
+        return ReplicaState(standing.broker_id, standing.entry.broker_epoch)
 
-    return Fetchers(FetchLinks(host, FetchSettings.of(config), open_peer, replica))
+    return Fetchers(
+        FetchLinks(host, FetchSettings.of(config), open_peer, replica, standing.follower_quota)
+    )

@@ -137,7 +137,7 @@ def test_what_kafka_takes_while_it_runs_may_be_altered_although_nothing_uses_it(
     taken = {
         "num.io.threads": "5",
         "log.cleaner.threads": "2",
-        "leader.replication.throttled.rate": "1000",
+        "num.replica.fetchers": "2",
         # Kafka takes a name that nobody knows, too: it may be one of somebody's plugin.
         "my.plugin.setting": "x",
         # One that it has forgotten is such a name.

@@ -80,6 +80,7 @@ class FakePartition:
         self.topic_partition = TopicPartition(TOPIC, index)
         self.topic_id = TOPIC_ID
         self.fetch_watchers = Watchers()
+        self.is_throttled = False
         self.log = log or new_log()
         self.leader_epoch = 0
         self.follows = True

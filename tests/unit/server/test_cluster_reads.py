@@ -54,7 +54,10 @@ def asking(cluster: Cluster, broker_id: int, **connection: Any) -> Asking:
         known,
         broker_id=broker_id,
         replicas=SimpleNamespace(
-            find=lambda *_: cluster.partitions[broker_id], config=load(), checkpoint=checkpoint
+            find=lambda *_: cluster.partitions[broker_id],
+            config=load(),
+            checkpoint=checkpoint,
+            standing=place.standing,
         ),
         offload=place.offload,
         clock=place.clock,

@@ -9,7 +9,7 @@ partition of a session is looked at when it may have something to tell, and not 
 A follower reads to the end of the log; that it asks from an offset says that it has all before it,
 and may move the watermark and the ISR. Only a broker may fetch as a replica. While its fetch waits
 it may send another one of the same session, which ends the wait: so it tells of places that have
-changed.
+changed. Of a throttled partition a follower that is not in sync gets what the rate leaves (KIP-73).
 Versions: 7 sessions, 9 and 12 leader epochs and divergence, 10 zstd, 11 racks, 13 topic ids, 15 the
 broker epoch of a follower, 16 who leads instead (KIP-951). What 17 and 18 add is not needed.
 """
@@ -41,6 +41,7 @@ from tidelog.server.handlers.fetch_answers import (
     partition_data,
     remember,
 )
+from tidelog.server.handlers.leader_throttle import leader_throttle
 from tidelog.server.handlers.leaders import MOVED, CurrentLeaders
 from tidelog.server.handlers.read_replicas import VERSION_WITH_RACKS, reader_rack, sent_nearer
 from tidelog.server.pieces import PIECE_UNITS, Work
@@ -126,6 +127,8 @@ class FetchAttempt:
         self.isolation = Isolation.REPLICA if is_replica else request.isolation_level
         # A consumer that knows of followers may read from them, and be sent to one in its rack.
         self.may_follow = not is_replica and context.version >= VERSION_WITH_RACKS
+        asking = _replica(request) if is_replica else None
+        self._throttle = None if asking is None else leader_throttle(context, asking.broker_id)
         self._rack = reader_rack(request, context) if self.may_follow and request.rack_id else ""
         self.turns = context.turns
         self._max_wait_ms = request.max_wait_ms
@@ -156,6 +159,8 @@ class FetchAttempt:
         self._bytes_read = 0
         self._has_errors = False
         self._held_back = []
+        if self._throttle is not None:
+            self._throttle.look_again()
         ready = tuple(self.session.ready)
         return takewhile(self._has_room, ready) if self._is_incremental else iter(ready)
 
@@ -191,10 +196,18 @@ class FetchAttempt:
             return
         if read.slices is not None:
             self._bytes_read += read.slices.size_bytes
+            if self._throttle is not None:
+                self._throttle.count(target, read.slices.size_bytes)
             self.reads[target] = read
             target.position = None
             return
-        if self._bytes_read and partition.readable_end(self.isolation).offset > target.fetch_offset:
+        if self._throttle is not None and target in self._throttle.held:
+            # As below, and it is looked at again when the rate allows.
+            target.unwatch()
+            target.position = None
+        elif (
+            self._bytes_read and partition.readable_end(self.isolation).offset > target.fetch_offset
+        ):
             # It has data, which does not fit into this answer. No append need follow, so it is
             # not left to a watch: it stays ready, in front of those that are served now.
             target.unwatch()
@@ -245,12 +258,11 @@ class FetchAttempt:
         if replica is not None:
             partition.replica_fetches(*replica, target.fetch_offset, target.log_start)
         left = self._max_bytes - self._bytes_read
-        return partition.read(
-            target.fetch_offset,
-            max(0, min(target.max_bytes, left)),
-            self.isolation,
-            at_least_one=self._bytes_read == 0,
-        )
+        most, at_least_one = max(0, min(target.max_bytes, left)), self._bytes_read == 0
+        allowed = None if self._throttle is None else self._throttle.allowed(partition, target)
+        if allowed is not None:
+            most, at_least_one = min(most, allowed), at_least_one and allowed > 0
+        return partition.read(target.fetch_offset, most, self.isolation, at_least_one)
 
     def partition(self, target: FetchTarget) -> Partition:
         """The partition that a target names now; KafkaError where there is none to be read."""
@@ -299,7 +311,10 @@ class FetchAttempt:
             self._pause(future)
             return future
         wait = FetchWait(self, future)
-        timer = loop.call_later(self._max_wait_ms / 1000, wait.finish)
+        wait_s = self._max_wait_ms / 1000
+        if self._throttle is not None:
+            wait_s = self._throttle.wait_s(wait_s)
+        timer = loop.call_later(wait_s, wait.finish)
 
         def clean_up(_: object) -> None:
             timer.cancel()
@@ -397,6 +412,8 @@ class FetchAttempt:
     def _response(self) -> FetchResponse:
         if len(self.reads) > PIECE_UNITS:
             self._context.in_pieces = True
+        if self._throttle is not None:
+            self._throttle.answered()
         self._context.tools.metrics.fetched_bytes += self._bytes_read
         topics = list(self._topics.values())
         answer = FetchResponse(session_id=self.session.session_id, responses=topics)
