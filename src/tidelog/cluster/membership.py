@@ -6,7 +6,8 @@ the broker goes on: it connects again, enters again in a new broker epoch, and s
 the office ends the `Controller` object and nothing else.
 
 `out_of_touch` says that the broker may have been given up by the others without knowing it: two
-thirds of a session without the store, or no entry since the last session was lost.
+thirds of a session without the store, no entry since the last session was lost, or an entry that
+its metadata does not show yet: what was decided before that, it has yet to hear.
 
 A broker that has a store of its own cannot connect to it again: where it fails, `wait_failed`
 raises, and the broker stops.
@@ -89,6 +90,9 @@ class Membership:
         self.on_registered: Callable[[int], Awaitable[None]] = _note_nothing
         # Whether the entry is of the session at hand.
         self._is_entered = False
+        # Whether this broker's metadata shows its entry of an epoch, and whether that is open.
+        self.shows_entry: Callable[[int], bool] = lambda broker_epoch: True
+        self._is_unseen = False
         self._silent_since: float | None = None
         self._deadline = math.inf
         self._task: asyncio.Task[None] | None = None
@@ -126,7 +130,9 @@ class Membership:
 
     @property
     def out_of_touch(self) -> bool:
-        return self._clock.monotonic() >= self._deadline
+        if self._is_unseen:
+            self._is_unseen = not self.shows_entry(self.broker_epoch)
+        return self._is_unseen or self._clock.monotonic() >= self._deadline
 
     @property
     def out_of_touch_since(self) -> float | None:
@@ -399,6 +405,7 @@ class Membership:
             # This process has outlived its session: nothing of that life is missing.
             entry = entry._replace(clean_epoch=self.broker_epoch)
         self._registration = await register_broker(store, entry)
+        self._is_unseen = True
         await self.on_registered(self.broker_epoch)
         self._is_entered = True
         if store.session_state is SessionState.CONNECTED:

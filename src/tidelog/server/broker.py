@@ -208,6 +208,7 @@ class Broker:
             host.offload,
         )
         metadata = ImageFeed(link.changes_after)
+        membership.shows_entry = lambda epoch: _is_in(metadata.image, config.node_id, epoch)
         replicas = Replicas(config.node_id, config, data_dir, host, membership)
         isr_changes = IsrChanges(replicas.standing, link.submit_all)
         fetchers = make_fetchers(config, host, replicas.standing, metadata, options)
@@ -300,7 +301,7 @@ class Broker:
         parts.metadata.subscribe(replicas.image_changed)
         registration = await parts.membership.register(self._entry(parts))
         await self._unless_failed(
-            parts.metadata.wait_for(lambda image: _is_in(image, registration))
+            parts.metadata.wait_for(lambda image: _is_in(image, *registration[:2]))
         )
         await replicas.serve(parts.metadata.image)
         replicas.on_caught_up.append(parts.groups.partitions_followed)
@@ -490,6 +491,6 @@ def _own_min_isr(config: BrokerConfig) -> int:
     return config.get_int(name) if config.is_set(name) else 0
 
 
-def _is_in(image: MetadataImage, registration: BrokerRegistration) -> bool:
-    known = image.brokers.get(registration.id)
-    return known is not None and known.epoch >= registration.epoch
+def _is_in(image: MetadataImage, broker_id: int, broker_epoch: int) -> bool:
+    known = image.brokers.get(broker_id)
+    return known is not None and known.epoch >= broker_epoch

@@ -55,6 +55,27 @@ def test_a_broker_that_lost_its_session_goes_on_and_registers_in_a_new_epoch(see
     simulate(main, seed)
 
 
+def test_a_broker_is_out_of_touch_until_it_has_seen_what_was_decided_in_its_absence() -> None:
+    async def main(world: World) -> None:
+        machines = await start_all(world, 3)
+        (controller,) = controllers(machines)
+        lost = others(machines, controller)[0]
+        membership = parts(lost).membership
+        before = membership.broker_epoch
+        world.network.cut(controller.name, lost.name)
+        world.network.cut(lost.name, controller.name)
+        session(lost).expire()
+        await until(lambda: membership.broker_epoch > before)
+        # It is in the store again; that another was elected to lead it has yet to hear.
+        await until(lambda: image(controller).brokers[lost.broker_id].epoch > before)
+        assert membership.out_of_touch
+        world.network.heal_all()
+        await until(lambda: agree(machines, [0, 1, 2]))
+        assert not membership.out_of_touch
+
+    simulate(main)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_a_controller_that_lost_its_session_loses_the_office_and_nothing_else(seed: int) -> None:
     async def main(world: World) -> None:
