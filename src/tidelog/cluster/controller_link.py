@@ -236,10 +236,8 @@ class ControllerLink:
 
     def _owner_changed(self) -> None:
         """Whoever waits for an answer of the last controller waits in vain."""
-        owner = self._membership.owner
-        endpoint = None if owner is None else owner.endpoint
-        self._metadata.leave(endpoint)
-        self._commands.leave(endpoint)
+        self._metadata.leave(self._membership.owner)
+        self._commands.leave(self._membership.owner)
 
 
 async def decide_here(
@@ -255,29 +253,32 @@ async def decide_here(
 
 
 class _Line:
-    """The connection to the controller for one purpose; another controller, another connection."""
+    """The connection to the controller for one purpose; another controller, another connection.
+
+    One that is back at the same address is another, too: an answer of the last one may never come.
+    """
 
     def __init__(self, open_peer: Callable[[Endpoint], Peer]) -> None:
         self._open_peer = open_peer
-        self._endpoint: Endpoint | None = None
+        self._owner: Owner | None = None
         self._peer: Peer | None = None
 
     async def request(self, owner: Owner, api_name: str, message: object, timeout_s: float) -> Any:
         if owner.endpoint is None:
             # A version that does not say where it is reached, or has no listener for brokers.
             raise not_controller()
-        if self._peer is None or self._endpoint != owner.endpoint:
+        if self._peer is None or self._owner != owner:
             self.close()
-            self._endpoint, self._peer = owner.endpoint, self._open_peer(owner.endpoint)
+            self._owner, self._peer = owner, self._open_peer(owner.endpoint)
         return await self._peer.request(api_name, message, timeout_s)
 
-    def leave(self, endpoint: Endpoint | None) -> None:
-        """Close the connection unless it leads to that endpoint."""
-        if self._endpoint != endpoint:
+    def leave(self, owner: Owner | None) -> None:
+        """Close the connection unless it leads to that one."""
+        if self._owner != owner:
             self.close()
 
     def close(self) -> None:
-        peer, self._peer, self._endpoint = self._peer, None, None
+        peer, self._peer, self._owner = self._peer, None, None
         if peer is not None:
             peer.close()
 

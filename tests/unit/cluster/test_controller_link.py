@@ -159,14 +159,15 @@ def test_a_request_that_is_too_large_is_refused_as_a_whole_and_not_sent() -> Non
     run_virtual(run())
 
 
-def test_nobody_waits_for_a_controller_that_has_lost_the_office() -> None:
+@pytest.mark.parametrize("next_id", [2, 1], ids=["another broker", "back after a loss of power"])
+def test_nobody_waits_for_a_controller_that_has_lost_the_office(next_id: int) -> None:
     async def run() -> None:
         peer = ScriptedPeer()
         membership, link = linked(peer)
         deciding = asyncio.ensure_future(link.decide([DeleteTopic("a")], "", 3_600.0))
         while not peer.asked:
             await asyncio.sleep(0)
-        membership._take_owner(Owner(2, 4, Endpoint("PLAINTEXT", "b2", 9092)))
+        membership._take_owner(Owner(next_id, 4, Endpoint("PLAINTEXT", f"b{next_id}", 9092)))
         assert codes(await deciding) == [ErrorCode.REQUEST_TIMED_OUT]
 
     run_virtual(run())
