@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from tidelog.cli.cluster_backup import export, restore
 from tidelog.cli.cluster_health import health
 from tidelog.cli.cluster_move import move
 from tidelog.cli.common import connection_options, open_client, print_json, print_table
@@ -15,10 +16,10 @@ from tidelog.client import admin
 
 @click.group()
 def cluster() -> None:
-    """Look at the cluster, move replicas, and move its metadata."""
+    """Look at the cluster, move replicas, and move, save and restore its metadata."""
 
 
-for _command in (health, reassign, elect, decommission, move):
+for _command in (health, reassign, elect, decommission, move, export, restore):
     cluster.add_command(_command)
 
 

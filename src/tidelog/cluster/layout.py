@@ -427,7 +427,7 @@ def _tombstone_path(topic_id: UUID) -> str:
     return f"{DELETED}/{topic_id.hex}"
 
 
-def missing_folders(tree: Mapping[str, Stored]) -> list[Operation]:
+def missing_folders(tree: Mapping[str, object]) -> list[Create]:
     """What a store of an older version lacks."""
     return [Create(path, b"") for path in _FOLDERS if path not in tree]
 

@@ -17,27 +17,15 @@ every broker is written as absent, as they all are: one that comes then is let i
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from tidelog.cluster import layout
+from tidelog.cluster.filling import fill
 from tidelog.errors import StorageError
-from tidelog.store.port import (
-    NO_SESSION,
-    TRANSACTION_BYTES_MAX,
-    Check,
-    Create,
-    Delete,
-    Operation,
-    Set,
-    Store,
-    Stored,
-    transaction_bytes,
-)
+from tidelog.store.port import NO_SESSION, Create, Delete, Set, Store, Stored
 
 MOVING_HERE: Final = "/moving"
-# Far below what one transaction takes, and what ZooKeeper does in a moment.
-_STEP_BYTES: Final = TRANSACTION_BYTES_MAX // 2
 
 
 class Moved(NamedTuple):
@@ -67,7 +55,7 @@ async def move(source: Store, target: Store, address: str) -> Moved:
     if held.passed_on == layout.MOVED:
         return moved
     if not await _is_complete(target, held, address):
-        await _fill(target, held)
+        await fill(target, MOVING_HERE, held.nodes)
         await _mark(source, held, layout.MOVING, address)
         await target.multi([Create(layout.CONTROLLER_EPOCH, held.epoch), Delete(MOVING_HERE)])
     await _mark(source, held, layout.MOVED, address)
@@ -130,41 +118,6 @@ async def _is_complete(target: Store, held: _Source, address: str) -> bool:
         what = f"the cluster {owner}" if owner else "other data"
         raise StorageError(f"{address} holds {what}; name a chroot that is empty or not there yet")
     return claim is None
-
-
-async def _fill(target: Store, held: _Source) -> None:
-    """Make the new store hold what the old one does, whatever an earlier try has left there."""
-    there = {
-        path: node.value
-        for path, node in (await target.tree("/")).items()
-        if path != MOVING_HERE and node.session == NO_SESSION
-    }
-    for step in _steps(_differences(there, held.nodes)):
-        await target.multi([Check(MOVING_HERE), *step])
-
-
-def _differences(there: Mapping[str, bytes], wanted: Mapping[str, bytes]) -> Iterator[Operation]:
-    for path in sorted(there.keys() - wanted.keys(), reverse=True):
-        yield Delete(path)
-    for path, value in wanted.items():
-        if path not in there:
-            yield Create(path, value)
-        elif there[path] != value:
-            yield Set(path, value)
-
-
-def _steps(operations: Iterator[Operation]) -> Iterator[Sequence[Operation]]:
-    step: list[Operation] = []
-    size = 0
-    for each in operations:
-        more = transaction_bytes([each])
-        if step and size + more > _STEP_BYTES:
-            yield step
-            step, size = [], 0
-        step.append(each)
-        size += more
-    if step:
-        yield step
 
 
 async def _mark(source: Store, held: _Source, state: str, address: str) -> None:

@@ -17,6 +17,8 @@ from tidelog.host.disk import Disk
 from tidelog.storage.checkpoint import read_bytes, write_durably
 
 MARKER: Final = "local-cluster.json"
+# On which the parent serves the shared store, where the name is not too long for a socket.
+SOCKET_FILE: Final = "store.sock"
 FOUNDING: Final = "founding"
 ADOPTING: Final = "adopting"
 READY: Final = "ready"

@@ -20,11 +20,12 @@ from tidelog.config.store_settings import UNIX
 from tidelog.errors import StorageError
 from tidelog.host.disk import SystemDisk
 from tidelog.host.offload import ThreadOffload
+from tidelog.storage.local_cluster import SOCKET_FILE
 from tidelog.store.embedded import EmbeddedStore
 from tidelog.store.port import SessionState
 from tidelog.store.served import StoreServer
 from tidelog.supervisor.child import BrokerEnded, Child, LineSink, parent_arguments
-from tidelog.supervisor.directories import SOCKET_FILE, ClusterDirectory
+from tidelog.supervisor.directories import ClusterDirectory
 
 # The kernel takes no longer name for a socket.
 _SOCKET_PATH_MAX: Final = 100

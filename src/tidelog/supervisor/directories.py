@@ -20,13 +20,13 @@ from tidelog.storage.local_cluster import (
     FOUNDING,
     MARKER,
     READY,
+    SOCKET_FILE,
     LocalCluster,
     read_local_cluster,
     write_local_cluster,
 )
 
 METADATA_FILE: Final = "metadata.db"
-SOCKET_FILE: Final = "store.sock"
 
 
 class ClusterDirectory:
