@@ -4,12 +4,11 @@ A fetch is asked from a place (`FetchFrom`): the offset, the leader epoch and th
 record. Its answer counts only while the replica still stands in exactly that place; late answers,
 and those of a leader that was replaced, change nothing. A log is cut only where the leader of the
 same epoch says that it diverges, and never to the watermark. Where that lies below what is known
-as committed, an unclean election was held: the log has a line of what is lost.
+as committed, an unclean election was held: what is lost is audited and counted.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import NamedTuple
@@ -18,14 +17,14 @@ from tidelog.config.topic_config import TopicConfig
 from tidelog.model import NO_LEADER
 from tidelog.replication.disk_space import Room
 from tidelog.replication.flushing import Flushing
+from tidelog.replication.losses import report_dropped
+from tidelog.replication.standing import Standing
 from tidelog.replication.throttle import is_listed
 from tidelog.replication.truncations import Truncations
 from tidelog.replication.waiters import Watchers
 from tidelog.replication.watermark import Watermark
 from tidelog.storage.log import Log
 from tidelog.storage.replicated import CheckedBatches
-
-_log = logging.getLogger(__name__)
 
 
 class EpochEnd(NamedTuple):
@@ -59,8 +58,11 @@ class Copy(NamedTuple):
 class Following:
     """One replica's part as a follower: whom it follows, and what it takes from there."""
 
-    def __init__(self, copy: Copy, truncations: Truncations, on_cut: Callable[[], None]) -> None:
+    def __init__(
+        self, copy: Copy, truncations: Truncations, standing: Standing, on_cut: Callable[[], None]
+    ) -> None:
         self.log, self._watermark, self._flushing, self._room, self._contained = copy
+        self._standing = standing
         self._truncations = truncations
         self._on_cut = on_cut
         self.topic_partition = self.log.topic_partition
@@ -75,10 +77,11 @@ class Following:
         self.is_throttled = False
         self.is_cutting = False
 
-    def reconfigure(self, config: TopicConfig, broker_id: int) -> None:
+    def reconfigure(self, config: TopicConfig) -> None:
         self.syncs = config.durability_fsync
-        listed = config.throttled_followers
-        self.is_throttled = is_listed(listed, self.topic_partition.partition, broker_id)
+        self.is_throttled = is_listed(
+            config.throttled_followers, self.topic_partition.partition, self._standing.broker_id
+        )
 
     def begin(self, leader_id: int, leader_epoch: int) -> None:
         """Follow this leader, or with NO_LEADER nobody, from now on."""
@@ -149,13 +152,10 @@ class Following:
         if not self._stands_at(asked):
             return False
         offset = diverging_offset(self.log, diverging)
-        if offset < self._watermark.offset:
-            _log.error(
-                "committed records are lost: the leader does not have them"
-                " partition=%s first_offset=%d last_offset=%d leader=%d leader_epoch=%d",
-                self.topic_partition, offset, self._watermark.offset - 1,
-                self.leader_id, self.leader_epoch,
-            )  # fmt: skip
+        committed = self._watermark.offset
+        self._standing.lost_records += max(0, committed - offset)
+        leader = (self.leader_id, self.leader_epoch)
+        report_dropped(self.topic_partition, leader, offset, (committed, self.log_end_offset))
         if offset >= self.log.log_end_offset:
             # Led for a moment without a record: only the epoch is not the leader's.
             self.log.epochs.truncate_from_end(offset)

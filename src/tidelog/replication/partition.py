@@ -28,10 +28,12 @@ from tidelog.errors import (
     TidelogError,
 )
 from tidelog.model import Isolation, LogPosition
+from tidelog.replication.containment import Containment
 from tidelog.replication.disk_space import Room
 from tidelog.replication.flushing import Flushing
 from tidelog.replication.following import Copy, EpochEnd, Following
 from tidelog.replication.leading import Leading
+from tidelog.replication.losses import elected_without_records, report_unclean_leader
 from tidelog.replication.standing import Standing
 from tidelog.replication.truncations import DiskWork
 from tidelog.replication.waiters import CommitWait, CommitWaiters
@@ -54,28 +56,6 @@ class PartitionRead:
     aborted: list[tuple[int, int]] | None = None
     # The broker that the reader should go to instead, which is nearer.
     preferred_replica: int = -1
-
-
-class Containment:
-    """Takes a partition offline where an assertion fails in the block: no other one suffers.
-
-    The error that comes out is answered by nobody, so it closes the request that led here.
-    """
-
-    __slots__ = ("_partition",)
-
-    def __init__(self, partition: Partition) -> None:
-        self._partition = partition
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
-    ) -> None:
-        if isinstance(error, AssertionError):
-            self._partition.broke(error)
-            raise PartitionBrokenError(f"{self._partition.topic_partition}: {error}") from error
 
 
 class Partition:
@@ -102,7 +82,7 @@ class Partition:
         self._flushing = Flushing(log, work.offload, self._flushed, self._write_out_failed)
         self.leading = Leading(log, self.watermark, standing, self._committable)
         copy = Copy(log, self.watermark, self._flushing, room, self.contained)
-        self.following = Following(copy, work.truncations, self._was_cut)
+        self.following = Following(copy, work.truncations, standing, self._was_cut)
         # What those are told who want this broker to lead; None while it does.
         self._refusal: KafkaError | None = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self._offline: KafkaError | None = None
@@ -116,7 +96,7 @@ class Partition:
         self.config_on_loop = config_on_loop(config)
         self.log.reconfigure(config)
         self._flushing.configure(config)
-        self.following.reconfigure(config, self._standing.broker_id)
+        self.following.reconfigure(config)
 
     # -- who leads --------------------------------------------------------------------------------
 
@@ -146,10 +126,13 @@ class Partition:
             return
         if self._state is not None and state.partition_epoch < self._state.partition_epoch:
             return
-        self._state, self.leading.min_isr = state, min_isr
+        before, self._state, self.leading.min_isr = self._state, state, min_isr
         if not self.following.is_cutting:
             with self.contained:
                 self._take_role(state)
+        if before is not None and elected_without_records(before, state, self._standing.broker_id):
+            end = self.log.log_end_offset, self.watermark.offset
+            report_unclean_leader(self.topic_partition, before, state, end)
 
     def _was_cut(self) -> None:
         """A truncation has ended: become what the metadata has said meanwhile."""

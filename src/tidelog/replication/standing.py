@@ -58,6 +58,8 @@ class Standing:
         self.role_changed: Callable[[Partition], None] = lambda partition: None
         # How often an ISR that is led here lost or gained a replica.
         self.isr_shrinks = self.isr_expansions = 0
+        # Committed records that were dropped here, because a leader without them was elected.
+        self.lost_records = 0
         # Told of a partition whose ISR may have to change.
         self.reconsider: Callable[[Partition], None] = lambda partition: None
 

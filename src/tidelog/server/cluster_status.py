@@ -138,6 +138,11 @@ class ClusterStatus:
         yield from counter(
             "tidelog_isr_expansions_total", "In-sync sets that gained one.", standing.isr_expansions
         )
+        yield from counter(
+            "tidelog_lost_records_total",
+            "Committed records dropped here because their leader does not have them.",
+            standing.lost_records,
+        )
         yield from labelled_gauge(
             "tidelog_follower_lag_records",
             "By follower, records that it lacks of the partition in which it lacks most.",
