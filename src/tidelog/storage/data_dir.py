@@ -38,7 +38,7 @@ from tidelog.storage.checkpoint import (
 )
 from tidelog.storage.identity import META, DirectoryIdentity, encode_identity, read_identity
 from tidelog.storage.inventory import Inventory, Listed
-from tidelog.storage.life import DirectoryLife, Vouched
+from tidelog.storage.life import NO_EPOCH, DirectoryLife, Vouched
 from tidelog.storage.loading import Checkpoints, Loaded, Loading
 from tidelog.storage.local_cluster import refuse_local_cluster
 from tidelog.storage.log import Log
@@ -185,6 +185,10 @@ class DataDir:
         loaded = loading.run(wanted, clean=self.was_clean, accept_loss=accept_loss, deleted=deleted)
         self.logs = loaded.logs
         self._loaded = True
+        listed = self.inventory.found and not self.inventory.damaged
+        if self.life.intact_epoch != NO_EPOCH and not listed:
+            # Nothing says what was here, so nobody can say that all of it still is.
+            loaded.lost = loaded.lost or f"{self.inventory.path} is missing or damaged"
         if loaded.lost:
             self.life.lost(loaded.lost)
         # What is offline was not walked: the next start has to, whatever becomes of this one.

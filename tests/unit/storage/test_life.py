@@ -12,6 +12,7 @@ from tests.unit.storage.helpers import PARTITION, TOPIC_ID, World, append, batch
 from tidelog.config import TopicConfig
 from tidelog.host.disk import SystemDisk
 from tidelog.host.page_cache import PageCache, page_cache_of
+from tidelog.storage.checkpoint import write_plainly
 from tidelog.storage.data_dir import DataDir
 from tidelog.storage.log import Log
 from tidelog.storage.log_context import NewLog
@@ -97,6 +98,27 @@ def test_a_clean_stop_is_no_loss_on_whatever_machine_it_goes_on() -> None:
     assert crashed(world, CrashMode.KEEP_ALL).life.intact_epoch == 5
     # But not over a loss of power: the new life may have written.
     assert crashed(world, CrashMode.LOSE_ALL).life.lossy
+
+
+@pytest.mark.parametrize("is_there", [True, False], ids=["damaged", "missing"])
+def test_without_its_list_of_partitions_a_directory_does_not_vouch_for_them(
+    is_there: bool,
+) -> None:
+    world, data_dir, _ = lived()
+    assert data_dir.close({PARTITION: 3})
+    for name in ("partition-inventory", "replication-offset-checkpoint"):
+        world.disk.unlink(f"/data/{name}")
+    world.disk.unlink("/data/recovery-point-offset-checkpoint")
+    if is_there:
+        write_plainly(world.disk, "/data/partition-inventory", b"damaged")
+    # Shorter than it was, and nothing is left that says so.
+    write_plainly(world.disk, f"/data/{PARTITION}/00000000000000000000.log", b"")
+    data_dir = started(world)
+    assert "partition-inventory is missing or damaged" in data_dir.life.loss
+    assert data_dir.life.intact_epoch == -1
+    data_dir.life.registered(6)
+    assert data_dir.close({PARTITION: 0})
+    assert started(world).life.intact_epoch == 6
 
 
 def test_a_stop_before_the_registration_keeps_the_epoch_that_was_clean() -> None:
