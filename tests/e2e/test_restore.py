@@ -18,7 +18,7 @@ from tidelog.testing import Broker, Cluster, ZooKeeper
 
 GROUP = "readers"
 SHELL = Shell("")
-SESSION = {"zookeeper.session.timeout.ms": 3000}
+SETTINGS = {"zookeeper.session.timeout.ms": 3000, "offsets.topic.num.partitions": 3}
 
 
 def values(name: str, count: int = 60) -> list[bytes]:
@@ -77,7 +77,7 @@ def check_all_is_there(cluster: Cluster, name: str) -> None:
 
 def test_a_local_cluster_whose_metadata_is_lost_is_restored(tmp_path: Path) -> None:
     data, export = tmp_path / "data", tmp_path / "export.json"
-    with Cluster(3, data_dir=data) as cluster:
+    with Cluster(3, data_dir=data, settings=SETTINGS) as cluster:
         name = cluster_id(cluster.bootstrap_servers)
         live_on_after_an_export(cluster, export, str(data))
     restore = ("cluster", "restore", str(export), "--to", str(data), "--data-dir")
@@ -93,7 +93,7 @@ def test_a_local_cluster_whose_metadata_is_lost_is_restored(tmp_path: Path) -> N
     said = SHELL.run(*restore, str(data))
     assert "found: topic later, created after the export" in said
     assert f"restored cluster {name} with 3 topics" in said
-    with Cluster(3, data_dir=data) as cluster:
+    with Cluster(3, data_dir=data, settings=SETTINGS) as cluster:
         check_all_is_there(cluster, name)
 
 
@@ -102,7 +102,7 @@ def test_a_cluster_whose_zookeeper_is_lost_is_restored_into_another(tmp_path: Pa
     data, export = tmp_path / "data", tmp_path / "export.json"
     with (
         ZooKeeper(nodes=1) as lost,
-        Cluster(3, data_dir=data, store=lost.address, settings=SESSION) as cluster,
+        Cluster(3, data_dir=data, store=lost.address, settings=SETTINGS) as cluster,
     ):
         name = cluster_id(cluster.bootstrap_servers)
         live_on_after_an_export(cluster, export, lost.address)
@@ -111,7 +111,7 @@ def test_a_cluster_whose_zookeeper_is_lost_is_restored_into_another(tmp_path: Pa
         restore = ("cluster", "restore", str(export), "--to", ensemble.address, *directories)
         SHELL.run(*restore)
         assert f"holds cluster {name}" in SHELL.run(*restore, code=1)
-        with Cluster(3, data_dir=data, store=ensemble.address, settings=SESSION) as cluster:
+        with Cluster(3, data_dir=data, store=ensemble.address, settings=SETTINGS) as cluster:
             check_all_is_there(cluster, name)
 
 

@@ -201,7 +201,7 @@ def test_epochs_are_beyond_those_of_the_export_and_of_every_log(export: Export) 
 
 
 def test_producer_ids_are_beyond_those_of_the_export_and_of_every_log(export: Export) -> None:
-    for used in (0, export.image.next_producer_id + 10**6 + 1):
+    for used in (0, export.image.next_producer_id + 10**12 + 1):
         rebuilt = rebuild(
             export,
             [directory(export, 0, {}, producer_id=used), directory(export, 1, {})],
@@ -372,6 +372,10 @@ async def test_the_broker_with_the_newest_log_leads_when_it_comes_with_that_dire
     held = [{"topic-0-0": log_of(export, 5, 10)}, {"topic-0-0": log_of(export, 5, 20)}]
     directories = [directory(export, n, each, epoch=30 + n) for n, each in enumerate(held)]
     rebuilt = rebuild(export, directories, ())
+    for broker in range(2):
+        # The life that the directory is of, or the broker would count as one that lost records.
+        known = layout.decode("", rebuilt.nodes[f"{layout.BROKERS_SEEN}/{broker}"])
+        assert (known["epoch"], known["alive"]) == (30 + broker, False)
     for directory_id, leads in ((directories[1].directory_id, True), ("emptied since", False)):
         tree = MemoryTree()
         store, other = await tree.connect(), await tree.connect()
@@ -385,10 +389,10 @@ async def test_the_broker_with_the_newest_log_leads_when_it_comes_with_that_dire
                 broker, -1, None, ENDPOINTS, directory_id=name, clean_epoch=30 + broker
             )
             registered = await register_broker(session_, entry)
-            while (known := controller.image.brokers.get(broker)) is None:
+            while (registration := controller.image.brokers.get(broker)) is None:
                 image = controller.image
                 await controller.changes_after(image.version, 10.0, image.controller_epoch)
-            assert known.epoch == registered.epoch
+            assert registration.epoch == registered.epoch
             state = controller.image.topics["topic-0"].partitions[0]
             # Never the older log, not even while it is alone.
             assert state.leader == (1 if leads and broker == 1 else NO_LEADER)
