@@ -179,11 +179,15 @@ async def _found_cluster(store: Store, place: Place, random: Random) -> Term:
     if await store.children("/"):
         if await store.read(layout.CONTROLLER_EPOCH) is not None:
             raise OfficeTaken("another broker has just founded the cluster")
-        raise StorageError(f"the metadata store has no {layout.CONTROLLER_EPOCH}")
+        raise StorageError(
+            f"the metadata store has no {layout.CONTROLLER_EPOCH}; if tidelog cluster move or"
+            " restore was interrupted while it wrote to the store, run the same command again"
+        )
     if not place.may_found:
         raise StorageError(
             "the metadata store is empty, but the data directory belongs to a cluster;"
-            " start the broker with the store of that cluster, or with an empty directory"
+            " start the broker with the store of that cluster, or with an empty directory; if that"
+            " store is lost, tidelog cluster restore makes it again"
         )
     identifier = base64.urlsafe_b64encode(random.uuid().bytes)
     cluster_id = identifier.rstrip(b"=").decode()

@@ -178,8 +178,9 @@ class Database:
         used_before = self._disk.exists(self._path + "-wal") or self._revision_file.acknowledged
         if not create or used_before:
             raise StorageError(
-                f"{self._path} is missing although this broker has run before; restore it from a"
-                " copy, it holds the metadata of the cluster"
+                f"{self._path} is missing although this broker has run before; it holds the"
+                " metadata of the cluster. Put it back from a copy, or make it again with"
+                " tidelog cluster restore"
             )
         unfinished = self._path + ".new"
         # Made by the disk, for its owner alone; SQLite gives its other files the mode of this one.
