@@ -82,6 +82,28 @@ def test_a_partition_is_moved_with_its_records_and_shown_while_it_moves() -> Non
     simulate(script)
 
 
+def test_a_replica_comes_again_to_a_broker_that_was_killed_when_it_had_dropped_it() -> None:
+    """Its list of what must be there does not ask for a directory that a move took away."""
+
+    async def script(three: Three) -> None:
+        await three.create({0: [2, 1]})
+        await three.produce(30)
+        await three.ask(reassignment([1, 0]))
+        await three.until(lambda: three.state().replicas == (1, 0))
+        third = three.machines[2]
+        broker = third.broker
+        assert broker is not None
+        disk, path = third.disk, broker.parts.data_dir.path
+        await three.until(lambda: "t-0" not in disk.list_dir(path))
+        third.kill()
+        response = await three.ask(reassignment([2, 1]))
+        assert response.responses[0].partitions[0].error_code == ErrorCode.NONE
+        await third.start()
+        await three.until(lambda: set(three.state().isr) == {2, 1})
+
+    simulate(script)
+
+
 def test_leaders_return_and_brokers_that_are_away_are_shown() -> None:
     async def script(three: Three) -> None:
         await three.create({0: [2, 1, 0], 1: [0, 1, 2]})

@@ -46,8 +46,17 @@ class Deletions:
 
     async def retire_moved(self, partitions: Mapping[TopicPartition, UUID], delay_s: float) -> None:
         """As `retire`, for replicas that other brokers have now: no tombstone waits for that."""
-        retired, _ = await self._host.offload.run(self._retire, dict(partitions), DELETED)
+        retired = await self._host.offload.run(self._retire_moved, dict(partitions))
         self.remove_later((), retired, delay_s)
+
+    def _retire_moved(self, partitions: Mapping[TopicPartition, UUID]) -> list[str]:
+        try:
+            # Before the directories go: these replicas may come again, and after a crash the list
+            # of what must be there would ask for what is gone.
+            self._data_dir.inventory.rewrite({})
+        except OSError as error:
+            _log.error("inventory not written partitions=%d error=%s", len(partitions), error)
+        return self._retire(partitions, DELETED)[0]
 
     async def put_aside(self, partitions: Mapping[TopicPartition, UUID]) -> None:
         """Give the directories of partitions that nobody deleted other names, and keep them."""
