@@ -137,6 +137,8 @@ class Ghost:
     acked: dict[int, int] = field(default_factory=dict)
     # Brokers that may have lost records of it, until they are seen to have all again.
     unwhole: dict[int, int] = field(default_factory=dict)
+    # Brokers that a move has taken it from.
+    moved_from: set[int] = field(default_factory=set)
     # More was lost at a time than the budget allows: some of what was committed may be gone.
     is_loss_allowed: bool = False
 

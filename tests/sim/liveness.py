@@ -67,11 +67,12 @@ def _without_leader(world: World, observer: Observer) -> str:
 
 
 def _out_of_sync(world: World, observer: Observer) -> str:
-    """L2: the in-sync replicas are the replicas, but those whose disk has failed."""
+    """L2: the in-sync replicas are the replicas, but those whose disk has failed; and all that
+    was to be moved has been."""
     for name, topic in observer.image.topics.items():
         for state in topic.partitions:
             failed = _failed(world, name, state)
-            if set(state.isr) | failed != set(state.replicas):
+            if set(state.isr) | failed != set(state.replicas) or state.adding or state.removing:
                 return f"{name}-{state.partition}: {state}"
     return ""
 

@@ -160,6 +160,12 @@ class Observer:
         self, ghost: Ghost, before: PartitionState | None, state: PartitionState
     ) -> None:
         ghost.state = state
+        for broker in set(ghost.replicas) - set(state.replicas):
+            # It may drop its log. What it has when it comes again is judged by then.
+            ghost.moved_from.add(broker)
+            del ghost.replicas[broker]
+            ghost.unwhole.pop(broker, None)
+            self._kept.get(broker, {}).pop(ghost.key, None)
         if before is not None:
             invariants.i5_epochs_rise(ghost, before, state)
             if state.leader_epoch != before.leader_epoch:
@@ -348,7 +354,7 @@ class Observer:
                 kept[key] = min(safe, log.log_end_offset)
 
     def _removed(self, machine: Machine, source: str, target: str) -> None:
-        """I29: a partition's directory goes only against a tombstone of its topic."""
+        """I29: a partition's directory goes only against a tombstone of its topic, or by a move."""
         name = source.rpartition("/")[2]
         if not target.endswith("-delete"):
             return
@@ -362,7 +368,13 @@ class Observer:
         state = self.image.topic_names.get(topic_id)
         topic = None if state is None else self.image.topics[state]
         partition = int(name.rpartition("-")[2])
-        if topic is not None and machine.broker_id not in topic.partitions[partition].replicas:
-            return
+        if topic is not None:
+            now = topic.partitions[partition]
+            moved_from = self._ghost(topic_id, topic.name, partition).moved_from
+            if machine.broker_id not in now.replicas:
+                return
+            # It was taken from here, and is to come again: nobody counts on it before it has.
+            if machine.broker_id in moved_from and machine.broker_id not in (*now.isr, *now.elr):
+                return
         what = f"{machine.name} removes {source} though its topic was not deleted"
         self._fail(Violation("I29 tombstones", what))

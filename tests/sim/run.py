@@ -39,6 +39,8 @@ class Plan:
     brokers: int = 1
     profile: str = ""
     fault_seconds: float = 12.0
+    # Replicas are moved and leaders elected while things go wrong.
+    moves: bool = False
     # Called when the world is there and nobody runs in it: a mutant, a fault at a chosen place.
     prepare: Callable[[World, Observer], None] | None = None
 
@@ -156,6 +158,8 @@ async def _live(world: World, seed: int, plan: Plan, outcome: Outcome) -> None:
     workload = Workload(world, observer, seed, configs)
     await workload.prepare()
     workload.start()
+    if plan.moves:
+        workload.start_moves(seed)
     await schedule.run(plan.fault_seconds * chance.choice((0.4, 0.7, 1.0)))
     schedule.heal()
     _restart_broken(world)
@@ -171,6 +175,8 @@ async def _live(world: World, seed: int, plan: Plan, outcome: Outcome) -> None:
         raise Violation(str(found.rule), str(found))
     for name, count in asdict(workload.counts).items():
         outcome.counts[f"client {name}"] += count
+    if workload.moves is not None:
+        outcome.counts.update({f"operator {k}": n for k, n in workload.moves.counts.items()})
 
 
 def _restart_broken(world: World) -> None:

@@ -59,6 +59,17 @@ def test_three_brokers_survive_what_schedules_do_to_them() -> None:
         assert counts[branch] > 0, branch
 
 
+def test_replicas_are_moved_and_leaders_elected_while_brokers_fail() -> None:
+    """Four brokers, so that there is somewhere to move to; each kind of faults once."""
+    counts: Counter[str] = Counter()
+    for number, profile in enumerate(list(PROFILES) * (20 if LONG else 1)):
+        outcome = run_seed(3_000 + number, Plan(4, profile, moves=True))
+        assert not outcome.failed, str(outcome)
+        counts.update(outcome.counts)
+    for done in ("moved", "elect", "cancel", "drain", "limit"):
+        assert counts[f"operator {done}"] > 0, done
+
+
 def test_a_seed_replays_exactly() -> None:
     for seed, brokers in ((1_000, 1), (1_001, 1), (1_002, 1), (2_000, 3), (2_001, 3)):
         first, second = (run_seed(seed, Plan(brokers)) for _ in range(2))
@@ -67,6 +78,10 @@ def test_a_seed_replays_exactly() -> None:
 
 @pytest.mark.parametrize("known", KNOWN, ids=lambda known: f"{known['brokers']}x{known['seed']}")
 def test_a_seed_that_once_failed_does_not_fail_again(known: dict[str, object]) -> None:
-    plan = Plan(brokers=int(str(known["brokers"])), profile=str(known.get("profile", "")))
+    plan = Plan(
+        brokers=int(str(known["brokers"])),
+        profile=str(known.get("profile", "")),
+        moves=bool(known.get("moves", False)),
+    )
     outcome = run_seed(int(str(known["seed"])), plan)
     assert not outcome.failed, f"{known['reason']}\n{outcome}"

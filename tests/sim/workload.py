@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from tests.history.events import Acknowledged, Assigned, Event, LogRead, Polled, Record, Sent
 from tests.sim.ghost import Violation
+from tests.sim.moves import Moves
 from tests.sim.observer import Observer
 from tidelog.client.admin import NewTopic, create_topic, delete_records, delete_topic
 from tidelog.client.aio import Client, Consumer, Producer
@@ -90,6 +91,7 @@ class Workload:
         # How much longer pauses are than they were, once the faults are over.
         self._calm = 1
         self._ends: dict[TopicPartition, int] | None = None
+        self.moves: Moves | None = None
         self._lives: dict[str, int] = {}
         # By value: the topic and which life of it, for what comes back from a log.
         self._homes: dict[int, tuple[str, int]] = {}
@@ -129,8 +131,15 @@ class Workload:
         if chance.random() < 0.4:
             self._run(self._prune())
 
+    def start_moves(self, seed: int) -> None:
+        """Have replicas moved and leaders elected, too."""
+        self.moves = Moves(self._client(), len(self._world.machines), seed)
+        self._run(self.moves.run())
+
     def calm_down(self) -> None:
         """Go on, slowly: what must come true now must do so while there is something to do."""
+        if self.moves is not None:
+            self.moves.is_over = True
         self._calm = 20
 
     async def stop(self, timeout_s: float) -> None:
