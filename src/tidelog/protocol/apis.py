@@ -34,7 +34,7 @@ class Api:
     advertised: tuple[int, int]
     served: tuple[int, int]
     flexible: int = NEVER_FLEXIBLE
-    # Not one of Kafka's: named only to clients of our own.
+    # Not one that Kafka's brokers offer to clients: named only to clients of our own.
     private: bool = False
 
     @property
@@ -91,11 +91,11 @@ APIS: Final[tuple[Api, ...]] = (
     _served(45, "AlterPartitionReassignments", "alter_partition_reassignments", (0, 1), flexible=0),
     _served(46, "ListPartitionReassignments", "list_partition_reassignments", (0, 0), flexible=0),
     _served(47, "OffsetDelete", "offset_delete", (0, 0), flexible=NEVER_FLEXIBLE),
-    _served(56, "AlterPartition", "alter_partition", (3, 3), flexible=0),
+    Api(56, "AlterPartition", "alter_partition", (3, 3), (3, 3), 0, private=True),
     _served(57, "UpdateFeatures", "update_features", (0, 2), flexible=0),
     _served(60, "DescribeCluster", "describe_cluster", (0, 2), flexible=0),
     _served(64, "UnregisterBroker", "unregister_broker", (0, 0), flexible=0),
-    _served(67, "AllocateProducerIds", "allocate_producer_ids", (0, 0), flexible=0),
+    Api(67, "AllocateProducerIds", "allocate_producer_ids", (0, 0), (0, 0), 0, private=True),
     _served(68, "ConsumerGroupHeartbeat", "consumer_group_heartbeat", (0, 1), flexible=0),
     _served(69, "ConsumerGroupDescribe", "consumer_group_describe", (0, 1), flexible=0),
     _served(74, "ListConfigResources", "list_config_resources", (0, 1), flexible=0),
