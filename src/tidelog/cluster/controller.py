@@ -299,10 +299,12 @@ class Controller:
         await self._store.sync()
         tree = await self._store.tree(layout.BROKER_IDS)
         there = layout.load_brokers(tree)
-        for known in self._image.brokers.values():
-            if known.id not in there:
-                self._enqueue_own(UnregisterBroker(known.id, known.epoch))
         written = layout.written_version(self._image)
+        for known in self._image.brokers.values():
+            now = there.get(known.id)
+            # One that comes back in a version that is too old is not let in below.
+            if now is None or (now.epoch != known.epoch and now.metadata_version < written):
+                self._enqueue_own(UnregisterBroker(known.id, known.epoch))
         joined = False
         for registration in there.values():
             if registration.metadata_version < written:

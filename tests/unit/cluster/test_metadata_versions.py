@@ -121,6 +121,13 @@ def test_a_broker_that_reads_less_than_is_written_is_refused_in_words(
             await enter(stores[1], 1, THIS)
             await controller.changes_after(controller.image.version, 1.0, 1)
             assert sorted(controller.image.brokers) == [0]
+            # Nor does it stay among those who are there where it was one of them before.
+            stores[1].expire()
+            stores[1] = await tree.connect()
+            await knows(controller, await enter(stores[1], 1, NEXT))
+            await enter(stores[1], 1, THIS)
+            await controller.changes_after(controller.image.version, 1.0, 1)
+            assert sorted(controller.image.brokers) == [0]
         assert f"broker 1 reads the metadata up to version {THIS}" in caplog.text
         with pytest.raises(StorageError, match=f"written in version {NEXT}.*start a newer version"):
             layout.check_version(controller.image)
