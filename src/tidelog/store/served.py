@@ -29,6 +29,8 @@ from tidelog.store.wire import (
 logger = logging.getLogger(__name__)
 
 _CREDENTIALS: Final = struct.Struct("3i")
+# How often the socket is looked after.
+_LOOK_S = 2.0
 Handler = Callable[[EmbeddedStore, Message], Awaitable[Any]]
 
 
@@ -44,15 +46,41 @@ class StoreServer:
         self.lease_s = lease_s
         self._path = path
         self._server: asyncio.Server | None = None
+        self._keeper: asyncio.Task[None] | None = None
         self.connections: set[_Connection] = set()
 
     async def start(self) -> None:
+        await self._listen()
+        self._keeper = asyncio.create_task(self._keep_socket(), name="store-socket")
+
+    async def _listen(self) -> None:
         loop = asyncio.get_running_loop()
         self._server = await loop.create_unix_server(lambda: _Connection(self), self._path)
         os.chmod(self._path, 0o600)
 
+    async def _keep_socket(self) -> None:
+        """Make the socket again where somebody has removed it: brokers that come back need it."""
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            if self._is_there():
+                continue
+            if self._server is not None:
+                self._server.close()
+            try:
+                await self._listen()
+            except OSError as error:
+                logger.error("the socket of the metadata store is gone: %s", error)
+            else:
+                logger.warning("the socket of the metadata store was removed: made again")
+
+    def _is_there(self) -> bool:
+        return os.path.exists(self._path)
+
     async def close(self) -> None:
         """End every session; the store itself stays open."""
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.wait([self._keeper])
         if self._server is not None:
             self._server.close()
         ended = [connection.end("the store is closing") for connection in tuple(self.connections)]
