@@ -92,7 +92,12 @@ def describe_broker(
         shown = {name: altered_broker_setting(name) for name in dynamic_default}
     else:
         broker = broker.with_dynamic(dynamic_broker, dynamic_default)
-        shown = BROKER_SETTINGS | {name: altered_broker_setting(name) for name in broker.unused()}
+        shown = {
+            name: each
+            for name, each in BROKER_SETTINGS.items()
+            if each.shown_unset or broker.is_set(name)
+        }
+        shown |= {name: altered_broker_setting(name) for name in broker.unused()}
     result = []
     for setting in _chosen(shown, names):
         synonyms = _broker_synonyms(broker, setting)

@@ -52,6 +52,7 @@ class Setting:
     `default` None means that nothing is set; `fallbacks` then say which other settings of the
     broker are asked, in order, each with the factor that turns its unit into this one's.
     `broker_name` names the broker's setting that a topic or group without its own value takes.
+    `shown_unset` False keeps a broker's setting from clients until it is set, as Kafka does it.
     `kafka_default` is Kafka's default as text where ours differs, and `help` says why.
     """
 
@@ -70,6 +71,7 @@ class Setting:
     kafka_default: str | None = None
     unused: bool = False
     internal: bool = False
+    shown_unset: bool = True
 
     @property
     def is_sensitive(self) -> bool:

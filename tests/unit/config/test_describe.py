@@ -145,3 +145,14 @@ def test_a_setting_that_nothing_uses_is_shown_once_it_was_altered() -> None:
         Synonym("num.io.threads", "5", Source.DYNAMIC_BROKER),
     )
     assert shown["my.plugin.setting"].read_only
+
+
+def test_a_rate_of_replication_is_shown_only_where_it_is_set() -> None:
+    name = "leader.replication.throttled.rate"
+
+    def shown(altered: dict[str, str]) -> list[tuple[str | None, tuple[Synonym, ...]]]:
+        described = describe_broker(BrokerConfig(), dynamic_broker=altered, dynamic_default={})
+        return [(each.value, each.synonyms) for each in described if each.name == name]
+
+    assert shown({}) == []
+    assert shown({name: "1000"}) == [("1000", (Synonym(name, "1000", Source.DYNAMIC_BROKER),))]
