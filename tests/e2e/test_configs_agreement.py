@@ -338,7 +338,9 @@ def test_every_answer_is_kafkas(expected: list[object]) -> None:
     with Broker(settings=SETTINGS) as broker, RawClient(broker.bootstrap_servers) as client:
         script = Script(client)
         play(script)
-    assert len(script.answers) == len(expected) >= ANSWERS_MIN
+    more = [each for each in script.answers if each not in expected]
+    fewer = [each for each in expected if each not in script.answers]
+    assert len(script.answers) == len(expected) >= ANSWERS_MIN, f"ours: {more}\nKafka: {fewer}"
     pairs = zip(script.answers, expected, strict=True)
     different = [f"{ours}\nKafka: {theirs}" for ours, theirs in pairs if ours != theirs]
     assert not different, "\n".join(different)
