@@ -145,7 +145,9 @@ def _broker_synonyms(broker: BrokerConfig, setting: Setting) -> list[Synonym]:
         if form.name in values
     ]
     found += [
-        _synonym(form, form.default, Source.DEFAULT) for form in forms if form.default is not None
+        _synonym(form, form.default, Source.DEFAULT)
+        for form in forms
+        if form.default is not None and form.shown_unset
     ]
     # What other forms say counts only behind what this one says itself.
     while found and found[0].name != setting.name:

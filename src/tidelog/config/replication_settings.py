@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tidelog.config.setting import Update, boolean, integer, long, text
+from tidelog.config.setting import LONG_MAX, Update, boolean, integer, long, text
 from tidelog.config.topic_settings import MIB
 
 REPLICATION_SETTINGS: Final = (
@@ -65,7 +65,7 @@ REPLICATION_SETTINGS: Final = (
     ),
     long(
         "leader.replication.throttled.rate",
-        None,
+        LONG_MAX,
         "How many bytes a second this broker gives to followers that are not in sync, of the "
         "partitions listed in `leader.replication.throttled.replicas`.",
         minimum=0,
@@ -74,7 +74,7 @@ REPLICATION_SETTINGS: Final = (
     ),
     long(
         "follower.replication.throttled.rate",
-        None,
+        LONG_MAX,
         "How many bytes a second this broker copies of partitions listed in "
         "`follower.replication.throttled.replicas`, while it is not in sync with their leaders.",
         minimum=0,

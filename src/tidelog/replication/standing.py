@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from tidelog.config.broker_config import BrokerConfig
+from tidelog.config.setting import LONG_MAX
 from tidelog.host.clock import Clock
 from tidelog.replication.throttle import Quota
 
@@ -67,6 +68,5 @@ class Standing:
         self.lag_s = config.get_int("replica.lag.time.max.ms") / 1000
         now = self.clock.monotonic()
         for side, quota in (("leader", self.leader_quota), ("follower", self.follower_quota)):
-            rate = config.get(f"{side}.replication.throttled.rate")
-            assert rate is None or isinstance(rate, int), f"not a rate: {rate!r}"
-            quota.limit_to(rate, now)
+            rate = config.get_int(f"{side}.replication.throttled.rate")
+            quota.limit_to(None if rate == LONG_MAX else rate, now)
