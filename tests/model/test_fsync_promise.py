@@ -24,6 +24,7 @@ from tidelog.protocol.batches import Record, decode_records, encode_batch, itera
 from tidelog.replication.disk_space import Room
 from tidelog.replication.partition import Partition
 from tidelog.replication.standing import Standing, Unregistered
+from tidelog.replication.truncations import DiskWork
 from tidelog.storage.admission import admit
 from tidelog.storage.file_cache import FileCache
 from tidelog.storage.log import Log
@@ -86,7 +87,9 @@ async def one_life(
     offload = HeldOffload()
     config, room = topic_config(load(), settings), Room("clients", "test")
     standing = Standing(0, SystemClock(), Unregistered())
-    partition = Partition(log, config, offload, room, standing)  # type: ignore[arg-type]
+    # A sole replica is never cut.
+    work = DiskWork(offload, None)  # type: ignore[arg-type]
+    partition = Partition(log, config, work, room, standing)
     partition.follow_image(PartitionState(0, 0, log.epochs.latest + 1, (0,), (0,)), 1)
     await partition.settle()
     sent = values_of(log)
