@@ -338,7 +338,7 @@ class Controller:
             self._wake.set()
         elif state is SessionState.SUSPENDED and self._out_of_touch is None:
             self._out_of_touch = asyncio.get_running_loop().call_later(
-                self._limits.out_of_touch_s, self._lost_touch
+                self._limits.out_of_touch_s - self._store.silent_s, self._lost_touch
             )
         elif state is SessionState.CONNECTED:
             self._stop_waiting_for_store()

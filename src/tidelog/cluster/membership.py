@@ -6,8 +6,8 @@ the broker goes on: it connects again, enters again in a new broker epoch, and s
 the office ends the `Controller` object and nothing else.
 
 `out_of_touch` says that the broker may have been given up by the others without knowing it: two
-thirds of a session without the store, no entry since the last session was lost, or an entry that
-its metadata does not show yet: what was decided before that, it has yet to hear.
+thirds of a session without a sign of the store, no entry since the last session was lost, or an
+entry that its metadata does not show yet: what was decided before that, it has yet to hear.
 
 A broker that has a store of its own cannot connect to it again: where it fails, `wait_failed`
 raises, and the broker stops.
@@ -77,6 +77,8 @@ class Membership:
         self._clock = host.clock
         self._offload = host.offload
         self._options = options or MembershipOptions()
+        # How long it goes by what it last knew.
+        self._patience_s = self._options.session_timeout_s * 2 / 3
         self._place = Place(broker_id, None, self._options.may_found)
         self._store: Store | None = None
         self._controller: Controller | None = None
@@ -132,7 +134,10 @@ class Membership:
     def out_of_touch(self) -> bool:
         if self._is_unseen:
             self._is_unseen = not self.shows_entry(self.broker_epoch)
-        return self._is_unseen or self._clock.monotonic() >= self._deadline
+        if self._is_unseen or self._clock.monotonic() >= self._deadline:
+            return True
+        # After a stop of the whole process nobody has told it anything yet.
+        return self._store is not None and self._store.silent_s >= self._patience_s
 
     @property
     def out_of_touch_since(self) -> float | None:
@@ -238,7 +243,7 @@ class Membership:
         lost = asyncio.Event()
 
         def changed(state: SessionState) -> None:
-            self._session_changed(state)
+            self._session_changed(state, store.silent_s)
             if state is SessionState.LOST:
                 lost.set()
 
@@ -260,7 +265,7 @@ class Membership:
             self._take_owner(None)
         await asyncio.wait(tasks)
 
-    def _session_changed(self, state: SessionState) -> None:
+    def _session_changed(self, state: SessionState, silent_s: float) -> None:
         now = self._clock.monotonic()
         if state is SessionState.LOST:
             self._silent_since = now if self._silent_since is None else self._silent_since
@@ -269,8 +274,8 @@ class Membership:
             self._is_entered = False
         elif state is SessionState.SUSPENDED:
             if self._silent_since is None:
-                self._silent_since = now
-                self._deadline = now + self._options.session_timeout_s * 2 / 3
+                self._silent_since = now - silent_s
+                self._deadline = self._silent_since + self._patience_s
         elif self._registration is None or self._is_entered:
             self._in_touch()
 
@@ -332,7 +337,7 @@ class Membership:
 
     async def _hold_office(self, store: Store) -> None:
         """Be the controller, for as long as it lasts."""
-        limits = ControllerLimits(out_of_touch_s=self._options.session_timeout_s * 2 / 3)
+        limits = ControllerLimits(out_of_touch_s=self._patience_s)
         controller = Controller(store, self._place, self._rules, limits, self._offload)
         try:
             await controller.start()

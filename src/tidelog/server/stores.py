@@ -59,7 +59,8 @@ def _socket(address: StoreAddress) -> Connect:
 
 def _zookeeper(config: BrokerConfig, address: StoreAddress, host: Host) -> Connect:
     # kazoo is imported by the brokers that use it: it costs more than the rest of a start.
-    from tidelog.store.zookeeper import Ensemble, connect
+    from tidelog.store.ensemble import Ensemble
+    from tidelog.store.zookeeper import connect
 
     ensemble = Ensemble(
         address.place,

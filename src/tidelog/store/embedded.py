@@ -91,6 +91,10 @@ class EmbeddedStore:
     def session_state(self) -> SessionState:
         return self._state
 
+    @property
+    def silent_s(self) -> float:
+        return 0.0
+
     async def sync(self) -> None:
         """There is one copy: what it says is the newest."""
 

@@ -170,6 +170,15 @@ class Store(Protocol):
     @property
     def session_state(self) -> SessionState: ...
 
+    @property
+    def silent_s(self) -> float:
+        """For how long nothing has shown that the store knows of this session.
+
+        It is suspended when a third of its time has passed so, at the latest. A process that was
+        stopped sees it here before it is told anything.
+        """
+        ...
+
     async def sync(self) -> None:
         """Return once reads of this session see all that anybody wrote before the call."""
         ...

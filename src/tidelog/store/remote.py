@@ -1,7 +1,7 @@
 """A session with a store that another process of this machine serves (`store/served.py`).
 
 The session ends with the connection: nothing survives it, so `SUSPENDED` means that the server has
-not answered for two thirds of the lease, and `LOST` that the connection is gone or the lease over.
+not answered for a third of the lease, and `LOST` that the connection is gone or the lease over.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from tidelog.store.port import (
     Cancel,
@@ -45,6 +45,14 @@ async def connect_remote(path: str) -> RemoteStore:
     return store
 
 
+class _Call(NamedTuple):
+    """A question that waits for its answer."""
+
+    answer: asyncio.Future[Any]
+    operations: Sequence[Operation]
+    asked_at: float
+
+
 class RemoteStore(asyncio.Protocol):
     """The port over a connection."""
 
@@ -53,14 +61,15 @@ class RemoteStore(asyncio.Protocol):
         self.begun: asyncio.Future[None] = self._loop.create_future()
         self._buffer = bytearray()
         self._numbers = itertools.count(1)
-        self._calls: dict[int, tuple[asyncio.Future[Any], Sequence[Operation]]] = {}
+        self._calls: dict[int, _Call] = {}
         self._watches: dict[int, WatchCallback] = {}
         self._session = 0
         self._lease_s = 0.0
         self._state = SessionState.CONNECTED
         self._session_callbacks: list[SessionCallback] = []
         self._timer: asyncio.TimerHandle | None = None
-        self._answered_at = 0.0
+        # When the last question was asked that has been answered.
+        self._heard_at = self._loop.time()
         self._closed: asyncio.Future[None] = self._loop.create_future()
 
     # -- the connection ---------------------------------------------------------------------------
@@ -70,11 +79,10 @@ class RemoteStore(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        self._answered_at = self._loop.time()
         self._buffer += data
         for message in take_frames(self._buffer):
             self._take(message)
-        if self._state is SessionState.SUSPENDED:
+        if self._state is SessionState.SUSPENDED and self.silent_s <= self._lease_s / 3:
             self._move_to(SessionState.CONNECTED)
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -83,9 +91,11 @@ class RemoteStore(asyncio.Protocol):
         if not self.begun.done():
             self.begun.set_exception(StoreUnreachable("the metadata store closed the connection"))
         calls, self._calls = self._calls, {}
-        for future, _ in calls.values():
-            if not future.done():
-                future.set_exception(ConnectionLoss("the metadata store closed the connection"))
+        for call in calls.values():
+            if not call.answer.done():
+                call.answer.set_exception(
+                    ConnectionLoss("the metadata store closed the connection")
+                )
         if self._state is not SessionState.LOST:
             self._move_to(SessionState.LOST)
         self._closed.set_result(None)
@@ -96,13 +106,14 @@ class RemoteStore(asyncio.Protocol):
             if callback is not None:
                 callback(WatchEvent(message["path"], message["revision"]))
         elif "id" in message:
-            future, operations = self._calls.pop(message["id"])
-            if future.done():
+            call = self._calls.pop(message["id"])
+            self._heard_at = max(self._heard_at, call.asked_at)
+            if call.answer.done():
                 return
             if "error" in message:
-                future.set_exception(decode_error(message["error"], operations))
+                call.answer.set_exception(decode_error(message["error"], call.operations))
             else:
-                future.set_result(message["result"])
+                call.answer.set_result(message["result"])
         else:
             self._session, self._lease_s = message["session"], message["lease_s"]
             self._beat()
@@ -110,11 +121,10 @@ class RemoteStore(asyncio.Protocol):
 
     def _beat(self) -> None:
         """Keep the lease, and see whether the server still answers."""
-        silent_s = self._loop.time() - self._answered_at
-        if silent_s > self._lease_s:
+        if self.silent_s > self._lease_s:
             self._transport.abort()
             return
-        if silent_s > self._lease_s * 2 / 3 and self._state is SessionState.CONNECTED:
+        if self.silent_s > self._lease_s / 3 and self._state is SessionState.CONNECTED:
             self._move_to(SessionState.SUSPENDED)
         self._transport.write(frame({"id": self._expect(()), "call": "ping"}))
         self._timer = self._loop.call_later(self._lease_s / 6, self._beat)
@@ -128,6 +138,10 @@ class RemoteStore(asyncio.Protocol):
     @property
     def session_state(self) -> SessionState:
         return self._state
+
+    @property
+    def silent_s(self) -> float:
+        return self._loop.time() - self._heard_at
 
     async def sync(self) -> None:
         await self._call("sync")
@@ -178,7 +192,7 @@ class RemoteStore(asyncio.Protocol):
         future: asyncio.Future[Any] = self._loop.create_future()
         # Nobody may be waiting for it: a ping's answer only has to come.
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
-        self._calls[number] = (future, operations)
+        self._calls[number] = _Call(future, operations, self._loop.time())
         return number
 
     def _tell(self, call: str, **fields: object) -> None:
@@ -190,9 +204,9 @@ class RemoteStore(asyncio.Protocol):
         if self._state is SessionState.LOST:
             raise SessionExpired("the session with the metadata store has ended")
         number = self._expect(sent)
-        future, _ = self._calls[number]
+        answer = self._calls[number].answer
         self._transport.write(frame({"id": number, "call": call, **fields}))
-        return await future
+        return await answer
 
     def _move_to(self, state: SessionState) -> None:
         self._state = state

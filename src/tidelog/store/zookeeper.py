@@ -6,7 +6,8 @@ while the connection is down fails at once with `ConnectionLoss`, where kazoo wo
 
 kazoo calls back on threads of its own; every outcome is handed to the event loop and judged there.
 Its pings come from a thread too, so a broker whose loop hangs would keep its session for ever: the
-watchdog ends the session when the loop has not moved for a third of it.
+watchdog ends the session when the loop has not moved for a third of it. A server that hangs, kazoo
+would notice late, and never while it is given work, which it counts as pings: the heartbeat does.
 
 The revision of a transaction is its zxid. ZooKeeper tells it with the node that a `Set` changed; of
 a transaction without one it is read from a node that was created.
@@ -16,8 +17,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
 from typing import Any, Final
 
 from kazoo.client import KazooClient
@@ -38,10 +40,12 @@ from kazoo.exceptions import (
 from kazoo.protocol.states import KazooState, ZnodeStat
 from kazoo.security import make_digest_acl
 
-from tidelog.config.store_settings import DEFAULT_CHROOT
 from tidelog.errors import StorageError
 from tidelog.host.clock import Clock
 from tidelog.host.offload import Offload
+from tidelog.store.ensemble import Ensemble
+from tidelog.store.heartbeat import Heartbeat
+from tidelog.store.levels import walk
 from tidelog.store.loop_watchdog import LoopWatchdog
 from tidelog.store.port import (
     Cancel,
@@ -67,7 +71,6 @@ logger = logging.getLogger(__name__)
 
 # Nodes that Kafka itself keeps at its root: a chroot that holds one of them is Kafka's.
 _KAFKAS_NODES: Final = frozenset({"admin", "isr_change_notification", "latest_producer_id_block"})
-_READS_IN_FLIGHT: Final = 256
 _SAME_TIME_S: Final = 0.05
 # How often a thread that waits for a connection looks whether anybody still wants it.
 _LOOK_S: Final = 0.1
@@ -79,24 +82,6 @@ _REASONS: Final[dict[type[ZookeeperError], ConflictReason]] = {
     NotEmptyError: ConflictReason.NOT_EMPTY,
     NoChildrenForEphemeralsError: ConflictReason.EPHEMERAL_PARENT,
 }
-
-
-@dataclass(slots=True, frozen=True)
-class Ensemble:
-    """Where ZooKeeper is and how to speak with it."""
-
-    hosts: str
-    chroot: str = DEFAULT_CHROOT
-    session_s: float = 9.0
-    connect_s: float = 30.0
-    # "user:password" of ZooKeeper's digest scheme; the nodes then belong to that user alone.
-    digest: str | None = None
-    tls: bool = False
-    tls_ca: str | None = None
-    # A file with the certificate and its key.
-    tls_certificate: str | None = None
-    tls_key_password: str | None = None
-    tls_check_host: bool = True
 
 
 async def connect(ensemble: Ensemble, clock: Clock, offload: Offload) -> ZooKeeperStore:
@@ -158,8 +143,11 @@ class ZooKeeperStore:
         )
         self.timeout_error: type[Exception] = self._client.handler.timeout_exception
         self._watchdog = LoopWatchdog(clock, ensemble.session_s / 3, self._client.stop)
+        self._heartbeat = Heartbeat(clock, ensemble.session_s, self._ask, self._hang_up)
         self._session_ms = 0.0
-        self._note_session_time()
+        # Why the last attempt to connect failed.
+        self._fault: Exception | None = None
+        self._look_at_connecting()
         self._state = SessionState.CONNECTED
         self._session = 0
         self._watches: list[_Watch] = []
@@ -191,13 +179,18 @@ class ZooKeeperStore:
         self._client.chroot = chroot
         self._session = self._client.client_id[0]
 
-    def _note_session_time(self) -> None:
-        """Have kazoo, which keeps it to itself, tell how long ZooKeeper lets a session last."""
+    def _look_at_connecting(self) -> None:
+        """Have kazoo tell what it keeps to itself: how long ZooKeeper lets a session last, and why
+        an attempt to connect failed."""
         handler = self._client._connection
         connect = handler._connect
 
         def noting(*args: Any) -> tuple[float, float]:
-            read_timeout, connect_timeout = connect(*args)
+            try:
+                read_timeout, connect_timeout = connect(*args)
+            except Exception as error:
+                self._fault = error
+                raise
             self._session_ms = read_timeout * 3 / 2
             return read_timeout, connect_timeout
 
@@ -221,7 +214,7 @@ class ZooKeeperStore:
             if self._given_up or connected.wait(_LOOK_S):
                 break
         if not self._client.connected:
-            raise self.timeout_error("no answer in time")
+            raise self.timeout_error(str(self._fault or "no answer in time"))
 
     def give_up(self) -> None:
         """Have `open` return soon: nobody waits for it any more."""
@@ -230,16 +223,15 @@ class ZooKeeperStore:
     def attach(self) -> None:
         """Begin to hear of the session, on the loop."""
         self._client.add_listener(self._told_state)
+        self._heartbeat.start()
+        self._watchdog.start(self._loop, self._client.handler.spawn)
         self._state_changed(self._client.state)
-        if self._state is SessionState.CONNECTED:
-            self._watchdog.start(self._loop, self._client.handler.spawn)
 
     async def close(self) -> None:
         if self._closed:
             return
         self._closed = True
         self._client.remove_listener(self._told_state)
-        self._watchdog.stop()
         self._lose()
         await self._offload.run(self._stop)
         self._offload.close()
@@ -258,6 +250,10 @@ class ZooKeeperStore:
     @property
     def session_state(self) -> SessionState:
         return self._state
+
+    @property
+    def silent_s(self) -> float:
+        return self._heartbeat.silent_s
 
     # -- reading ----------------------------------------------------------------------------------
 
@@ -279,28 +275,8 @@ class ZooKeeperStore:
 
     async def tree(self, path: str) -> Mapping[str, Stored]:
         found: dict[str, Stored] = {}
-        level = [path]
-        while level:
-            level = await self._read_level(level, found)
+        await walk(path, lambda at: self._look(at, found))
         return dict(sorted(found.items()))
-
-    async def _read_level(self, paths: Sequence[str], found: dict[str, Stored]) -> list[str]:
-        """Read some nodes, many at a time; the paths of their children."""
-        below: list[str] = []
-        left = iter(paths)
-
-        async def read_some() -> None:
-            for at in left:
-                below.extend(await self._look(at, found))
-
-        count = min(len(paths), _READS_IN_FLIGHT)
-        readers = [asyncio.ensure_future(read_some()) for _ in range(count)]
-        try:
-            await asyncio.gather(*readers)
-        finally:
-            for reader in readers:
-                reader.cancel()
-        return below
 
     async def _look(self, at: str, found: dict[str, Stored]) -> list[str]:
         """Read one node into `found`; the paths of its children, asked for where it has any."""
@@ -404,7 +380,6 @@ class ZooKeeperStore:
             return
         if state == KazooState.LOST or self._is_another_session(state):
             logger.error("the session with ZooKeeper was lost session=%x", self._session)
-            self._watchdog.stop()
             self._lose()
             # kazoo would go on with a new session, whose owner nobody is.
             self._offload.run(self._stop)
@@ -413,16 +388,38 @@ class ZooKeeperStore:
             self._move_to(SessionState.SUSPENDED)
         elif state == KazooState.CONNECTED and self._state is SessionState.SUSPENDED:
             logger.info("in touch with ZooKeeper again session=%x", self._session)
+            self._heartbeat.answered(self._heartbeat.now())
             self._move_to(SessionState.CONNECTED)
             # Watches end with a connection, and what happened meanwhile was told to nobody.
             for watch in tuple(self._watches):
                 self.tell(watch)
+
+    def _ask(self) -> bool:
+        """Have ZooKeeper show that it is there; False while there is no connection."""
+        if self._state is not SessionState.CONNECTED:
+            return False
+        asked_at = self._heartbeat.now()
+
+        def done(result: Any) -> None:
+            if result.exception is None:
+                self.to_loop(self._heartbeat.answered, asked_at)
+
+        self._client.exists_async("/").rawlink(done)
+        return True
+
+    def _hang_up(self) -> None:
+        """Have kazoo try another server."""
+        logger.warning("ZooKeeper is silent, its connection is closed session=%x", self._session)
+        with suppress(OSError, AttributeError):
+            self._client._connection._socket.shutdown(socket.SHUT_RDWR)
 
     def _is_another_session(self, state: str) -> bool:
         identity = self._client.client_id
         return bool(state == KazooState.CONNECTED and identity and identity[0] != self._session)
 
     def _lose(self) -> None:
+        self._watchdog.stop()
+        self._heartbeat.stop()
         if self._state is not SessionState.LOST:
             self._watches.clear()
             self._move_to(SessionState.LOST)
@@ -438,10 +435,11 @@ class ZooKeeperStore:
         if self._state is SessionState.SUSPENDED:
             raise ConnectionLoss("out of touch with ZooKeeper")
         future: asyncio.Future[Any] = self._loop.create_future()
+        asked_at = self._heartbeat.now()
         # kazoo calls this on one of its threads, or at once.
         function(*args).rawlink(lambda result: self.to_loop(_settle, future, result))
         try:
-            return await future
+            answer = await future
         except NoNodeError:
             raise
         except SessionExpiredError as error:
@@ -450,6 +448,8 @@ class ZooKeeperStore:
             raise StoreError(f"ZooKeeper refuses access below {self._client.chroot}") from error
         except (KazooException, OSError) as error:
             raise ConnectionLoss(f"no answer from ZooKeeper: {error!r}") from error
+        self._heartbeat.answered(asked_at)
+        return answer
 
 
 class _Watch:

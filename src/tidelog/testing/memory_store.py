@@ -121,6 +121,11 @@ class MemoryStore:
     def session_state(self) -> SessionState:
         return self._state
 
+    @property
+    def silent_s(self) -> float:
+        """Whoever is out of touch is told so at once."""
+        return 0.0
+
     async def sync(self) -> None:
         await self._reach()
         self.lag = 0

@@ -40,6 +40,10 @@ class FaultyStore:
     def session_state(self) -> SessionState:
         return self.inner.session_state
 
+    @property
+    def silent_s(self) -> float:
+        return self.inner.silent_s
+
     async def sync(self) -> None:
         await self.inner.sync()
 

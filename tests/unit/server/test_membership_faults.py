@@ -21,7 +21,7 @@ from tidelog.cluster import layout
 from tidelog.cluster.commands import CreatedTopic, CreateTopic
 from tidelog.cluster.controller_link import COMMAND_TIMEOUT_S
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.store.port import Set
+from tidelog.store.port import SessionState, Set
 from tidelog.testing.memory_store import Loss, MemoryStore
 from tidelog.testing.simulation.machines import SESSION_S, Machine, World
 
@@ -165,6 +165,38 @@ def test_c4_a_controller_out_of_touch_stops_controlling_before_its_session_ends(
         await until(lambda: len(controllers(machines)) == 1)
         assert not parts(controller).membership.out_of_touch
         await until(lambda: agree(machines, [0, 1, 2]))
+
+    simulate(main)
+
+
+def test_c4_what_a_store_was_silent_before_it_was_noticed_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def main(world: World) -> None:
+        machines = await start_all(world, 3)
+        (controller,) = controllers(machines)
+        monkeypatch.setattr(MemoryStore, "silent_s", SESSION_S / 3)
+        session(controller).suspend()
+        await asyncio.sleep(SESSION_S / 3 - 0.1)
+        assert controllers(machines) == [controller]
+        assert not parts(controller).membership.out_of_touch
+        await asyncio.sleep(0.2)
+        assert not controllers(machines)
+        assert parts(controller).membership.out_of_touch
+
+    simulate(main)
+
+
+def test_r17_a_process_that_was_stopped_is_out_of_touch_before_it_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def main(world: World) -> None:
+        machines = await start_all(world, 2)
+        monkeypatch.setattr(MemoryStore, "silent_s", SESSION_S)
+        assert session(machines[0]).session_state is SessionState.CONNECTED
+        assert parts(machines[0]).membership.out_of_touch
+        monkeypatch.undo()
+        assert not parts(machines[0]).membership.out_of_touch
 
     simulate(main)
 

@@ -14,6 +14,7 @@ import pytest
 from tests.unit.store.helpers import open_store
 from tidelog.host.clock import SystemClock
 from tidelog.host.offload import ThreadOffload
+from tidelog.store.ensemble import Ensemble
 from tidelog.store.port import (
     TRANSACTION_BYTES_MAX,
     Check,
@@ -31,7 +32,7 @@ from tidelog.store.port import (
 )
 from tidelog.store.remote import connect_remote
 from tidelog.store.served import StoreServer
-from tidelog.store.zookeeper import Ensemble, connect
+from tidelog.store.zookeeper import connect
 from tidelog.testing.memory_store import MemoryTree
 from tidelog.testing.zookeeper import ZooKeeper
 

@@ -10,10 +10,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from tests.unit.store.test_conformance import until
+from tests.unit.store.test_conformance import WAIT_S, until
 from tidelog.errors import StorageError
 from tidelog.host.clock import SystemClock
 from tidelog.host.offload import ThreadOffload
+from tidelog.store.ensemble import Ensemble
 from tidelog.store.port import (
     ConnectionLoss,
     Create,
@@ -22,7 +23,7 @@ from tidelog.store.port import (
     Set,
     WatchEvent,
 )
-from tidelog.store.zookeeper import Ensemble, ZooKeeperStore, connect
+from tidelog.store.zookeeper import ZooKeeperStore, connect
 from tidelog.testing.zookeeper import ZooKeeper
 
 pytestmark = pytest.mark.spark
@@ -188,5 +189,40 @@ def test_an_ensemble_out_of_reach_is_named() -> None:
         with pytest.raises(StorageError, match=r"ZooKeeper at 127\.0\.0\.1:1 cannot be reached"):
             async with session(nobody):
                 pass
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("is_busy", [False, True])
+def test_a_server_that_hangs_suspends_the_session_within_a_third_of_it(
+    zookeeper: ZooKeeper, is_busy: bool
+) -> None:
+    """kazoo alone notices after two thirds, and never while it is given work."""
+    session_s = 6.0
+
+    async def run() -> None:
+        address = Ensemble(zookeeper.hosts, f"/{uuid.uuid4()}", session_s=session_s)
+        async with session(address) as store:
+            suspended = asyncio.Event()
+            silent_s: list[float] = []
+
+            def changed(state: SessionState) -> None:
+                silent_s.append(store.silent_s)
+                suspended.set()
+
+            store.watch_session(changed)
+            zookeeper.pause_node(0)
+            asked = []
+            try:
+                async with asyncio.timeout(WAIT_S):
+                    while not suspended.is_set():
+                        if is_busy:
+                            asked.append(asyncio.ensure_future(store.sync()))
+                        await asyncio.sleep(0.1)
+                # What a broker goes by: the store was heard of so long ago, and no longer.
+                assert session_s / 3 < silent_s[0] < session_s * 2 / 3
+            finally:
+                zookeeper.resume_node(0)
+                await asyncio.gather(*asked, return_exceptions=True)
 
     asyncio.run(run())
