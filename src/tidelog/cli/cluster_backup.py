@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
-from tidelog.cli.broker_options import EXIT_BAD_CONFIGURATION, fail, load_config
+from tidelog.cli.broker_options import EXIT_BAD_CONFIGURATION, fail
 from tidelog.cli.common import format_option, print_json, say
+from tidelog.cli.store_work import config_option, run_on_store
 from tidelog.config.store_settings import parse_store
 from tidelog.errors import ConfigError
 
 if TYPE_CHECKING:
-    from tidelog.config import BrokerConfig
-    from tidelog.host.host import Host
     from tidelog.server.backups import Place
-
-T = TypeVar("T")
-
-_config_option = click.option(
-    "--config",
-    "files",
-    multiple=True,
-    type=click.Path(),
-    metavar="FILE",
-    help="Settings of ZooKeeper: zookeeper.digest, zookeeper.ssl.…. Repeatable.",
-)
 
 
 @click.command()
@@ -40,7 +26,7 @@ _config_option = click.option(
     metavar="STORE",
     help="zookeeper://HOST:2181,…/CHROOT, or the data directory of a local cluster or a broker.",
 )
-@_config_option
+@config_option
 @format_option
 def export(file: str, source: str, files: tuple[str, ...], output: str) -> None:
     """Save the cluster's metadata to FILE, to restore a lost store from.
@@ -51,7 +37,7 @@ def export(file: str, source: str, files: tuple[str, ...], output: str) -> None:
     from tidelog.server.backups import export_metadata
 
     place, path = _place("--from", source), os.path.abspath(file)
-    done = _run(files, lambda config, host: export_metadata(place, path, config, host))
+    done = run_on_store(files, lambda config, host: export_metadata(place, path, config, host))
     image = done.image
     if output == "json":
         topics = len(image.topics)
@@ -85,7 +71,7 @@ def export(file: str, source: str, files: tuple[str, ...], output: str) -> None:
     metavar="BROKER",
     help="A broker whose data directory is lost, or that has left the cluster. Repeatable.",
 )
-@_config_option
+@config_option
 @format_option
 def restore(
     file: str, directories: tuple[str, ...], target: str, without: tuple[int, ...],
@@ -99,7 +85,7 @@ def restore(
     from tidelog.server.backups import Restoration, restore_metadata
 
     asked = Restoration(os.path.abspath(file), directories, _place("--to", target), without)
-    report = _run(files, lambda config, host: restore_metadata(asked, config, host))
+    report = run_on_store(files, lambda config, host: restore_metadata(asked, config, host))
     if output == "json":
         names = ("cluster_id", "topics", "partitions", "found", "gone", "offline", "left_alone")
         print_json({**{name: getattr(report, name) for name in names}, "to": target})
@@ -124,18 +110,3 @@ def _place(option: str, text: str) -> Place:
         return place_of(text, parse_store(text) if is_address else None)
     except ConfigError as error:
         fail(f"{option} {text}: {error}", EXIT_BAD_CONFIGURATION, "see docs/cluster.md")
-
-
-def _run(files: tuple[str, ...], work: Callable[[BrokerConfig, Host], Awaitable[T]]) -> T:
-    from tidelog.host.host import system_host
-
-    config = load_config(files, {}, {})
-    host = system_host("backup")
-
-    async def run() -> T:
-        return await work(config, host)
-
-    try:
-        return asyncio.run(run())
-    finally:
-        host.offload.close()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 
 import click
 
-from tidelog.cli.broker_options import EXIT_BAD_CONFIGURATION, fail, load_config
+from tidelog.cli.broker_options import EXIT_BAD_CONFIGURATION, fail
 from tidelog.cli.common import format_option, print_json, say
+from tidelog.cli.store_work import config_option, run_on_store
 from tidelog.config.store_settings import parse_store
 from tidelog.errors import ConfigError
 
@@ -29,22 +29,14 @@ from tidelog.errors import ConfigError
     metavar="zookeeper://HOST:2181,…/CHROOT",
     help="Where the metadata goes: a chroot that is empty or not there yet.",
 )
-@click.option(
-    "--config",
-    "files",
-    multiple=True,
-    type=click.Path(),
-    metavar="FILE",
-    help="Settings of ZooKeeper: zookeeper.digest, zookeeper.ssl.…. Repeatable.",
-)
-@format_option  # fmt: skip
+@config_option
+@format_option
 def move(directory: str, target: str, files: tuple[str, ...], output: str) -> None:
     """Move a stopped broker's metadata, or that of a local cluster, to ZooKeeper.
 
     The data stays where it is. Brokers start with --store from then on; the old metadata says so
     and refuses to start. An interrupted move is finished by the same command.
     """
-    from tidelog.host.host import system_host
     from tidelog.server.relocation import move_metadata
 
     try:
@@ -52,12 +44,8 @@ def move(directory: str, target: str, files: tuple[str, ...], output: str) -> No
     except ConfigError as error:
         fail(f"--to {target}: {error}", EXIT_BAD_CONFIGURATION, "see docs/cluster.md")
     assert address is not None
-    config = load_config(files, {}, {})
-    host = system_host("move")
-    try:
-        moved = asyncio.run(move_metadata(os.path.abspath(directory), address, config, host))
-    finally:
-        host.offload.close()
+    path = os.path.abspath(directory)
+    moved = run_on_store(files, lambda config, host: move_metadata(path, address, config, host))
     if output == "json":
         print_json({"cluster_id": moved.cluster_id, "topics": moved.topics, "to": str(address)})
         return

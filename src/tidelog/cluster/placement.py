@@ -9,7 +9,7 @@ round are from different racks, and no rack has two replicas before every rack h
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
@@ -50,18 +50,23 @@ def place(
         return _place_in_racks(brokers, partitions, replication_factor, start, racks)
     count = len(brokers)
     assert 0 < replication_factor <= count
-    shift = start.shift
     placed = []
-    for partition in partitions:
-        if partition > 0 and partition % count == 0:
-            shift += 1
-        first = (partition + start.first) % count
+    for first, shift in _turns(partitions, count, start):
         followers = (
             brokers[(first + 1 + (shift + nth) % (count - 1)) % count]
             for nth in range(replication_factor - 1)
         )
         placed.append((brokers[first], *followers))
     return placed
+
+
+def _turns(partitions: range, count: int, start: Start) -> Iterator[tuple[int, int]]:
+    """For each partition the place of its first broker, and how far from it the others begin."""
+    shift = start.shift
+    for partition in partitions:
+        if partition > 0 and partition % count == 0:
+            shift += 1
+        yield (partition + start.first) % count, shift
 
 
 def _place_in_racks(
@@ -74,12 +79,8 @@ def _place_in_racks(
     round_ = alternated(brokers, racks)
     count, rack_count = len(round_), len({racks[each] for each in round_})
     assert 0 < replication_factor <= count
-    shift = start.shift
     placed = []
-    for partition in partitions:
-        if partition > 0 and partition % count == 0:
-            shift += 1
-        first = (partition + start.first) % count
+    for first, shift in _turns(partitions, count, start):
         chosen = [round_[first]]
         nth = 0
         while len(chosen) < replication_factor:

@@ -360,17 +360,7 @@ class Broker:
 
     async def _unless_failed(self, start: Coroutine[Any, Any, None]) -> None:
         """Wait for a step of the start, unless the membership fails before."""
-        waits = [
-            asyncio.ensure_future(start),
-            asyncio.ensure_future(self._running().membership.wait_failed()),
-        ]
-        try:
-            done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            for each in done:
-                each.result()
-        finally:
-            for wait in waits:
-                wait.cancel()
+        await _first_of(start, self._running().membership.wait_failed())
 
     async def _serve_pages(self, parts: Parts) -> None:
         address = self._config.metrics_listener
@@ -406,17 +396,7 @@ class Broker:
     async def wait_failed(self) -> None:
         """Raise what makes it pointless to go on: a metadata store that failed, say."""
         parts = self._running()
-        waits = [
-            asyncio.ensure_future(parts.membership.wait_failed()),
-            asyncio.ensure_future(parts.metadata.wait_closed()),
-        ]
-        try:
-            done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            for each in done:
-                each.result()
-        finally:
-            for wait in waits:
-                wait.cancel()
+        await _first_of(parts.membership.wait_failed(), parts.metadata.wait_closed())
 
     async def stop(self, *, drain: bool = True) -> None:
         """Answer what was asked, then bring everything down, the data directory last."""
@@ -494,3 +474,15 @@ def _own_min_isr(config: BrokerConfig) -> int:
 def _is_in(image: MetadataImage, broker_id: int, broker_epoch: int) -> bool:
     known = image.brokers.get(broker_id)
     return known is not None and known.epoch >= broker_epoch
+
+
+async def _first_of(*steps: Coroutine[Any, Any, None]) -> None:
+    """Wait until one of them ends, and raise what it raised; the others are cancelled."""
+    waits = [asyncio.ensure_future(each) for each in steps]
+    try:
+        done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for each in done:
+            each.result()
+    finally:
+        for wait in waits:
+            wait.cancel()

@@ -30,7 +30,7 @@ from tidelog.store.port import (
     WatchCallback,
     check_transaction,
 )
-from tidelog.store.watches import Watches
+from tidelog.store.watches import SessionWatches, Watches
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class EmbeddedStore:
         self._shared = shared
         self._session = session
         self._state = SessionState.CONNECTED
-        self._session_callbacks: list[SessionCallback] = []
+        self._session_watches = SessionWatches()
         shared.sessions.append(self)
 
     @classmethod
@@ -123,13 +123,7 @@ class EmbeddedStore:
         return self._shared.watches.add(path, callback, self)
 
     def watch_session(self, callback: SessionCallback) -> Cancel:
-        self._session_callbacks.append(callback)
-
-        def cancel() -> None:
-            if callback in self._session_callbacks:
-                self._session_callbacks.remove(callback)
-
-        return cancel
+        return self._session_watches.add(callback)
 
     async def expire(self) -> None:
         """End the session as a lost connection would: its ephemeral nodes go, its owner is told."""
@@ -164,8 +158,7 @@ class EmbeddedStore:
         self._state = SessionState.LOST
         self._shared.sessions.remove(self)
         self._shared.watches.drop(self)
-        for callback in tuple(self._session_callbacks):
-            callback(SessionState.LOST)
+        self._session_watches.tell(SessionState.LOST)
 
 
 def _open(path: str, disk: Disk, create: bool) -> tuple[Database, int]:

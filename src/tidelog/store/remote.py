@@ -24,6 +24,7 @@ from tidelog.store.port import (
     WatchEvent,
     check_transaction,
 )
+from tidelog.store.watches import SessionWatches
 from tidelog.store.wire import (
     Message,
     decode_error,
@@ -66,7 +67,7 @@ class RemoteStore(asyncio.Protocol):
         self._session = 0
         self._lease_s = 0.0
         self._state = SessionState.CONNECTED
-        self._session_callbacks: list[SessionCallback] = []
+        self._session_watches = SessionWatches()
         self._timer: asyncio.TimerHandle | None = None
         # When the last question was asked that has been answered.
         self._heard_at = self._loop.time()
@@ -175,13 +176,7 @@ class RemoteStore(asyncio.Protocol):
         return cancel
 
     def watch_session(self, callback: SessionCallback) -> Cancel:
-        self._session_callbacks.append(callback)
-
-        def cancel() -> None:
-            if callback in self._session_callbacks:
-                self._session_callbacks.remove(callback)
-
-        return cancel
+        return self._session_watches.add(callback)
 
     async def close(self) -> None:
         self._transport.close()
@@ -210,5 +205,4 @@ class RemoteStore(asyncio.Protocol):
 
     def _move_to(self, state: SessionState) -> None:
         self._state = state
-        for callback in tuple(self._session_callbacks):
-            callback(state)
+        self._session_watches.tell(state)

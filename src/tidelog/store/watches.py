@@ -1,10 +1,45 @@
-"""The watches of a store whose sessions are all in one process."""
+"""Who is told of what: the state of a session, and nodes where all sessions are in one process."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from tidelog.store.port import Cancel, Check, Operation, Set, WatchCallback, WatchEvent
+from tidelog.store.port import (
+    Cancel,
+    Check,
+    Operation,
+    SessionCallback,
+    SessionState,
+    Set,
+    WatchCallback,
+    WatchEvent,
+)
+
+
+class SessionWatches:
+    """Those who are told of the state of one session, in the order of asking."""
+
+    def __init__(self) -> None:
+        self._callbacks: list[SessionCallback] = []
+
+    def add(self, callback: SessionCallback) -> Cancel:
+        self._callbacks.append(callback)
+
+        def cancel() -> None:
+            if callback in self._callbacks:
+                self._callbacks.remove(callback)
+
+        return cancel
+
+    def drop(self) -> None:
+        self._callbacks.clear()
+
+    def tell(self, state: SessionState) -> None:
+        for callback in tuple(self._callbacks):
+            callback(state)
+
+    def __iter__(self) -> Iterator[SessionCallback]:
+        return iter(tuple(self._callbacks))
 
 
 class Watches:

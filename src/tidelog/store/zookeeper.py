@@ -66,6 +66,7 @@ from tidelog.store.port import (
     WatchEvent,
     check_transaction,
 )
+from tidelog.store.watches import SessionWatches
 
 logger = logging.getLogger(__name__)
 
@@ -151,7 +152,7 @@ class ZooKeeperStore:
         self._state = SessionState.CONNECTED
         self._session = 0
         self._watches: list[_Watch] = []
-        self._session_callbacks: list[SessionCallback] = []
+        self._session_watches = SessionWatches()
         self._closed = False
         self._given_up = False
 
@@ -340,13 +341,7 @@ class ZooKeeperStore:
         return cancel
 
     def watch_session(self, callback: SessionCallback) -> Cancel:
-        self._session_callbacks.append(callback)
-
-        def cancel() -> None:
-            if callback in self._session_callbacks:
-                self._session_callbacks.remove(callback)
-
-        return cancel
+        return self._session_watches.add(callback)
 
     def arm(self, watch: _Watch) -> None:
         """Ask ZooKeeper to tell of the next change of a node and of its children."""
@@ -426,8 +421,7 @@ class ZooKeeperStore:
 
     def _move_to(self, state: SessionState) -> None:
         self._state = state
-        for callback in tuple(self._session_callbacks):
-            callback(state)
+        self._session_watches.tell(state)
 
     async def _call(self, function: Callable[..., Any], *args: object) -> Any:
         if self._state is SessionState.LOST:

@@ -37,7 +37,7 @@ from tidelog.store.port import (
     WatchEvent,
     check_transaction,
 )
-from tidelog.store.watches import Watches
+from tidelog.store.watches import SessionWatches, Watches
 
 Nodes = dict[str, Stored]
 _STATES_KEPT = 64
@@ -102,7 +102,7 @@ class MemoryStore:
         self._tree = tree
         self._session = session
         self._state = SessionState.CONNECTED
-        self._session_callbacks: list[SessionCallback] = []
+        self._session_watches = SessionWatches()
         self._watched: dict[str, list[WatchCallback]] = {}
         # How often the connection came back.
         self.touch = 0
@@ -181,13 +181,7 @@ class MemoryStore:
         return end
 
     def watch_session(self, callback: SessionCallback) -> Cancel:
-        self._session_callbacks.append(callback)
-
-        def cancel() -> None:
-            if callback in self._session_callbacks:
-                self._session_callbacks.remove(callback)
-
-        return cancel
+        return self._session_watches.add(callback)
 
     async def close(self) -> None:
         self.expire()
@@ -211,7 +205,7 @@ class MemoryStore:
         """The owner is gone and is told nothing more. The session lives on until it expires."""
         self._tree.watches.drop(self)
         self._watched.clear()
-        self._session_callbacks.clear()
+        self._session_watches.drop()
         self._state = SessionState.SUSPENDED
 
     @property
@@ -240,7 +234,7 @@ class MemoryStore:
 
     def _move_to(self, state: SessionState) -> None:
         self._state = state
-        for callback in tuple(self._session_callbacks):
+        for callback in self._session_watches:
             self._tree.post(self, partial(callback, state))
 
     async def _seen(self) -> Nodes:
