@@ -15,7 +15,7 @@ from pathlib import Path
 from bench import limit, profile, report, runner, standalone
 from bench.figures import floors
 from bench.measure import machine
-from bench.peers import bare_loop, kafka
+from bench.peers import bare_loop, bare_protocol, kafka
 from bench.peers.clusters import KafkaCluster, TidelogCluster
 from bench.peers.peer import Peer
 from bench.peers.tidelog import TidelogBroker
@@ -177,24 +177,37 @@ def _run_loads(
     """All loads against the same long-running brokers, as in production."""
     with contextlib.ExitStack() as running:
         peers = [running.enter_context(maker()) for maker in makers]
-        bare = None
-        if any(row.bare for row in rows):
-            if bare_loop.available():
-                java = any(row.load.startswith("java.") for row in rows)
-                bare = running.enter_context(limit.make_bare_loop(peers[0], java=java))
-                results["peers"][bare.name] = bare.version()
-            else:
-                results["not_run"].append("The bare loop: needs a C compiler named cc")
+        bare = _start_bare_loops(rows, peers[0], running, results)
         for row in rows:
             if row.load.startswith("java.") and not kafka.available():
                 results["not_run"].append(f"{row.title}: needs java and mvn")
                 continue
-            competing = [*peers, bare] if bare is not None and row.bare else peers
+            competing = [*peers, *(each for each in bare if each.name in row.bare)]
             run_it = partial(runner.run_row, row, competing, options.rounds, options.quick, say)
             _unless_it_fails(row, results, run_it)
         if peers[0].brokers == 1:
             results["rows"].append(runner.run_memory(peers))
         _profile_what_is_short(rows, peers, options, results)
+
+
+def _start_bare_loops(
+    rows: Sequence[Row], broker: Peer, running: contextlib.ExitStack, results: runner.Result
+) -> list[Peer]:
+    """The limits that the rows are held against, with answers recorded from `broker`."""
+    wanted = {name for row in rows for name in row.bare}
+    if "bare" in wanted and not bare_loop.available():
+        results["not_run"].append("The bare loop: needs a C compiler named cc")
+        wanted.discard("bare")
+    if not wanted:
+        return []
+    java = any(row.load.startswith("java.") for row in rows)
+    answers = limit.recorded_answers(broker, java=java)
+    started: list[Peer] = []
+    for loop in (bare_loop.BareLoop, bare_protocol.BareProtocol):
+        if loop.name in wanted:
+            started.append(running.enter_context(loop(answers, broker.port)))
+            results["peers"][loop.name] = started[-1].version()
+    return started
 
 
 def _profile_what_is_short(

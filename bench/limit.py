@@ -1,15 +1,15 @@
-"""The limit to hold brokers against: the bare loop, with answers recorded from a real broker."""
+"""The limits to hold brokers against: bare loops, with answers recorded from a real broker."""
 
 from __future__ import annotations
 
-from bench.peers.bare_loop import TOPIC, BareLoop, Recorder
+from bench.peers.bare_loop import TOPIC, Answers, Recorder
 from bench.peers.peer import Peer
 from bench.runner import run_load
 from bench.topics import fresh_topic
 
 
-def make_bare_loop(broker: Peer, *, java: bool) -> BareLoop:
-    """A bare loop that answers as `broker` does to the clients of the produce loads."""
+def recorded_answers(broker: Peer, *, java: bool) -> Answers:
+    """What `broker` answers to the clients of the loads that a bare loop can take."""
     with fresh_topic(broker.bootstrap_servers, name=TOPIC), Recorder(broker.port) as recorder:
         through = f"127.0.0.1:{recorder.port}"
         common = {"pid": broker.pid, "topic": TOPIC}
@@ -22,4 +22,6 @@ def make_bare_loop(broker: Peer, *, java: bool) -> BareLoop:
             run_load("java.produce", rdkafka)
         raw = {"batch_bytes": 65_536, "total_bytes": 1_000_000, "in_flight": 1}
         run_load("raw.pipelined_produce", common | raw | {"port": recorder.port})
-    return BareLoop(recorder.answers, broker.port)
+        small = {"kind": "metadata", "connections": 1, "duration_s": 0.01}
+        run_load("raw.small_requests", common | small | {"port": recorder.port})
+    return recorder.answers

@@ -16,6 +16,7 @@ PEERS = {
     "kafka": "Apache Kafka",
     "tidelog": "Tidelog",
     "bare": "bare C loop",
+    "uvloop": "bare uvloop protocol",
     "connector": "Spark's connector on Tidelog",
     "constant": "a source that yields one batch again and again",
 }

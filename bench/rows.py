@@ -30,7 +30,7 @@ class Row:
     quick_divisor: int = 5
     partitions: int = 1
     filled: bool = False  # the topic is filled once before the rounds, for consuming
-    bare: bool = False  # also run against the bare loop
+    bare: tuple[str, ...] = ()  # also run against these: "bare" (a loop in C), "uvloop"
     settings: dict[str, str] = field(default_factory=dict)  # of brokers started for this row alone
     rounds_max: int = 1_000
     brokers: int = 1  # with 3, topics have three replicas, of which two must be in sync
@@ -45,12 +45,12 @@ class Row:
 
 def _produce(key: str, title: str, records: int, record_bytes: int) -> Row:
     sizes = {"records": records, "record_bytes": record_bytes, "partitions": 1}
-    return Row(key, title, "throughput", "librdkafka.produce", sizes, bare=True)
+    return Row(key, title, "throughput", "librdkafka.produce", sizes, bare=("bare",))
 
 
 def _java(key: str, title: str, records: int, record_bytes: int) -> Row:
     sizes = {"records": records, "record_bytes": record_bytes}
-    return Row(key, title, "throughput", "java.produce", sizes, bare=True)
+    return Row(key, title, "throughput", "java.produce", sizes, bare=("bare",))
 
 
 def _consume(client: str, key: str, title: str, records: int, record_bytes: int) -> Row:
@@ -63,7 +63,7 @@ def _synchronous(acks: str) -> Row:
     sizes = {"records": 5_000, "record_bytes": 100, "acks": acks}
     title = f"One record at a time, librdkafka, 100 B, acks={acks}"
     key, load = f"synchronous-{acks}", "librdkafka.synchronous"
-    return Row(key, title, "latency", load, sizes, bare=True)
+    return Row(key, title, "latency", load, sizes, bare=("bare", "uvloop"))
 
 
 def _requests(kind: str, connections: int) -> Row:
@@ -71,14 +71,23 @@ def _requests(kind: str, connections: int) -> Row:
     plural = "connection" if connections == 1 else "connections"
     title = f"Small {kind} requests, {connections:,} {plural}, one in flight each"
     key, load = f"requests-{kind}-{connections}", "raw.small_requests"
-    return Row(key, title, "requests", load, sizes, amount="duration_s", quick_divisor=2)
+    return Row(
+        key,
+        title,
+        "requests",
+        load,
+        sizes,
+        amount="duration_s",
+        quick_divisor=2,
+        bare=("uvloop",),
+    )
 
 
 def _limit(batch_bytes: int, name: str) -> Row:
     sizes = {"batch_bytes": batch_bytes, "total_bytes": 500 * MB, "in_flight": 5}
     title = f"Prebuilt {name} batches on one connection, five in flight, acks=all"
     key, load = f"limit-{name.replace(' ', '-').lower()}", "raw.pipelined_produce"
-    return Row(key, title, "limit", load, sizes, amount="total_bytes", bare=True)
+    return Row(key, title, "limit", load, sizes, amount="total_bytes", bare=("bare",))
 
 
 def _compressed(codec: str, batch_bytes: int, name: str) -> Row:
@@ -137,7 +146,7 @@ def _replicated(row: Row) -> Row:
     """The same load on three brokers."""
     title = f"Three brokers, three replicas: {row.title}"
     kind = f"cluster-{row.kind}"
-    return replace(row, key=f"cluster-{row.key}", title=title, kind=kind, bare=False, brokers=3)
+    return replace(row, key=f"cluster-{row.key}", title=title, kind=kind, bare=(), brokers=3)
 
 
 _BATCHES = "acks=all, batches to 1 MB"

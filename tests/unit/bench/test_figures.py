@@ -67,9 +67,24 @@ def test_without_kafka_only_absolute_floors_are_judged() -> None:
 
 def test_the_limit_is_held_against_the_bare_loop() -> None:
     sides = {name: [a_round(count, 1.0, 1.0)] for name, count in (("tidelog", 60), ("bare", 100))}
-    (share,) = floors(results(row("limit", **sides)))
-    assert share.tidelog == pytest.approx(0.6)
-    assert not share.met
+    small = {**row("limit", **sides), "key": "limit-64-kib"}
+    large = {**row("limit", **sides), "key": "limit-1-mb"}
+    of_small, of_large = floors(results(small, large))
+    assert of_small.tidelog == of_large.tidelog == pytest.approx(0.6)
+    assert of_small.met and not of_large.met
+
+
+def test_small_requests_are_held_against_kafka_or_what_python_can_do() -> None:
+    def sides(kafka: int, bare: int) -> dict[str, Any]:
+        counts = {"kafka": kafka, "tidelog": 650, "uvloop": bare}
+        return {
+            name: [{**a_round(1, 1.0, 1.0), "requests": count}] for name, count in counts.items()
+        }
+
+    (python,) = floors(results(row("requests", **sides(900, 1_000))))
+    assert (python.bound, python.met) == (pytest.approx(600), True)
+    (theirs,) = floors(results(row("requests", **sides(700, 2_000))))
+    assert (theirs.bound, theirs.met) == (pytest.approx(700), False)
 
 
 def test_latency_is_held_against_kafkas_and_against_half_of_it_above_the_client() -> None:
