@@ -47,6 +47,15 @@ class _Shared:
     watches: Watches = field(default_factory=Watches)
     closing: bool = False
 
+    def written(self, operations: Sequence[Operation], done: asyncio.Future[int]) -> None:
+        """A transaction was done, or nobody knows: tell everyone whom it concerns."""
+        error = None if done.cancelled() else done.exception()
+        if isinstance(error, ConnectionLoss):
+            for session in tuple(self.sessions):
+                session._lose()
+        elif error is None and not done.cancelled():
+            self.watches.tell(operations, done.result())
+
 
 class EmbeddedStore:
     """One session on the file; closing the last one closes the file.
@@ -110,14 +119,10 @@ class EmbeddedStore:
     async def multi(self, operations: Sequence[Operation]) -> int:
         operations = tuple(operations)
         check_transaction(operations)
-        try:
-            revision = await self._run(self._shared.database.multi, operations, self._session)
-        except ConnectionLoss:
-            for session in tuple(self._shared.sessions):
-                session._lose()
-            raise
-        self._shared.watches.tell(operations, revision)
-        return revision
+        done = self._run(self._shared.database.multi, operations, self._session)
+        # Whoever asked may be gone before it is done: the others hear of it all the same.
+        done.add_done_callback(lambda done: self._shared.written(operations, done))
+        return await asyncio.shield(done)
 
     def watch(self, path: str, callback: WatchCallback) -> Cancel:
         return self._shared.watches.add(path, callback, self)

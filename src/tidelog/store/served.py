@@ -15,6 +15,7 @@ import struct
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, cast
 
+from tidelog.errors import TidelogError
 from tidelog.store.embedded import EmbeddedStore
 from tidelog.store.port import Cancel, StoreError
 from tidelog.store.wire import (
@@ -98,7 +99,6 @@ class _Connection(asyncio.Protocol):
         self._buffer = bytearray()
         self._calls: asyncio.Queue[Message] = asyncio.Queue()
         self._watches: dict[int, Cancel] = {}
-        self._session: EmbeddedStore | None = None
         self._task: asyncio.Task[None] | None = None
         self._lease: asyncio.TimerHandle | None = None
 
@@ -141,18 +141,24 @@ class _Connection(asyncio.Protocol):
         self._lease = self._loop.call_later(self._server.lease_s, self.end, "its client is silent")
 
     async def _serve(self) -> None:
-        session = self._session = await self._server.store.new_session()
+        session: EmbeddedStore | None = None
         try:
+            session = await self._server.store.new_session()
             self._send({"session": session.session, "lease_s": self._server.lease_s})
             while True:
                 message = await self._calls.get()
                 self._send(await self._answer(session, message))
+        except (TidelogError, LookupError, TypeError, ValueError) as error:
+            logger.error("a session of the metadata store fails error=%r", error)
         finally:
             for cancel in self._watches.values():
                 cancel()
             self._server.connections.discard(self)
-            # Shielded: the ephemeral nodes must go whatever ends this task.
-            await asyncio.shield(self._loop.create_task(session.close()))
+            # Nobody answers here any more, so the client must not wait for it.
+            self._transport.abort()
+            if session is not None:
+                # Shielded: the ephemeral nodes must go whatever ends this task.
+                await asyncio.shield(self._loop.create_task(session.close()))
 
     async def _answer(self, session: EmbeddedStore, message: Message) -> Message:
         try:

@@ -72,7 +72,6 @@ logger = logging.getLogger(__name__)
 
 # Nodes that Kafka itself keeps at its root: a chroot that holds one of them is Kafka's.
 _KAFKAS_NODES: Final = frozenset({"admin", "isr_change_notification", "latest_producer_id_block"})
-_SAME_TIME_S: Final = 0.05
 # How often a thread that waits for a connection looks whether anybody still wants it.
 _LOOK_S: Final = 0.1
 
@@ -108,8 +107,9 @@ async def connect(ensemble: Ensemble, clock: Clock, offload: Offload) -> ZooKeep
         ) from error
     except (KazooException, OSError, store.timeout_error) as error:
         offload.close()
+        look_at = "the zookeeper.ssl settings" if "SSL" in str(error) else "whether it runs"
         raise StoreUnreachable(
-            f"ZooKeeper at {ensemble.hosts} cannot be reached: {error}; see that it runs"
+            f"ZooKeeper at {ensemble.hosts} cannot be reached: {error}; look at {look_at}"
         ) from error
     except BaseException:
         offload.close()
@@ -125,14 +125,14 @@ class ZooKeeperStore:
         self._ensemble = ensemble
         self._offload = offload
         self._loop = asyncio.get_running_loop()
-        acl = None
+        self._acl: list[Any] | None = None
         if ensemble.digest is not None:
             user, _, password = ensemble.digest.partition(":")
-            acl = [make_digest_acl(user, password, all=True)]
+            self._acl = [make_digest_acl(user, password, all=True)]
         self._client = KazooClient(
             hosts=ensemble.hosts + ensemble.chroot,
             timeout=ensemble.session_s,
-            default_acl=acl,
+            default_acl=self._acl,
             auth_data=[("digest", ensemble.digest)] if ensemble.digest else None,
             use_ssl=ensemble.tls,
             ca=ensemble.tls_ca,
@@ -147,7 +147,7 @@ class ZooKeeperStore:
         self._heartbeat = Heartbeat(clock, ensemble.session_s, self._ask, self._hang_up)
         self._session_ms = 0.0
         # Why the last attempt to connect failed.
-        self._fault: Exception | None = None
+        self._fault = "no answer in time"
         self._look_at_connecting()
         self._state = SessionState.CONNECTED
         self._session = 0
@@ -167,6 +167,8 @@ class ZooKeeperStore:
             self._wait_connected(self._client.start_async())
             self._client.ensure_path(chroot)
             found = _KAFKAS_NODES.intersection(self._client.get_children(chroot))
+            if self._acl is not None and not found:
+                self._close_to_others(chroot)
         except BaseException:
             self._stop()
             raise
@@ -180,6 +182,20 @@ class ZooKeeperStore:
         self._client.chroot = chroot
         self._session = self._client.client_id[0]
 
+    def _close_to_others(self, chroot: str) -> None:
+        """Give nodes that were made without a digest to its user; the chroot last, as a mark."""
+        if self._client.get_acls(chroot)[0] == self._acl:
+            return
+        logger.warning("closing the nodes below %s in ZooKeeper to all but one user", chroot)
+        below = [chroot]
+        while below:
+            at = below.pop()
+            with suppress(NoNodeError):
+                if at != chroot:
+                    self._client.set_acls(at, self._acl)
+                below += [f"{at}/{name}" for name in self._client.get_children(at)]
+        self._client.set_acls(chroot, self._acl)
+
     def _look_at_connecting(self) -> None:
         """Have kazoo tell what it keeps to itself: how long ZooKeeper lets a session last, and why
         an attempt to connect failed."""
@@ -190,7 +206,7 @@ class ZooKeeperStore:
             try:
                 read_timeout, connect_timeout = connect(*args)
             except Exception as error:
-                self._fault = error
+                self._fault = str(error)
                 raise
             self._session_ms = read_timeout * 3 / 2
             return read_timeout, connect_timeout
@@ -198,16 +214,10 @@ class ZooKeeperStore:
         handler._connect = noting
 
     def _check_session_time(self) -> None:
-        """A broker counts on the time that it asked for: others wait for it that long."""
-        given_s = self._session_ms / 1000
-        if abs(given_s - self._ensemble.session_s) < _SAME_TIME_S:
-            return
-        self._stop()
-        raise StorageError(
-            f"ZooKeeper at {self._ensemble.hosts} gives sessions of {given_s:.1f} s, and"
-            f" zookeeper.session.timeout.ms asks for {self._ensemble.session_s:.1f} s: set it to"
-            f" {self._session_ms:.0f}, or change minSessionTimeout and maxSessionTimeout there"
-        )
+        fault = self._ensemble.session_fault(self._session_ms)
+        if fault is not None:
+            self._stop()
+            raise StorageError(fault)
 
     def _wait_connected(self, connected: Any) -> None:
         slices = int(self._ensemble.connect_s / _LOOK_S) + 1
@@ -215,7 +225,7 @@ class ZooKeeperStore:
             if self._given_up or connected.wait(_LOOK_S):
                 break
         if not self._client.connected:
-            raise self.timeout_error(str(self._fault or "no answer in time"))
+            raise self.timeout_error(self._fault)
 
     def give_up(self) -> None:
         """Have `open` return soon: nobody waits for it any more."""
@@ -332,7 +342,7 @@ class ZooKeeperStore:
     def watch(self, path: str, callback: WatchCallback) -> Cancel:
         watch = _Watch(self, path, callback)
         self._watches.append(watch)
-        watch.arm()
+        self.arm(watch)
 
         def cancel() -> None:
             if watch in self._watches:
@@ -453,9 +463,6 @@ class _Watch:
         self._store = store
         self.path = path
         self.callback = callback
-
-    def arm(self) -> None:
-        self._store.arm(self)
 
     def fired(self, event: object) -> None:
         """On kazoo's thread."""

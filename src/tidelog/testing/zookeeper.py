@@ -27,25 +27,40 @@ from tidelog.spark.launch.java import find_java
 _JARS: Final = ("zookeeper", "slf4j-api", "netty", "metrics-core", "snappy", "commons-io")
 _JAVA_OPTIONS: Final = ("-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 _MAIN: Final = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+_NETTY: Final = "org.apache.zookeeper.server.NettyServerCnxnFactory"
+# Of a key that exists for one test.
+_PASSWORD: Final = "changeit"
 _TICK_MS: Final = 200
 _START_S: Final = 60.0
 
 
 class ZooKeeper:
-    """An ensemble of one or three nodes, or more."""
+    """An ensemble of one or three nodes, or more.
 
-    def __init__(self, nodes: int = 1, host: str = "127.0.0.1") -> None:
+    With `tls` it serves TLS, too, at `tls_hosts`, by a certificate for `localhost` that it signs
+    itself: `certificate` is the PEM file to trust.
+    """
+
+    def __init__(self, nodes: int = 1, host: str = "127.0.0.1", *, tls: bool = False) -> None:
         # Where clients reach it; with another host than this it listens everywhere.
         self._host = host
         self._root = Path(tempfile.mkdtemp(prefix="tidelog-zookeeper-"))
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
-        ports = _free_ports(3 * nodes)
+        ports = _free_ports(4 * nodes)
         self.client_ports = ports[:nodes]
-        self._peer_ports = list(zip(ports[nodes : 2 * nodes], ports[2 * nodes :], strict=True))
+        self._peer_ports = list(
+            zip(ports[nodes : 2 * nodes], ports[2 * nodes : 3 * nodes], strict=True)
+        )
+        self._tls_ports = ports[3 * nodes :] if tls else []
+        self.certificate = str(self._root / "certificate.pem")
 
     @property
     def hosts(self) -> str:
         return ",".join(f"{self._host}:{port}" for port in self.client_ports)
+
+    @property
+    def tls_hosts(self) -> str:
+        return ",".join(f"localhost:{port}" for port in self._tls_ports)
 
     @property
     def address(self) -> str:
@@ -55,6 +70,8 @@ class ZooKeeper:
     def start(self) -> ZooKeeper:
         """Start every node and return when the ensemble serves."""
         try:
+            if self._tls_ports:
+                self._make_certificate()
             for node in range(len(self.client_ports)):
                 self.start_node(node)
             self.wait_serving()
@@ -141,9 +158,30 @@ class ZooKeeper:
                 f"server.{number}=127.0.0.1:{peer}:{election}"
                 for number, (peer, election) in enumerate(self._peer_ports, 1)
             ]
+        if self._tls_ports:
+            lines += [
+                f"serverCnxnFactory={_NETTY}", f"secureClientPort={self._tls_ports[node]}",
+                "secureClientPortAddress=127.0.0.1", "ssl.clientAuth=none",
+                f"ssl.keyStore.location={self._key_store}", f"ssl.keyStore.password={_PASSWORD}",
+                f"ssl.trustStore.location={self.certificate}",
+            ]  # fmt: skip
         config = self._root / f"{node}.cfg"
         config.write_text("\n".join(lines) + "\n")
         return config
+
+    @property
+    def _key_store(self) -> Path:
+        return self._root / "keys.p12"
+
+    def _make_certificate(self) -> None:
+        keytool = str(find_java(os.environ).home / "bin" / "keytool")
+        store = ("-keystore", str(self._key_store), "-storepass", _PASSWORD, "-alias", "zookeeper")
+        for arguments in (
+            ("-genkeypair", "-keyalg", "EC", "-dname", "CN=localhost", "-validity", "30",
+             "-storetype", "PKCS12", "-ext", "SAN=dns:localhost"),
+            ("-exportcert", "-rfc", "-file", self.certificate),
+        ):  # fmt: skip
+            subprocess.run([keytool, *arguments, *store], check=True, capture_output=True)
 
 
 def _class_path() -> str:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import time
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -21,6 +24,7 @@ from tidelog.store.port import (
     SessionExpired,
     SessionState,
     Set,
+    StoreUnreachable,
     WatchEvent,
 )
 from tidelog.store.zookeeper import ZooKeeperStore, connect
@@ -172,6 +176,91 @@ def test_nodes_of_a_digest_user_are_closed_to_others(zookeeper: ZooKeeper) -> No
             assert node is not None and node.value == b"1"
 
     asyncio.run(run())
+
+
+def _anonymous(zookeeper: ZooKeeper, chroot: str) -> list[str]:
+    """What somebody without a password can read of a chroot, by path."""
+    from kazoo.client import KazooClient
+    from kazoo.exceptions import NoAuthError
+
+    client = KazooClient(zookeeper.hosts)
+    client.start()
+    seen = []
+
+    def look(path: str) -> None:
+        with contextlib.suppress(NoAuthError):
+            client.get(path)
+            seen.append(path)
+        with contextlib.suppress(NoAuthError):
+            for name in client.get_children(path):
+                look(f"{path}/{name}")
+
+    look(chroot)
+    client.stop()
+    client.close()
+    return seen
+
+
+@pytest.mark.parametrize("exists", ["no", "empty", "with nodes"])
+def test_an_anonymous_client_sees_nothing_below_the_chroot_of_a_digest_user(
+    zookeeper: ZooKeeper, exists: str
+) -> None:
+    """Whoever made the chroot, and whatever was written there before there was a password."""
+    chroot = f"/{uuid.uuid4()}/tidelog"
+
+    async def run() -> None:
+        if exists != "no":
+            async with session(Ensemble(zookeeper.hosts, chroot, SESSION_S)) as store:
+                if exists == "with nodes":
+                    await store.multi([Create("/cluster", b""), Create("/cluster/key", b"k")])
+        owner = Ensemble(zookeeper.hosts, chroot, SESSION_S, digest="tidelog:secret")
+        async with session(owner) as store:
+            await store.multi([Create("/mine", b"1"), Create("/there", b"", ephemeral=True)])
+            assert await asyncio.to_thread(_anonymous, zookeeper, chroot) == []
+        async with session(owner) as store:
+            names = await store.children("/")
+            assert names == ["mine"] if exists != "with nodes" else ["cluster", "mine"]
+        wrong = Ensemble(zookeeper.hosts, chroot, SESSION_S, digest="tidelog:guessed")
+        with pytest.raises(StorageError, match=r"refuses access.* set zookeeper\.digest"):
+            async with session(wrong):
+                pass
+
+    asyncio.run(run())
+
+
+# kazoo does not close the socket of a refused handshake, it drops it.
+@pytest.mark.filterwarnings("ignore:unclosed <ssl:ResourceWarning")
+def test_tls_needs_a_trusted_certificate_that_names_the_host(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # What it logs would be kept for the report of the test, the socket with it.
+    monkeypatch.setattr(logging.getLogger("kazoo.client"), "disabled", True)
+
+    async def refusal(**settings: Any) -> str:
+        with pytest.raises(StoreUnreachable) as refused:
+            async with session(Ensemble(session_s=10.0, connect_s=1.0, tls=True, **settings)):
+                pass
+        return str(refused.value)
+
+    async def run(zookeeper: ZooKeeper) -> None:
+        hosts, trusted = zookeeper.tls_hosts, zookeeper.certificate
+        async with session(Ensemble(hosts, session_s=10.0, tls=True, tls_ca=trusted)) as store:
+            await store.multi([Create("/a", b"1")])
+            assert await store.children("/") == ["a"]
+        elsewhere = hosts.replace("localhost", "127.0.0.1")
+        words = await refusal(hosts=elsewhere, tls_ca=trusted)
+        assert (
+            "not valid for '127.0.0.1'" in words and "look at the zookeeper.ssl settings" in words
+        )
+        assert "certificate verify failed" in await refusal(hosts=hosts)
+        any_name = Ensemble(
+            elsewhere, session_s=10.0, tls=True, tls_ca=trusted, tls_check_host=False
+        )
+        async with session(any_name) as store:
+            assert await store.children("/") == ["a"]
+
+    with ZooKeeper(tls=True) as zookeeper:
+        asyncio.run(run(zookeeper))
 
 
 def test_a_session_of_another_length_than_asked_for_is_refused(zookeeper: ZooKeeper) -> None:
