@@ -407,7 +407,7 @@ class Replicas:
         try:
             if config != partition.config:
                 partition.reconfigure(config)
-            partition.follow_image(state, self._min_isr(topic, state))
+            partition.follow_image(state, min_isr_in(self._image, topic, state))
         except PartitionBrokenError:
             pass  # It is offline and has said why.
         except Exception as error:
@@ -415,9 +415,6 @@ class Replicas:
             partition.go_offline(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
         if partition.role != before:
             self.standing.role_changed(partition)
-
-    def _min_isr(self, topic: TopicImage, state: PartitionState) -> int:
-        return min_isr_in(self._image, topic, state)
 
     def _went_offline(
         self, key: TopicPartition, topic_id: UUID, reason: str, *, may_pass: bool
@@ -446,6 +443,9 @@ class Replicas:
         self.standing.eligible = {
             each.id: each.epoch for each in image.brokers.values() if not each.shutting_down
         }
+        for partition in self:
+            # A replica that was not in sync leaves without a word of the partition's own state.
+            partition.leading.deletions_moved()
 
     def _take_broker_configs(self, image: MetadataImage) -> None:
         configs, known = image.broker_configs, set(self.config.unused())

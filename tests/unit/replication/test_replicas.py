@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import errno
 from typing import ClassVar
 
@@ -237,3 +238,17 @@ async def test_a_thousand_settings_that_nothing_uses_cost_one_line_and_few_compa
     caplog.clear()
     await Node(node.image).start()
     assert caplog.messages == [line.replace("989", "990")]
+
+
+@virtual_time
+async def test_a_deletion_does_not_wait_for_a_replica_that_died_out_of_sync() -> None:
+    node = await Node(image_with((0, 1))).start()
+    await node.do(CreateTopic("orders", assignments={0: [0, 1]}))
+    partition = node.find("orders")
+    wait = partition.deleted_everywhere(0, in_seconds(60))
+    await asyncio.sleep(1)
+    assert len(partition.leading.deletion_waiters) == 1
+    # Broker 1 was not in sync, so nothing but the list of brokers changes.
+    old, new = node.image, dataclasses.replace(node.image, brokers={0: node.image.brokers[0]})
+    node.replicas.image_changed(old, new, ())
+    await wait
