@@ -21,12 +21,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from tidelog.cluster.commands import Member, Proposal
 from tidelog.cluster.image import PartitionState
 
 UNKNOWN: Final = -1
+
+
+class Asks(Protocol):
+    """A follower's fetches, which name a partition only where its place has changed."""
+
+    @property
+    def asked_at(self) -> float:
+        """When the last one came that was about the partition, named or not; 0 for never."""
+        ...
 
 
 @dataclass(slots=True)
@@ -42,12 +51,20 @@ class Follower:
     # The leader's end and the time of its last fetch, which its next one may reach.
     _leader_end_then: int = UNKNOWN
     _fetched_at: float = 0.0
+    # The fetches by which it goes on to ask.
+    asks: Asks | None = None
+
+    @property
+    def heard_at(self) -> float:
+        """When it last asked for what comes next, in this epoch; 0 where it has not."""
+        return self._fetched_at if self.asks is None else max(self._fetched_at, self.asks.asked_at)
 
     def fetched(self, broker_epoch: int, offset: int, leader_end: int, now: float) -> None:
         if broker_epoch != self.broker_epoch:
-            # Another life: nothing that the one before showed counts.
-            self.broker_epoch, self.caught_up_at = broker_epoch, 0.0
-            self._leader_end_then, self._fetched_at = UNKNOWN, 0.0
+            # Another life, or the first fetch in this epoch: what was shown before counts no more.
+            # Only the time stays, by which a member has to catch up: it has as long as any other.
+            self.broker_epoch = broker_epoch
+            self._leader_end_then, self._fetched_at, self.asks = UNKNOWN, 0.0, None
         if offset >= leader_end:
             self.caught_up_at = max(self.caught_up_at, now)
         elif self._leader_end_then != UNKNOWN and offset >= self._leader_end_then:

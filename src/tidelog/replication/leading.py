@@ -9,7 +9,7 @@ from tidelog.cluster.commands import Proposal
 from tidelog.cluster.image import PartitionState
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.model import LogPosition
-from tidelog.replication.in_sync import UNKNOWN, InSyncReplicas, Look
+from tidelog.replication.in_sync import UNKNOWN, Asks, InSyncReplicas, Look
 from tidelog.replication.standing import Standing
 from tidelog.replication.waiters import CommitWaiters
 from tidelog.replication.watermark import Watermark
@@ -90,16 +90,16 @@ class Leading:
 
     @property
     def may_be_deposed(self) -> bool:
-        """Whether another may lead by now: the store is out of reach, and not all of the ISR has
-        lately asked this broker for more."""
+        """Whether another may lead by now: the store is out of reach, and not all who could be
+        elected have lately asked this broker for more. Who asks here leads nowhere else."""
         in_sync, standing = self.in_sync, self._standing
         if in_sync is None or not in_sync.followers or not standing.entry.out_of_touch:
             return False
         heard_since = standing.clock.monotonic() - _HEARD_SECONDS
         return any(
-            in_sync.followers[each].caught_up_at < heard_since
-            for each in in_sync.isr
-            if each != standing.broker_id
+            in_sync.followers[each].heard_at < heard_since
+            for each in {*in_sync.maximal_isr, *in_sync.state.elr}
+            if each in in_sync.followers
         )
 
     def appended(self, end_before: int) -> None:
@@ -130,7 +130,7 @@ class Leading:
     # -- followers --------------------------------------------------------------------------------
 
     def replica_fetches(
-        self, replica_id: int, broker_epoch: int, offset: int, log_start: int
+        self, replica_id: int, broker_epoch: int, offset: int, log_start: int, asks: Asks | None
     ) -> bool:
         """A follower in this log's range asks for `offset`, so it has all before it.
 
@@ -146,7 +146,8 @@ class Leading:
                 f"broker {replica_id} in epoch {broker_epoch} is no replica of"
                 f" {self._log.topic_partition}",
             )
-        in_sync.followers[replica_id].log_start = log_start
+        follower = in_sync.followers[replica_id]
+        follower.log_start, follower.asks = log_start, asks
         self.deletions_moved()
         self.advance()
         return replica_id not in in_sync.isr and in_sync.pending is None

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from enum import Enum
 from typing import NoReturn
 
 from tidelog.cluster.image import PartitionState
@@ -32,6 +33,7 @@ from tidelog.replication.containment import Containment
 from tidelog.replication.disk_space import Room
 from tidelog.replication.flushing import Flushing
 from tidelog.replication.following import Copy, EpochEnd, Following
+from tidelog.replication.in_sync import Asks
 from tidelog.replication.leading import Leading
 from tidelog.replication.losses import elected_without_records, report_unclean_leader
 from tidelog.replication.standing import Standing
@@ -56,6 +58,14 @@ class PartitionRead:
     aborted: list[tuple[int, int]] | None = None
     # The broker that the reader should go to instead, which is nearer.
     preferred_replica: int = -1
+
+
+class Reader(Enum):
+    """Who reads: a replica, a consumer at leaders alone, one at any replica (KIP-392)."""
+
+    REPLICA = "replica"
+    AT_LEADERS = "at leaders"
+    ANYWHERE = "anywhere"
 
 
 class Partition:
@@ -228,13 +238,19 @@ class Partition:
         if known_epoch >= 0 and known_epoch != self.leader_epoch:
             self._refuse_epoch(known_epoch)
 
-    def check_reader(self, known_epoch: int, *, may_follow: bool) -> None:
+    def check_reader(self, known_epoch: int, reader: Reader) -> None:
         """As `check_leader`, for a reader that may read from a follower as well.
 
-        One that has lost touch with the others would not see that they went on without it.
+        A broker that has lost touch with the others would not see that they went on without it: a
+        follower is not read from then, and a leader while all who may lead instead follow it.
         """
-        if self._refusal is not None and not (
-            may_follow and self.following.is_active and not self._standing.entry.out_of_touch
+        if self._refusal is None:
+            if reader is not Reader.REPLICA and self.leading.may_be_deposed:
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another broker may lead by now")
+        elif (
+            reader is not Reader.ANYWHERE
+            or not self.following.is_active
+            or self._standing.entry.out_of_touch
         ):
             raise self._refusal.again()
         if known_epoch >= 0 and known_epoch != self.leader_epoch:
@@ -420,12 +436,14 @@ class Partition:
         return EpochEnd(*self.log.epochs.end_offset_for(leader_epoch, self.log.log_end_offset))
 
     def replica_fetches(
-        self, replica_id: int, broker_epoch: int, offset: int, log_start: int
-    ) -> None:
-        """A follower asks for `offset`; KafkaError where it cannot."""
+        self, replica_id: int, broker_epoch: int, offset: int, log_start: int,
+        asks: Asks | None = None,
+    ) -> None:  # fmt: skip
+        """A follower asks for `offset`; KafkaError where it cannot. It goes on to by `asks`."""
         self.check_offset(offset)
+        known = (replica_id, broker_epoch, offset, log_start, asks)
         with self.contained:
-            may_join = self.leading.replica_fetches(replica_id, broker_epoch, offset, log_start)
+            may_join = self.leading.replica_fetches(*known)
         if may_join:
             self._standing.reconsider(self)
 

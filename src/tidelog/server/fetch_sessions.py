@@ -90,6 +90,12 @@ class FetchTarget:
         self.watched = None
         self.session.has_news(self)
 
+    @property
+    def asked_at(self) -> float:
+        """When its reader last fetched with this partition in the session; 0 where it is not."""
+        session = self.session
+        return session.last_used if session.targets.get(self.key) is self else 0.0
+
     def unwatch(self) -> None:
         if self.watched is not None:
             self.watched.discard(self)

@@ -211,3 +211,17 @@ def test_r9_who_was_removed_does_not_come_back_by_what_it_fetched_before() -> No
     fetched(replicas, 3, 120, 120)
     proposal = replicas.propose(look(120), own_epoch=10)
     assert proposal is not None and proposal.broker_ids == {1, 2, 3}
+
+
+def test_a_member_that_is_behind_at_its_first_fetch_has_the_lag_time_to_catch_up() -> None:
+    began = 1_000_000.0
+    state = PartitionState(0, 1, 5, (1, 2, 3), (1, 2, 3), partition_epoch=7)
+    replicas = InSyncReplicas(1, state, 100, high_watermark=100, now=began)
+    for broker in (2, 3):
+        fetched(replicas, broker, 110, 120, now=began + 1)
+    assert replicas.propose(look(120, now=began + 2), own_epoch=10) is None
+    # In another life as well: it was in sync when the one before ended.
+    replicas.fetched(2, 21, 110, 130, began + 3)
+    assert replicas.propose(look(130, now=began + 4, b2=21), own_epoch=10) is None
+    proposal = replicas.propose(look(130, now=began + LAG_S + 1, b2=21), own_epoch=10)
+    assert proposal is not None and proposal.broker_ids == {1}

@@ -285,6 +285,21 @@ async def test_a_follower_that_has_lost_touch_serves_nobody() -> None:
 
 
 @virtual_time
+async def test_r18_a_leader_that_may_be_deposed_is_read_by_its_followers_alone() -> None:
+    cluster = await replicated(b"a")
+    entry = cluster.places[0].standing.entry
+    entry.out_of_touch = True  # type: ignore[misc]
+    assert fetch(cluster, 0, 0) == (0, -1, [b"a"]), "all who could lead instead follow it"
+    assert list_offset(cluster, ListedOffset.LATEST) == (0, 1)
+    await asyncio.sleep(10)
+    assert fetch(cluster, 0, 0)[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert list_offset(cluster, ListedOffset.LATEST)[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    for follower in (1, 2):
+        await cluster.fetch(follower)
+    assert fetch(cluster, 0, 0) == (0, -1, [b"a"])
+
+
+@virtual_time
 async def test_a_fetch_that_waits_at_a_follower_hears_of_what_is_committed() -> None:
     cluster = await replicated(b"a")
     request = fetching(1)

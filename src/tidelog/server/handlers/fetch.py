@@ -32,7 +32,7 @@ from tidelog.protocol.messages.fetch import (
     LeaderIdAndEpoch,
     NodeEndpoint,
 )
-from tidelog.replication.partition import Partition, PartitionRead
+from tidelog.replication.partition import Partition, PartitionRead, Reader
 from tidelog.security.authorizer import CLUSTER, Operation
 from tidelog.server.fetch_sessions import FINAL_EPOCH, FetchPlan, FetchTarget, FetchWaiter
 from tidelog.server.handlers.fetch_answers import (
@@ -43,7 +43,7 @@ from tidelog.server.handlers.fetch_answers import (
 )
 from tidelog.server.handlers.leader_throttle import leader_throttle
 from tidelog.server.handlers.leaders import MOVED, CurrentLeaders
-from tidelog.server.handlers.read_replicas import VERSION_WITH_RACKS, reader_rack, sent_nearer
+from tidelog.server.handlers.read_replicas import reader_of, reader_rack, sent_nearer
 from tidelog.server.pieces import PIECE_UNITS, Work
 from tidelog.server.routes import served
 from tidelog.server.tools import DataContext
@@ -125,11 +125,11 @@ class FetchAttempt:
         self.session = plan.session
         is_replica = plan.session.is_privileged
         self.isolation = Isolation.REPLICA if is_replica else request.isolation_level
-        # A consumer that knows of followers may read from them, and be sent to one in its rack.
-        self.may_follow = not is_replica and context.version >= VERSION_WITH_RACKS
+        self.reader = reader_of(context, is_replica=is_replica)
         asking = _replica(request) if is_replica else None
         self._throttle = None if asking is None else leader_throttle(context, asking.broker_id)
-        self._rack = reader_rack(request, context) if self.may_follow and request.rack_id else ""
+        is_nearby = self.reader is Reader.ANYWHERE and bool(request.rack_id)
+        self._rack = reader_rack(request, context) if is_nearby else ""
         self.turns = context.turns
         self._max_wait_ms = request.max_wait_ms
         config = context.tools.replicas.config
@@ -247,7 +247,7 @@ class FetchAttempt:
     def _read(
         self, partition: Partition, target: FetchTarget, replica: Replica | None
     ) -> PartitionRead:
-        partition.check_reader(target.known_epoch, may_follow=self.may_follow)
+        partition.check_reader(target.known_epoch, self.reader)
         if target.last_fetched_epoch >= 0 and partition.leads:
             # Before the range is looked at: who diverges may stand beyond the log's end.
             self._check_divergence(partition, target)
@@ -256,7 +256,7 @@ class FetchAttempt:
             if sent is not None:
                 return sent
         if replica is not None:
-            partition.replica_fetches(*replica, target.fetch_offset, target.log_start)
+            partition.replica_fetches(*replica, target.fetch_offset, target.log_start, target)
         left = self._max_bytes - self._bytes_read
         most, at_least_one = max(0, min(target.max_bytes, left)), self._bytes_read == 0
         allowed = None if self._throttle is None else self._throttle.allowed(partition, target)
@@ -480,7 +480,7 @@ class FetchWait(FetchWaiter):
         attempt = self._attempt
         try:
             partition = attempt.partition(target)
-            partition.check_reader(target.known_epoch, may_follow=attempt.may_follow)
+            partition.check_reader(target.known_epoch, attempt.reader)
             partition.check_offset(target.fetch_offset)
             if target.position is None:
                 target.position = partition.log.locate(target.fetch_offset)

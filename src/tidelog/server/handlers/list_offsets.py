@@ -31,7 +31,7 @@ from tidelog.protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from tidelog.protocol.schema import VERSION_MAX
-from tidelog.replication.partition import Partition
+from tidelog.replication.partition import Partition, Reader
 from tidelog.security.authorizer import Operation
 from tidelog.server.handlers.asked import by_topic
 from tidelog.server.tools import DataContext
@@ -168,7 +168,7 @@ def _find(topic: str, asked: ListOffsetsPartition, context: DataContext) -> Part
     if not context.authorize_topic(Operation.DESCRIBE, topic):
         raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     partition = context.tools.replicas.find(topic, asked.partition_index)
-    partition.check_leader(asked.current_leader_epoch)
+    partition.check_reader(asked.current_leader_epoch, Reader.AT_LEADERS)
     return partition
 
 

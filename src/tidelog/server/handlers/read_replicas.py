@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from tidelog.protocol.messages.fetch import FetchRequest
-from tidelog.replication.partition import Partition, PartitionRead
+from tidelog.replication.partition import Partition, PartitionRead, Reader
 from tidelog.server.tools import DataContext
 
 # Only a client that knows of this can be told to go elsewhere.
 VERSION_WITH_RACKS = 11
 _LEADER_ALONE = "leader"
+
+
+def reader_of(context: DataContext, *, is_replica: bool) -> Reader:
+    """A consumer that knows of followers may read from them, and be sent to one in its rack."""
+    if is_replica:
+        return Reader.REPLICA
+    return Reader.ANYWHERE if context.version >= VERSION_WITH_RACKS else Reader.AT_LEADERS
 
 
 def reader_rack(request: FetchRequest, context: DataContext) -> str:
