@@ -74,6 +74,7 @@ def test_metrics_and_health_pages() -> None:
         assert lines['tidelog_log_end_offset{topic="counted",partition="0"}'] == "6"
         assert int(lines['tidelog_log_size_bytes{topic="counted",partition="0"}']) > 0
         assert int(lines["tidelog_loop_stall_seconds_count"]) >= 0
+        assert float(lines["tidelog_loop_busy_max_seconds"]) >= 0
         assert lines["tidelog_fetched_bytes_total"] == lines["tidelog_produced_bytes_total"]
         assert get(port, "/healthz") == (200, "ok\n")
         assert get(port, "/readyz") == (200, "ready\n")

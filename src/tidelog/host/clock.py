@@ -17,6 +17,10 @@ class Clock(Protocol):
         """Seconds that never run backwards, comparable with the event loop's own time."""
         ...
 
+    def cpu(self) -> float:
+        """Seconds of a processor that the calling thread has used."""
+        ...
+
 
 class SystemClock:
     """The clocks of the operating system."""
@@ -26,3 +30,6 @@ class SystemClock:
 
     def monotonic(self) -> float:
         return time.monotonic()
+
+    def cpu(self) -> float:
+        return time.thread_time()

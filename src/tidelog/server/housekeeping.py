@@ -148,9 +148,10 @@ class Housekeeping:
     async def _measure_stalls(self) -> None:
         clock, metrics = self._host.clock, self._metrics
         while True:
-            before = clock.monotonic()
+            before, cpu_before = clock.monotonic(), clock.cpu()
             await asyncio.sleep(_HEARTBEAT_SECONDS)
-            metrics.observe_stall(max(0.0, clock.monotonic() - before - _HEARTBEAT_SECONDS))
+            late_seconds = max(0.0, clock.monotonic() - before - _HEARTBEAT_SECONDS)
+            metrics.observe_heartbeat(late_seconds, clock.cpu() - cpu_before)
 
     async def _write_clock(self) -> None:
         """Have the data directory say when this broker last ran."""

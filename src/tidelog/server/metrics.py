@@ -68,6 +68,7 @@ class BrokerMetrics:
         self.fetched_bytes = 0
         self.loop_stall = Histogram()
         self.loop_stall_max_seconds = 0.0
+        self.loop_busy_max_seconds = 0.0
 
     def api(self, key: int, name: str) -> ApiMetrics:
         found = self.apis.get(key)
@@ -75,9 +76,11 @@ class BrokerMetrics:
             found = self.apis[key] = ApiMetrics(name)
         return found
 
-    def observe_stall(self, seconds: float) -> None:
-        self.loop_stall.observe(seconds)
-        self.loop_stall_max_seconds = max(self.loop_stall_max_seconds, seconds)
+    def observe_heartbeat(self, late_seconds: float, cpu_seconds: float) -> None:
+        """`cpu_seconds` is what the loop used since the last one: no callback used more."""
+        self.loop_stall.observe(late_seconds)
+        self.loop_stall_max_seconds = max(self.loop_stall_max_seconds, late_seconds)
+        self.loop_busy_max_seconds = max(self.loop_busy_max_seconds, cpu_seconds)
 
     def lines(self) -> Iterator[str]:
         """The counters as Prometheus text, a line each."""
@@ -119,6 +122,11 @@ class BrokerMetrics:
             "tidelog_loop_stall_max_seconds",
             "The longest stall of the event loop since start.",
             round(self.loop_stall_max_seconds, 6),
+        )
+        yield from gauge(
+            "tidelog_loop_busy_max_seconds",
+            "The most CPU time that the event loop used between two heartbeats since start.",
+            round(self.loop_busy_max_seconds, 6),
         )
 
 

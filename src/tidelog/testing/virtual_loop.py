@@ -104,6 +104,10 @@ class VirtualClock:
     def monotonic(self) -> float:
         return self._loop.time()
 
+    def cpu(self) -> float:
+        """Work takes no time here."""
+        return 0.0
+
     def jump(self, ms: int) -> None:
         """Set the wall clock forward, or back."""
         self._wall_ms += ms
