@@ -1,13 +1,14 @@
 """Judges a history: pure functions over a list of events.
 
-K1 to K4 look at the log, K6 to K8 and K11 at what the group's members were given, K13 and I23 at
-who owned and committed what. What a client may do at any time is legal: repeat what was not
+K1 to K4 and K15 look at the log, K6 to K8 and K11 at what the group's members were given, K13 and
+I23 at who owned and committed what. What a client may do at any time is legal: repeat what was not
 committed, believe in an assignment that it has lost, leave outcomes unknown.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from tests.history.commit_rules import (
     Members,
@@ -20,12 +21,15 @@ from tests.history.commit_rules import (
     wrong_answers,
 )
 from tests.history.events import Assigned, Event, in_order
-from tests.history.log_rules import Contents, lost_writes, reorders
+from tests.history.log_rules import Contents, lost_writes, reorders, stale_reads
 from tests.history.poll_rules import Run, broken_runs, find_runs, not_given, skipped_within
 from tests.history.report import Report, Rule
 
+# Twice the session of a broker with its store: as long as one that was replaced may not know it.
+STALE_NS: Final = 12_000_000_000
 
-def check(history: Iterable[Event]) -> Report:
+
+def check(history: Iterable[Event], stale_ns: int = STALE_NS) -> Report:
     events = in_order(history)
     contents = Contents(events)
     runs = find_runs(events)
@@ -39,6 +43,7 @@ def check(history: Iterable[Event]) -> Report:
     found = report.violations
     found += lost_writes(contents)
     found += reorders(events)
+    found += stale_reads(events, stale_ns)
     found += broken_runs(runs, contents)
     found += two_owners(events, members)
     found += fenced_commits(commits, members)

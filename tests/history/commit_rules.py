@@ -107,9 +107,25 @@ class Members:
         return None
 
 
+class Repeats:
+    """When clients may have repeated a commit because they did not hear the answer.
+
+    The first try may have been accepted then, though the second is refused. One broker does not
+    answer when it is killed. Of several, any may lose its place to another at any time.
+    """
+
+    def __init__(self, events: Iterable[Event]) -> None:
+        faults = [each for each in events if isinstance(each, Fault)]
+        self._times = [each.time_ns for each in faults if each.target == BROKER]
+        self._always = any(each.target.startswith(f"{BROKER} ") for each in faults)
+
+    def possible(self, start_ns: int, end_ns: int) -> bool:
+        return self._always or any(start_ns <= each <= end_ns for each in self._times)
+
+
 def find_commits(events: Iterable[Event], members: Members) -> list[Commit]:
     events = list(events)
-    faults = [each.time_ns for each in events if isinstance(each, Fault) and each.target == BROKER]
+    repeats = Repeats(events)
     started: dict[tuple[str, int], CommitStarted] = {}
     commits: list[Commit] = []
     for event in events:
@@ -117,7 +133,7 @@ def find_commits(events: Iterable[Event], members: Members) -> list[Commit]:
             started[event.member, event.number] = event
         elif isinstance(event, CommitEnded):
             start = started.pop((event.member, event.number))
-            commits += _ended(start, event, faults)
+            commits += _ended(start, event, repeats)
     for start in started.values():
         commits += _commits(start, Outcome.UNKNOWN, NEVER_NS, (start,))
     commits += _by_themselves(events, members)
@@ -143,12 +159,10 @@ def _commits(
         )
 
 
-def _ended(start: CommitStarted, end: CommitEnded, faults: list[int]) -> Iterator[Commit]:
+def _ended(start: CommitStarted, end: CommitEnded, repeats: Repeats) -> Iterator[Commit]:
     if end.error is None:
         return _commits(start, Outcome.ACCEPTED, end.time_ns, (start, end))
-    # A client repeats a commit whose answer it did not hear: the first try may have been accepted.
-    repeated = any(start.time_ns <= fault <= end.time_ns for fault in faults)
-    if end.refused and not repeated:
+    if end.refused and not repeats.possible(start.time_ns, end.time_ns):
         return _commits(start, Outcome.REFUSED, end.time_ns, (start, end))
     return _commits(start, Outcome.UNKNOWN, NEVER_NS, (start, end))
 

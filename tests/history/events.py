@@ -58,6 +58,19 @@ class Acknowledged:
 
 
 @dataclass(frozen=True, slots=True)
+class AcknowledgedSomewhere:
+    """A send succeeded, and nobody knows at which offset.
+
+    So librdkafka tells of a batch whose answer it did not hear when a later one is answered.
+    """
+
+    time_ns: int
+    producer: str
+    partition: str
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
 class Joined:
     """A member begins: `instance` is its static name, `commits_by_itself` is auto-commit."""
 
@@ -150,6 +163,17 @@ class LogRead:
 
 
 @dataclass(frozen=True, slots=True)
+class EndRead:
+    """Where a partition ends, as somebody was told who began to ask at `started_ns`."""
+
+    time_ns: int
+    started_ns: int
+    reader: str
+    partition: str
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
 class Left:
     """A member ended in good order, or with the fatal error that it names."""
 
@@ -160,7 +184,7 @@ class Left:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What the schedule did, and to whom (`BROKER`, or the name of a process)."""
+    """What the schedule did, and to whom: `BROKER`, `broker 2` of several, or a process."""
 
     time_ns: int
     what: str
@@ -168,8 +192,9 @@ class Fault:
 
 
 Event: TypeAlias = (
-    Sent | Acknowledged | Joined | Assigned | Revoked | Polled | CommitStarted | CommitEnded
-    | CommittedByItself | CommittedRead | LogRead | Left | Fault
+    Sent | Acknowledged | AcknowledgedSomewhere | Joined | Assigned | Revoked | Polled
+    | CommitStarted | CommitEnded | CommittedByItself | CommittedRead | LogRead | EndRead | Left
+    | Fault
 )  # fmt: skip
 
 _KINDS: Final[dict[str, type[Event]]] = {kind.__name__: kind for kind in Event.__args__}

@@ -7,9 +7,12 @@ from enum import StrEnum
 
 from tests.history.events import Event
 
+# A poll may have given hundreds of records.
+_EVENT_CHARACTERS = 400
+
 
 class Rule(StrEnum):
-    """K5, K9, K10, K12 and K14 to K16 are about transactions and clusters."""
+    """K5, K9, K10, K12, K14 and K16 are about transactions."""
 
     LOST_WRITE = "K1 lost write"
     DUPLICATE = "K2 duplicate"
@@ -21,6 +24,7 @@ class Rule(StrEnum):
     UNSEEN = "K11 unseen"
     COMMIT_REGRESS = "K13 commit regress"
     FENCED_COMMIT = "K13 commit accepted from a fenced member"
+    STALE_READ = "K15 stale read"
     TWO_OWNERS = "I23 two owners in one generation"
 
 
@@ -31,7 +35,8 @@ class Violation:
     events: tuple[Event, ...] = ()
 
     def __str__(self) -> str:
-        return "".join([f"{self.rule}: {self.what}", *(f"\n    {event}" for event in self.events)])
+        events = (f"\n    {str(event)[:_EVENT_CHARACTERS]}" for event in self.events)
+        return "".join([f"{self.rule}: {self.what}", *events])
 
 
 @dataclass(slots=True)

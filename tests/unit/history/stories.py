@@ -5,11 +5,13 @@ from __future__ import annotations
 from tests.history.events import (
     BROKER,
     Acknowledged,
+    AcknowledgedSomewhere,
     Assigned,
     CommitEnded,
     CommitStarted,
     CommittedByItself,
     CommittedRead,
+    EndRead,
     Event,
     Fault,
     Joined,
@@ -53,6 +55,10 @@ class Story:
 
     def acknowledge(self, offset: int, value: int, of: str = P) -> Story:
         self.events.append(Acknowledged(self.now(), "producer", of, offset, value))
+        return self
+
+    def acknowledge_somewhere(self, value: int, of: str = P) -> Story:
+        self.events.append(AcknowledgedSomewhere(self.now(), "producer", of, value))
         return self
 
     def join(self, member: str, instance: str | None = None, **flags: bool) -> Story:
@@ -118,6 +124,12 @@ class Story:
     def read_log(self, *offsets: int, of: str = P) -> Story:
         records = tuple(Record(of, each, self.value(of, each)) for each in offsets)
         self.events.append(LogRead(self.now(), "reader", records))
+        return self
+
+    def read_end(self, offset: int, late_ns: int = 0, of: str = P) -> Story:
+        """Told of an end by somebody who began to ask so much later."""
+        started = self.now() + late_ns
+        self.events.append(EndRead(started + 1, started, "reader", of, offset))
         return self
 
     def kill_broker(self) -> Story:

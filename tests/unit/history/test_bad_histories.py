@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.history.checker import check
+from tests.history.checker import STALE_NS, check
 from tests.history.events import Record
 from tests.history.report import Rule
 from tests.unit.history.stories import P, Q, Story
@@ -35,6 +35,12 @@ def the_first_record_is_gone() -> Story:
     return Story().send(0, 1).assign("a", 1).poll("a", 1, 1).read_log(1)
 
 
+@breaks(Rule.LOST_WRITE)
+def a_record_is_gone_of_which_nobody_was_told_where_it_was() -> Story:
+    story = Story().send_unknown(777).send(0).acknowledge_somewhere(777)
+    return story.assign("a", 1).poll("a", 1, 0).read_log(0)
+
+
 @breaks(Rule.DUPLICATE)
 def a_retried_batch_is_stored_twice() -> Story:
     story = Story().send(0).assign("a", 1).poll("a", 1, 0)
@@ -45,6 +51,23 @@ def a_retried_batch_is_stored_twice() -> Story:
 def a_value_is_in_two_partitions() -> Story:
     story = Story().send(0).assign("a", 1, P, Q).poll("a", 1, 0)
     return story.poll_records("a", 1, Record(Q, 0, 100))
+
+
+@breaks(Rule.STALE_READ)
+def a_leader_that_was_replaced_goes_on_telling_where_its_log_ended() -> Story:
+    story = Story().send(0, 1, 2).assign("a", 1).poll("a", 1, 0, 1, 2)
+    return story.read_end(2, late_ns=STALE_NS)
+
+
+@breaks(Rule.STALE_READ)
+def the_end_is_told_as_zero() -> Story:
+    return Story().send(0).assign("a", 1).poll("a", 1, 0).read_end(0, late_ns=STALE_NS + 1)
+
+
+@breaks(Rule.STALE_READ)
+def an_end_falls_behind_what_was_acknowledged_out_of_order() -> Story:
+    story = Story().send_unknown(100).send_unknown(101).acknowledge(1, 101).acknowledge(0, 100)
+    return story.assign("a", 1).poll("a", 1, 0, 1).read_end(1, late_ns=STALE_NS)
 
 
 @breaks(Rule.INCONSISTENT_OFFSET)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.history.checker import check
+from tests.history.checker import STALE_NS, check
 from tests.history.events import HistoryTail, HistoryWriter, Record, read_history
 from tests.unit.history.stories import P, Q, Story
 
@@ -175,6 +175,24 @@ def a_member_is_assigned_anew_and_begins_where_it_committed() -> Story:
     return story.revoke("a").assign("a", 2).poll("a", 2, 1, 2)
 
 
+@good
+def the_first_try_of_a_commit_was_heard_by_a_broker_that_was_replaced() -> Story:
+    story = Story().send(0, 1).assign("a", 1).poll("a", 1, 0).kill("broker 2")
+    return story.commit_refused("a", 1, 1).assign("b", 2).poll("b", 2, 1)
+
+
+@good
+def a_record_is_where_its_producer_was_not_told() -> Story:
+    story = Story().send_unknown(100).acknowledge_somewhere(100).send(1)
+    return story.assign("a", 1).poll("a", 1, 0, 1)
+
+
+@good
+def an_end_is_told_as_it_was_a_moment_ago() -> Story:
+    story = Story().send(0, 1).assign("a", 1).poll("a", 1, 0, 1)
+    return story.read_end(1).read_end(1, late_ns=STALE_NS // 2).read_end(2, late_ns=2 * STALE_NS)
+
+
 @pytest.mark.parametrize("story", GOOD, ids=[story.__name__ for story in GOOD])
 def test_a_good_history_is_clean(story: Callable[[], Story]) -> None:
     report = check(story().events)
@@ -199,7 +217,9 @@ def test_the_report_counts() -> None:
 def test_a_history_survives_its_file(tmp_path: Path) -> None:
     story = Story().send(0, 1).join("a", "static", classic=False).assign("a", 1, P, Q)
     story.poll("a", 1, 0, 1).commit("a", 1, 2).commit_refused("a", 1, 2).read_committed(None)
-    story.read_log(0, 1).committed_by_itself("a", 2).revoke("a", lost=True).leave("a", "WHY")
+    story.read_log(0, 1).read_end(2).committed_by_itself("a", 2).revoke("a", lost=True).leave(
+        "a", "WHY"
+    )
     for name, events in (("one", story.events[::2]), ("two", story.events[1::2])):
         writer = HistoryWriter(tmp_path / f"{name}.jsonl")
         for event in events:
