@@ -60,9 +60,9 @@ sim: $(STAMP)  ## brokers under simulated faults: SEEDS=500 [FROM=1] [JOBS=2] [B
 	$(BIN)/python -m tests.sim --seeds $(or $(SEEDS),500) --from $(or $(FROM),1) \
 		--jobs $(or $(JOBS),2) --brokers $(or $(BROKERS),3) $(if $(MOVES),--moves)
 
-chaos: java  ## real brokers and ZooKeepers under faults: FAULTS=20 [SEED=1] [KINDS=kill,pause]
+chaos: java  ## real brokers and ZooKeepers under faults: FAULTS=20 [SEED=1] [KINDS=kill,pause] [LONG=1]
 	$(BIN)/python -m tests.chaos --faults $(or $(FAULTS),20) $(if $(SEED),--seed $(SEED)) \
-		$(if $(KINDS),--kinds "$(KINDS)")
+		$(if $(KINDS),--kinds "$(KINDS)") $(if $(LONG),--long --pipeline) $(if $(FSYNC),--fsync)
 
 verify: java  ## the long tiers, with their counts
 	TIDELOG_LONG=1 $(PYTEST) -q -s

@@ -14,36 +14,40 @@ from collections import Counter
 from pathlib import Path
 
 from scripts.guardian import guard
-from tests.chaos.faults import FAULTS, NETWORK_FAULTS, POWER_FAULTS
-from tests.chaos.namespaces import can_isolate
-from tests.chaos.power import can_cut_power
+from tests.chaos.kinds import BEYOND_BUDGET, DISK_FAULTS, FAULTS, NETWORK_FAULTS, possible_faults
 from tests.chaos.run import run
+from tests.chaos.world import Wishes
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--faults", type=int, default=20, help="how many (20)")
     parser.add_argument("--seed", type=int, default=int(time.time()))
-    parser.add_argument(
-        "--kinds", help=f"of: {', '.join([*FAULTS, *NETWORK_FAULTS, *POWER_FAULTS])}"
-    )
+    every = [*FAULTS, *NETWORK_FAULTS, *DISK_FAULTS, *BEYOND_BUDGET]
+    parser.add_argument("--kinds", help=f"of: {', '.join(every)}")
     parser.add_argument("--fsync", action="store_true", help="a topic with durability=fsync")
+    parser.add_argument("--pipeline", action="store_true", help="a pipeline on Spark as well")
+    parser.add_argument("--long", action="store_true", help="a minute without a quorum")
+    parser.add_argument("--rate", type=int, default=400, help="records per second (400)")
     parser.add_argument("--directory", type=Path)
     given = parser.parse_args()
     guard()
-    kinds = dict(FAULTS)
-    if can_isolate():
-        kinds |= NETWORK_FAULTS
-    if can_cut_power():
-        kinds |= POWER_FAULTS
+    kinds = possible_faults()
     if given.kinds:
+        kinds |= BEYOND_BUDGET
         kinds = {name: kinds[name] for name in given.kinds.split(",")}
     chance = random.Random(given.seed)
     names = [chance.choice(list(kinds)) for _ in range(given.faults)]
     print(f"seed={given.seed} faults={dict(Counter(names))}", flush=True)
+    wishes = Wishes(
+        pipeline=given.pipeline,
+        long=given.long,
+        records_per_second=given.rate,
+        topic_settings={"durability": "fsync"} if given.fsync else {},
+    )
     with tempfile.TemporaryDirectory() as temporary:
         directory = given.directory or Path(temporary) / "chaos"
-        outcome = run(directory, [(name, kinds[name]) for name in names], chance, given.fsync)
+        outcome = run(directory, [(name, kinds[name]) for name in names], chance, wishes)
     print(outcome.text())
     return 1 if outcome.problems else 0
 

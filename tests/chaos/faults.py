@@ -1,17 +1,15 @@
-"""What is done to the brokers and to the store; each fault is over when its function returns."""
+"""What is done to brokers; each fault is over when its function returns."""
 
 from __future__ import annotations
 
 import random
 import time
 from collections.abc import Callable
-from typing import Final
 
-from tests.chaos.namespaces import IsolatedCluster
-from tests.chaos.world import BROKERS, SESSION_MS, World
-from tests.e2e.group_schedules.task import TOPIC
+from tests.chaos.world import BROKERS, PARTITIONS, SESSION_MS, World
 
 Fault = Callable[[World, random.Random], None]
+SESSION_S = SESSION_MS / 1000
 
 
 def kill(world: World, chance: random.Random) -> None:
@@ -21,15 +19,24 @@ def kill(world: World, chance: random.Random) -> None:
 
 def kill_leader(world: World, chance: random.Random) -> None:
     """SIGKILL of a broker that leads a partition."""
-    leader = world.cluster.leader_of(TOPIC, chance.randrange(6))
-    _kill(world, leader if leader >= 0 else 0, chance)
+    _kill(world, world.leader(chance.randrange(PARTITIONS)), chance)
+
+
+def kill_controller(world: World, chance: random.Random) -> None:
+    """SIGKILL of the broker that controls."""
+    _kill(world, world.controller(), chance)
+
+
+def kill_coordinator(world: World, chance: random.Random) -> None:
+    """SIGKILL of the broker that keeps the group."""
+    _kill(world, world.coordinator(), chance)
 
 
 def _kill(world: World, broker: int, chance: random.Random) -> None:
     world.note("kill", broker)
-    world.cluster.kill(broker)
-    time.sleep(chance.choice((0.0, 0.5, 1.5 * SESSION_MS / 1000)))
-    world.cluster.restart(broker)
+    world.brokers.kill(broker)
+    time.sleep(chance.choice((0.0, 0.5, 1.5 * SESSION_S)))
+    world.brokers.restart(broker)
 
 
 def kill_all(world: World, chance: random.Random) -> None:
@@ -37,23 +44,23 @@ def kill_all(world: World, chance: random.Random) -> None:
     order = chance.sample(range(BROKERS), BROKERS)
     for broker in order:
         world.note("kill", broker)
-        world.cluster.kill(broker)
+        world.brokers.kill(broker)
     for broker in chance.sample(order, BROKERS):
-        world.cluster.restart(broker)
+        world.brokers.restart(broker)
 
 
 def restart(world: World, chance: random.Random) -> None:
     """A clean stop and start."""
     broker = chance.randrange(BROKERS)
     world.note("restart", broker)
-    world.cluster.restart(broker)
+    world.brokers.restart(broker)
 
 
 def roll(world: World, chance: random.Random) -> None:
     """A rolling restart, each broker when the others are whole."""
     for broker in range(BROKERS):
         world.note("restart", broker)
-        world.cluster.restart(broker)
+        world.brokers.restart(broker)
         world.wait("every replica is in sync", world.whole)
 
 
@@ -61,9 +68,28 @@ def pause(world: World, chance: random.Random) -> None:
     """SIGSTOP past the session: a leader that does not know that it was replaced."""
     broker = chance.randrange(BROKERS)
     world.note("pause", broker)
-    world.cluster.pause(broker)
-    time.sleep(2 * SESSION_MS / 1000)
-    world.cluster.resume(broker)
+    world.brokers.pause(broker)
+    time.sleep(chance.choice((0.8, 2, 3)) * SESSION_S)
+    world.brokers.resume(broker)
+
+
+def pause_and_kill(world: World, chance: random.Random) -> None:
+    """One broker hangs, another one dies, and the first wakes up before or after its return."""
+    paused, killed = chance.sample(range(BROKERS), 2)
+    world.note("pause", paused)
+    world.brokers.pause(paused)
+    time.sleep(chance.choice((0.2, 1.5)) * SESSION_S)
+    world.note("kill", killed)
+    world.brokers.kill(killed)
+    time.sleep(chance.choice((0.0, 1.5)) * SESSION_S)
+    if chance.random() < 0.5:
+        world.brokers.resume(paused)
+        world.brokers.restart(killed)
+    else:
+        world.brokers.launch(killed)
+        time.sleep(SESSION_S)
+        world.brokers.resume(paused)
+        world.brokers.wait_serving(killed)
 
 
 def wipe(world: World, chance: random.Random) -> None:
@@ -71,83 +97,4 @@ def wipe(world: World, chance: random.Random) -> None:
     broker = chance.randrange(BROKERS)
     world.note("wipe", broker)
     world.wipe(broker)
-    world.cluster.restart(broker)
-
-
-def cut_power(world: World, chance: random.Random) -> None:
-    """A broker loses what it had not synced."""
-    broker = chance.randrange(BROKERS)
-    world.note("power cut", broker)
-    world.cut_power(broker)
-    world.cluster.restart(broker)
-
-
-def kill_store_leader(world: World, chance: random.Random) -> None:
-    """SIGKILL of ZooKeeper's leader."""
-    node = world.zookeeper.leader()
-    if node is not None:
-        world.note("kill of the store's leader", node)
-        world.zookeeper.kill_node(node)
-        time.sleep(1)
-        world.zookeeper.start_node(node)
-        world.zookeeper.wait_serving()
-
-
-def store_without_quorum(world: World, chance: random.Random) -> None:
-    """Two of three ZooKeepers are gone for longer than a session; acks=all goes on meanwhile."""
-    world.note("no quorum", "store")
-    for node in (0, 1):
-        world.zookeeper.kill_node(node)
-    world.view.look()
-    before = len(world.view.acknowledged)
-    time.sleep(2 * SESSION_MS / 1000)
-    world.view.look()
-    assert len(world.view.acknowledged) > before, "nothing was acknowledged without the store"
-    for node in (0, 1):
-        world.zookeeper.start_node(node)
-    world.zookeeper.wait_serving()
-
-
-def isolate(world: World, chance: random.Random) -> None:
-    """A broker is cut from everybody for longer than a session, and may have led."""
-    broker = chance.randrange(BROKERS)
-    _cut(world, broker, [None, *(each for each in range(BROKERS) if each != broker)], chance)
-
-
-def cut_from_store(world: World, chance: random.Random) -> None:
-    """A broker hears its peers, and neither the store nor clients."""
-    _cut(world, chance.randrange(BROKERS), [None], chance)
-
-
-def cut_from_peer(world: World, chance: random.Random) -> None:
-    """Two brokers do not hear each other; both have the store."""
-    one, other = chance.sample(range(BROKERS), 2)
-    _cut(world, one, [other], chance)
-
-
-def _cut(world: World, broker: int, peers: list[int | None], chance: random.Random) -> None:
-    assert isinstance(world.cluster, IsolatedCluster), "needs brokers in namespaces"
-    world.note(f"cut from {peers}", broker)
-    for peer in peers:
-        world.cluster.cut(broker, peer)
-    time.sleep(chance.choice((0.5, 2.5)) * SESSION_MS / 1000)
-    world.cluster.heal()
-
-
-FAULTS: Final[dict[str, Fault]] = {
-    "kill": kill,
-    "kill leader": kill_leader,
-    "kill all": kill_all,
-    "restart": restart,
-    "roll": roll,
-    "pause": pause,
-    "wipe": wipe,
-    "store leader": kill_store_leader,
-    "no quorum": store_without_quorum,
-}
-NETWORK_FAULTS: Final[dict[str, Fault]] = {
-    "isolate": isolate,
-    "cut from store": cut_from_store,
-    "cut from peer": cut_from_peer,
-}
-POWER_FAULTS: Final[dict[str, Fault]] = {"power cut": cut_power}
+    world.brokers.restart(broker)

@@ -7,6 +7,7 @@ one. Only root can mount.
 from __future__ import annotations
 
 import array
+import errno
 import fcntl
 import os
 import shutil
@@ -32,6 +33,7 @@ class Disk:
     def __init__(self, image: Path, directory: Path, size_mb: int = _SIZE_MB) -> None:
         self._image = image
         self.directory = directory
+        self._ballast = directory / "ballast"
         directory.mkdir(parents=True, exist_ok=True)
         with image.open("wb") as file:
             file.truncate(size_mb << 20)
@@ -43,6 +45,28 @@ class Disk:
 
     def unmount(self) -> None:
         _run("umount", str(self.directory))
+
+    def fill(self, leave_bytes: int) -> None:
+        """Take all room but so much, until `free`."""
+        free = os.statvfs(self.directory)
+        wanted = free.f_bavail * free.f_frsize - leave_bytes
+        descriptor = os.open(self._ballast, os.O_CREAT | os.O_WRONLY, 0o600)
+        try:
+            while wanted > 0:
+                # What is left of the room changes under us, and blocks hold the list of blocks.
+                try:
+                    os.posix_fallocate(descriptor, os.fstat(descriptor).st_size, wanted)
+                    break
+                except OSError as error:
+                    if error.errno != errno.ENOSPC:
+                        raise
+                    wanted //= 2
+        finally:
+            os.close(descriptor)
+
+    def free(self) -> None:
+        """Give the room back."""
+        self._ballast.unlink(missing_ok=True)
 
     def cut_power(self) -> None:
         """From now on nothing reaches this disk; `unmount` and `mount` bring back what did."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from tests.chaos.faults import FAULTS
+from tests.chaos.kinds import FAULTS
 from tests.chaos.run import run
 
 
