@@ -19,6 +19,8 @@ from tests.sim import liveness
 from tests.sim.ghost import Violation
 from tests.sim.observer import Observer
 from tests.sim.peek import parts_of
+from tests.sim.scenarios import SCENARIOS
+from tests.sim.stage import Stage
 from tests.sim.workload import Workload
 from tidelog.security.scram import Mechanism
 from tidelog.storage import reserve
@@ -30,6 +32,8 @@ _LIMIT_S: Final = 600.0
 _STEPS_MAX: Final = 400_000
 _EVENTS_TOLD: Final = 60
 _SEEDS_PER_COLLECTION: Final = 8
+# A script waits for followers to fall behind: not for long.
+SCRIPT_SETTINGS: Final = {"replica.lag.time.max.ms": "1000"}
 
 
 @dataclass(slots=True, frozen=True)
@@ -41,6 +45,8 @@ class Plan:
     fault_seconds: float = 12.0
     # Replicas are moved and leaders elected while things go wrong.
     moves: bool = False
+    # Played instead of a schedule: the name of a scenario.
+    script: str = ""
     # Called when the world is there and nobody runs in it: a mutant, a fault at a chosen place.
     prepare: Callable[[World, Observer], None] | None = None
 
@@ -87,7 +93,8 @@ def run_seed(seed: int, plan: Plan | None = None) -> Outcome:
     logging.getLogger("tidelog").addHandler(logs)
     logging.getLogger("asyncio").addHandler(logs)
     try:
-        loop.run_until_complete(_live(world, seed, plan, outcome))
+        live = _play if plan.script else _live
+        loop.run_until_complete(live(world, seed, plan, outcome))
     except Violation as violation:
         outcome.invariant, outcome.what = violation.invariant, violation.what
     except Exception as error:
@@ -177,6 +184,28 @@ async def _live(world: World, seed: int, plan: Plan, outcome: Outcome) -> None:
         outcome.counts[f"client {name}"] += count
     if workload.moves is not None:
         outcome.counts.update({f"operator {k}": n for k, n in workload.moves.counts.items()})
+
+
+async def _play(world: World, seed: int, plan: Plan, outcome: Outcome) -> None:
+    """A script instead of a schedule, with three brokers and one partition."""
+    chance = random.Random(f"{seed}/world")
+    for broker_id in range(3):
+        machine = world.machine(broker_id, {**_settings(chance, 3), **SCRIPT_SETTINGS})
+        machine.clock_rate = chance.uniform(0.99, 1.01)
+    observer = Observer(world, min_isr=2)
+    # What it does by itself is to start what has died; the script strikes.
+    schedule = Schedule(world, seed, observer.may_lose, "mixed")
+    outcome.profile = plan.script
+    stage = Stage(world, observer)
+    await stage.begin()
+    await SCENARIOS[plan.script](stage)
+    observer.check()
+    schedule.heal()
+    world.journal.note("healed", "world")
+    await liveness.settle(world, observer)
+    await stage.finish()
+    await liveness.check_all(world, observer)
+    observer.check()
 
 
 def _restart_broken(world: World) -> None:

@@ -65,7 +65,7 @@ class Counts:
 
 @dataclass(slots=True)
 class Told:
-    """What was asked of the ends of a partition's log, and the highest answer."""
+    """The highest end of a partition's log that was told, and up to where it was deleted."""
 
     latest: int = -1
     earliest: int = -1
@@ -252,7 +252,7 @@ class Workload:
     ) -> None:
         value = self._new_value(MAIN)
         self._note(Sent(self._now(), "once", _text(partition), value))
-        call = Call(leader, "Produce", _produce_request(partition, value, acks), 9)
+        call = Call(leader, "Produce", produce_request(partition, value, acks), 9)
         outcome: Any = await client.network.request(call)
         if isinstance(outcome, TidelogError):
             client.cluster.forget([MAIN])
@@ -297,7 +297,7 @@ class Workload:
         await consumer.close()
 
     async def _ask_for_ends(self) -> None:
-        """I7, I8: the ends of a log that clients are told never go back."""
+        """I7, I8: the end that clients are told never goes back, nor does what was deleted."""
         async with self._client() as client:
             while not self._is_over:
                 await self._pause(0.3)
@@ -316,8 +316,6 @@ class Workload:
                     raise Violation(end, f"{_text(partition)} went from {before} to {offset}")
                 if which == LATEST:
                     told.latest = max(told.latest, offset)
-                else:
-                    told.earliest = max(told.earliest, offset)
 
     async def _churn(self) -> None:
         """Creates a topic, writes to it, reads it, deletes it, and so on: I9, I29."""
@@ -344,6 +342,9 @@ class Workload:
                     before = self._chance.randint(0, ends[partition].offset)
                     await client.run(delete_records(client.cluster, {partition: before}))
                     self.counts.pruned += 1
+                    # I8: from now on no leader may show what lies before it.
+                    told = self._told.setdefault(partition, Told())
+                    told.earliest = max(told.earliest, before)
                 except TidelogError:
                     continue
 
@@ -353,7 +354,7 @@ class Workload:
         leader = client.cluster.leader(topic, 0)
         for _ in range(3):
             value = self._new_value(topic)
-            request = _produce_request(partition, value, -1)
+            request = produce_request(partition, value, -1)
             outcome: Any = await client.network.request(Call(leader, "Produce", request, 9))
             if isinstance(outcome, TidelogError):
                 raise outcome
@@ -446,7 +447,7 @@ def _text(partition: TopicPartition) -> str:
     return f"{partition.topic}-{partition.partition}"
 
 
-def _produce_request(partition: TopicPartition, value: int, acks: int) -> ProduceRequest:
+def produce_request(partition: TopicPartition, value: int, acks: int) -> ProduceRequest:
     from tidelog.protocol.batches import Record as BatchRecord
     from tidelog.protocol.batches import encode_batch
 

@@ -330,6 +330,8 @@ class Membership:
 
     async def _see_owner(self, store: Store) -> bool:
         """Whether another session has the office."""
+        # A server that lags would show one that is gone, to all who could take its place.
+        await store.sync()
         node = await store.read(layout.CONTROLLER_OWNER)
         is_taken = node is not None and node.session != store.session
         self._take_owner(Owner.decode(node.value) if node is not None and is_taken else None)

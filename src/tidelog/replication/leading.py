@@ -154,11 +154,12 @@ class Leading:
 
     @property
     def low_watermark(self) -> int:
-        """What no live replica has any more."""
+        """What no replica has any more that lives, or may lead when it is back."""
         lowest = self._log.log_start_offset
         if self.in_sync is not None:
+            counted = {*self._standing.eligible, *self.in_sync.isr, *self.in_sync.state.elr}
             for replica, follower in self.in_sync.followers.items():
-                if replica in self._standing.eligible:
+                if replica in counted:
                     lowest = min(lowest, follower.log_start)
         return lowest
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.cluster.faults import FaultyStore, faulty, once
-from tests.unit.cluster.helpers import join, running, start_controller
+from tests.unit.cluster.helpers import join, make_rules, running, start_controller
 from tests.unit.store.helpers import opened
 from tidelog.cluster import layout
 from tidelog.cluster.commands import (
@@ -19,6 +19,8 @@ from tidelog.cluster.commands import (
     DeleteTopic,
     ProducerIdBlock,
 )
+from tidelog.cluster.controller import Controller
+from tidelog.cluster.office import Place
 from tidelog.errors import ErrorCode, KafkaError, StorageError
 from tidelog.store.port import (
     ConnectionLoss,
@@ -27,6 +29,7 @@ from tidelog.store.port import (
     StoreError,
     StoreFull,
 )
+from tidelog.testing.memory_store import MemoryTree
 
 
 def test_a_full_disk_refuses_and_the_controller_goes_on(tmp_path: Path) -> None:
@@ -302,5 +305,31 @@ def test_closing_refuses_what_still_waits(tmp_path: Path) -> None:
         assert raised.value.code is ErrorCode.NOT_CONTROLLER
         await controller.wait_closed()
         await store.close()
+
+    asyncio.run(run())
+
+
+def test_c7_what_was_written_before_the_claim_is_read_after_it() -> None:
+    """The last controller writes while the next one is about to claim; then its session ends."""
+
+    async def run() -> None:
+        tree = MemoryTree()
+        last_session, next_session = await tree.connect(), await tree.connect()
+        last = await start_controller(last_session)
+        await join(await tree.connect(), last, 2)
+        sync = next_session.sync
+
+        async def written_meanwhile() -> None:
+            next_session.sync = sync  # type: ignore[method-assign]
+            await last.submit(CreateTopic("late"))
+            last_session.expire()
+            await sync()
+
+        next_session.sync = written_meanwhile  # type: ignore[method-assign]
+        controller = Controller(next_session, Place(1), make_rules(1))
+        await controller.start()
+        assert "late" in controller.image.topics
+        await controller.close()
+        last.abandon()
 
     asyncio.run(run())

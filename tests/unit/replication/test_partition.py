@@ -8,6 +8,7 @@ import pytest
 
 from tests.unit.replication.helpers import Place, in_seconds, read, state
 from tidelog.errors import ErrorCode, KafkaError, PartitionBrokenError, StorageError
+from tidelog.replication.partition import Partition
 from tidelog.testing.virtual_loop import virtual_time
 
 
@@ -24,6 +25,18 @@ async def test_a_partition_is_whole_when_made_and_serves_when_it_leads() -> None
         with pytest.raises(KafkaError, match=code):
             partition.check_leader(epoch)
     assert place.put(partition, b"now").base_offset == 0
+
+
+@virtual_time
+async def test_a_partition_begins_with_what_the_checkpoint_says_is_committed() -> None:
+    place = Place()
+    partition = place.lead()
+    log = partition.log
+    place.put(partition, b"a", b"b", b"c")
+    log.checkpointed_watermark = 2
+    room = place.space.room_for("orders")
+    again = Partition(log, partition.config, place.disk_work, room, place.standing)
+    assert (again.high_watermark, log.log_end_offset) == (2, 3)
 
 
 @virtual_time

@@ -197,6 +197,18 @@ async def test_a_deletion_does_not_wait_for_a_replica_that_is_dead() -> None:
 
 
 @virtual_time
+async def test_r22_a_deletion_waits_for_a_dead_replica_that_may_lead_again() -> None:
+    """What it answered for would be there again, once that replica leads."""
+    cluster = await replicated(b"a", b"b", b"c")
+    deletion = asyncio.ensure_future(delete_records(cluster, 2, 500))
+    await asyncio.sleep(0)
+    cluster.places[0].standing.eligible = {0: 10}
+    cluster.state = cluster.state._replace(elr=(1,))
+    cluster.shrink((0,))
+    assert await deletion == (ErrorCode.REQUEST_TIMED_OUT, -1)
+
+
+@virtual_time
 async def test_a_deletion_that_takes_too_long_tells_how_far_it_has_come() -> None:
     cluster = await replicated(b"a", b"b", b"c")
     assert await delete_records(cluster, 2, 500) == (ErrorCode.REQUEST_TIMED_OUT, 0)
@@ -219,6 +231,17 @@ def fetch(cluster: Cluster, broker_id: int, offset: int, version: int = 12, **fi
     data = bytes(told.records or b"")
     values = [each.value for at, _ in iterate_batches(data) for each in decode_records(data, at)]
     return told.error_code, told.preferred_read_replica, values
+
+
+@virtual_time
+async def test_who_diverges_is_told_so_though_it_stands_beyond_the_end() -> None:
+    """KAFKA-12996: out of range would have it start over."""
+    cluster = await replicated(b"a", b"b")
+    request = fetching(9)
+    request.topics[0].partitions[0].last_fetched_epoch = cluster.state.leader_epoch
+    told = asking(cluster, 0).ask("Fetch", 12, request).responses[0].partitions[0]
+    assert told.error_code == ErrorCode.NONE
+    assert told.diverging_epoch is not None and told.diverging_epoch.end_offset == 2
 
 
 @virtual_time

@@ -332,3 +332,19 @@ def test_c7_a_claim_rests_on_no_outdated_answer_of_the_store(lag: int) -> None:
         assert len(controllers(machines)) == 1
 
     simulate(main)
+
+
+def test_c7_brokers_that_all_see_an_outdated_store_still_find_the_office_vacant() -> None:
+    """Nothing is written while nobody controls, so what they see would never become newer."""
+
+    async def main(world: World) -> None:
+        machines = await start_all(world, 3)
+        (controller,) = controllers(machines)
+        left = others(machines, controller)
+        for machine in left:
+            session(machine).lag = 1
+        controller.kill()
+        await until(lambda: agree(left, [each.broker_id for each in left]))
+        assert len(controllers(left)) == 1
+
+    simulate(main)

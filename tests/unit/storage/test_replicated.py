@@ -153,6 +153,16 @@ def test_trap_13_an_epoch_above_the_leaders_is_refused() -> None:
     assert (log.log_end_offset, log.epochs.entries) == (1, [(3, 0)])
 
 
+def test_trap_13_an_epoch_below_the_last_one_is_refused() -> None:
+    log = World().open()
+    log.append_as_follower(at(0, 3), 3)
+    for records in (at(1, 2), chunk(at(1, 3), at(2, 2))):
+        with pytest.raises(KafkaError) as caught:
+            log.append_as_follower(records, 3)
+        assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
+    assert (log.log_end_offset, log.epochs.entries) == (1, [(3, 0)])
+
+
 def test_offsets_that_fall_or_repeat_are_refused() -> None:
     log = World().open()
     log.append_as_follower(at(5), 3)

@@ -3,8 +3,9 @@
 Behaviour: moves the start of the log up to the offset given, -1 meaning the high watermark. What
 lies before it is never served again, also after a crash: the new start is durable before the
 answer. Whole segments below it are deleted; the rest of a segment goes with it later. The answer
-waits until every live replica has moved its start as well, and tells the lowest one; when the time
-of the request is up, it is REQUEST_TIMED_OUT, and the others follow all the same.
+waits until every replica that lives or may lead has moved its start as well, and tells the lowest
+one; when the time of the request is up, it is REQUEST_TIMED_OUT, and the others follow all the
+same.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ async def delete_records(
 async def _await_replicas(
     result: DeleteRecordsPartitionResult, partition: Partition, deadline: float
 ) -> None:
-    """Tell how far all live replicas have deleted, once that is as far as this one has."""
+    """Tell how far all replicas that count have deleted, once that is as far as this one has."""
     start = partition.log.log_start_offset
     try:
         partition.check_leader()

@@ -98,9 +98,7 @@ class Faults:
         if not machine.is_serving:
             return None
         self._struck("clean stop", machine)
-        task = self._world.loop.create_task(machine.stop())
-        # A kill in the middle of it abandons the task that it waits for.
-        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        machine.begin_stop()
         return None
 
     # -- disks ------------------------------------------------------------------------------------

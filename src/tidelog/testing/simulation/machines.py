@@ -246,6 +246,11 @@ class Machine:
                 self.session.expire()
             self._off()
 
+    def begin_stop(self) -> None:
+        """As `stop`, without waiting: a kill in the middle of it abandons the rest."""
+        task = self._world.loop.create_task(self.stop())
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+
     def kill(self) -> None:
         """SIGKILL: what was written stays written. The session lives on until it expires."""
         self._end(CrashMode.KEEP_ALL)

@@ -49,23 +49,37 @@ class Link:
 
 @dataclass(slots=True, eq=False)
 class Hold:
-    """Keeps back the next message of one API, a request or an answer, from or to one host."""
+    """Keeps back the next message of one API, a request or an answer.
+
+    `host` is where it comes from or goes to; `sender` and `receiver` say which. The first ones, as
+    many as `passing`, go through.
+    """
 
     api: int
     is_answer: bool
     host: str | None = None
+    sender: str | None = None
+    receiver: str | None = None
+    passing: int = 0
     is_over: bool = False
     caught: int = 0
     _waiting: list[Callable[[], None]] = field(default_factory=list)
 
     def catches(self, apis: list[int], is_answer: bool, hosts: tuple[str, str]) -> bool:
-        return (
+        """Whether a message from the first host to the second one is kept back."""
+        is_meant = (
             not self.is_over
             and not self.caught
             and self.is_answer == is_answer
             and self.api in apis
             and (self.host is None or self.host in hosts)
+            and self.sender in (None, hosts[0])
+            and self.receiver in (None, hosts[1])
         )
+        if is_meant and self.passing:
+            self.passing -= 1
+            return False
+        return is_meant
 
     def keep(self, send: Callable[[], None]) -> None:
         self.caught += 1

@@ -1,0 +1,229 @@
+"""Scripts that bring a world to a moment that chance hardly ever finds, by name.
+
+Each is one of the anomalies of RELIABILITY 3.1, played against real brokers: a message that is held
+for a whole epoch, a crash right after a change. They are clean with the product as it is.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.sim.stage import FETCH, FOLLOW_METADATA, SUBMIT_COMMAND, Script, Stage
+from tidelog.testing.disk import CrashMode
+
+
+async def double_failover(stage: Stage) -> None:
+    """KIP-279: a leader of a moment comes back, and its epoch is one that nobody else knows.
+
+    The records of the first epoch end further up in the new leader's log than in its own.
+    """
+    short = stage.controller
+    first, long = stage.others(short)
+    await stage.create(first, short, long)
+    await stage.write(first, 3)
+    stage.part(short, first, long)
+    await stage.write(first, 5, acks=1)
+    await stage.until(lambda: stage.end(long) == 8, "a follower has all")
+    # Cut off from its followers, not from the store and its clients: it elects itself.
+    stage.expire(first)
+    await stage.until(lambda: stage.leads(short), "the controller leads")
+    await stage.write(short, 4, acks=1)
+    short.kill()
+    stage.join(short, first, long)
+    await stage.until(lambda: stage.leads(long), "the other one leads")
+    short.boot_up()
+    await stage.until(lambda: short.is_serving, "the leader of a moment is back")
+    await stage.until(lambda: len(stage.state.isr) > 1, "another one is in sync")
+    await stage.write(long, 3)
+    await stage.sleep(0.5)
+
+
+async def stale_watermark(stage: Stage) -> None:
+    """KAFKA-7128: a new leader knows less of what is committed than it has.
+
+    A replica that lacks some of it has caught up with the watermark, and must not join.
+    """
+    heir = stage.controller
+    first, late = stage.others(heir)
+    await stage.create(first, heir, late)
+    await stage.write(first, 3)
+    await stage.sleep(0.2)
+    stage.part(first, late)
+    # The record gets through. That it is committed, once one has left the ISR, does not.
+    stage.hold(FETCH, sender=first, receiver=heir, answer=True, passing=1)
+    await stage.write(first, 1)
+    await stage.until(lambda: stage.isr(first, heir), "one has left the ISR")
+    first.kill()
+    kept_back = stage.hold(FETCH, sender=heir, receiver=late, answer=True)
+    await stage.until(lambda: stage.leads(heir), "the heir leads")
+    await stage.caught(kept_back)
+    await stage.sleep(0.5)
+
+
+async def proposal_of_a_deposed_leader(stage: Stage) -> None:
+    """A leader proposes an ISR; when the proposal arrives, another one leads, and has committed."""
+    heir = stage.controller
+    first, third = stage.others(heir)
+    await stage.create(first, heir, third)
+    await stage.write(first, 3)
+    proposal = stage.hold(SUBMIT_COMMAND, sender=first, receiver=heir)
+    stage.part(first, third)
+    stage.send(first, 1)
+    await stage.caught(proposal)
+    # From now on it hears nothing of the next leader's records.
+    answers = stage.hold(FETCH, sender=heir, receiver=first, answer=True)
+    stage.expire(first)
+    await stage.until(lambda: stage.leads(heir), "the heir leads")
+    await stage.until(lambda: stage.isr(heir, third), "the old leader is out of the ISR")
+    await stage.write(heir, 2)
+    await stage.until(
+        lambda: first.broker_id in stage.observer.image.brokers, "the old leader is back"
+    )
+    stage.release(proposal)
+    await stage.sleep(0.5)
+    stage.release(answers)
+
+
+async def fetch_of_the_life_before(stage: Stage) -> None:
+    """KIP-903: a follower loses its power and its last records; then a fetch arrives that it sent
+    before, and says that it has them."""
+    controller = stage.controller
+    first, lossy = stage.others(controller)
+    await stage.create(first, controller, lossy)
+    await stage.write(first, 3)
+    fetch = stage.hold(FETCH, sender=lossy, receiver=first)
+    await stage.send(first, 1, acks=1)
+    await stage.until(lambda: stage.end(lossy) == 4, "the follower has the record")
+    await stage.caught(fetch)
+    lossy.cut_power(CrashMode.LOSE_ALL)
+    await stage.gone(lossy)
+    # In its new life it asks in vain: all that the leader hears is the old fetch.
+    stage.world.network.cut(first.name, lossy.name)
+    lossy.boot_up()
+    await stage.until(lambda: lossy.is_serving, "the follower is back")
+    await stage.until(lambda: stage.ghost.true_watermark == 4, "the record is committed")
+    stage.release(fetch)
+    await stage.sleep(0.5)
+
+
+async def fetch_of_the_epoch_before(stage: Stage) -> None:
+    """KIP-320: a fetch of an earlier epoch arrives at a leader of a later one. The follower has
+    dropped since what it says to have."""
+    heir = stage.controller
+    first, follower = stage.others(heir)
+    await stage.create(first, heir, follower)
+    await stage.write(first, 3)
+    stage.part(first, heir)
+    await stage.write_to_one(first, follower, 4)
+    fetch = stage.hold(FETCH, sender=follower, receiver=first)
+    await stage.send(first, 1, acks=1)
+    await stage.caught(fetch)
+    stage.expire(first)
+    await stage.until(lambda: stage.leads(heir), "the heir leads")
+    await stage.until(lambda: stage.end(follower) == 3, "the follower has cut its log")
+    stage.join(first, heir)
+    await stage.until(lambda: stage.isr(*stage.machines), "all are in sync")
+    silence = stage.hold(FETCH, sender=follower, receiver=first)
+    heir.kill()
+    await stage.until(lambda: stage.leads(first), "the first one leads again")
+    await stage.send(first, 6, acks=1)
+    stage.release(fetch)
+    await stage.sleep(0.5)
+    stage.release(silence)
+
+
+async def late_divergence(stage: Stage) -> None:
+    """KAFKA-18991: a leader says that a follower's log diverges from its own, and is replaced by
+    one that has the same log. What it said arrives when those records are committed."""
+    short = stage.controller
+    first, heir = stage.others(short)
+    await stage.create(first, short, heir)
+    await stage.write(first, 3)
+    stage.part(short, first, heir)
+    await stage.write_to_one(first, heir, 4)
+    # Nobody but itself has heard: it leads with the short log.
+    stage.expire(first)
+    await stage.until(lambda: stage.leads(short), "the short log leads")
+    diverging = stage.hold(FETCH, sender=short, receiver=first, answer=True)
+    stage.join(short, first)
+    await stage.caught(diverging)
+    short.cut_power(CrashMode.KEEP_ALL)
+    stage.join(short, heir)
+    await stage.until(lambda: stage.leads(heir), "the heir leads")
+    await stage.until(lambda: stage.isr(first, heir), "both are in sync")
+    await stage.write(heir, 2)
+    stage.release(diverging)
+    await stage.sleep(0.5)
+
+
+async def answer_to_an_older_proposal(stage: Stage) -> None:
+    """Two proposals, and the answer to the first one comes when the second is under way."""
+    controller = stage.controller
+    leader, follower = stage.others(controller)
+    await stage.create(leader, follower, controller)
+    await stage.write(leader, 3)
+    # One leaves: the answer to that is held, the metadata tells the leader of it.
+    answer = stage.hold(SUBMIT_COMMAND, sender=controller, receiver=leader, answer=True)
+    stage.part(leader, follower)
+    await stage.write(leader, 1)
+    await stage.caught(answer)
+    # It is back, caught up, and the leader asks for its admission; then it is silent.
+    admission = stage.hold(SUBMIT_COMMAND, sender=leader, receiver=controller)
+    stage.join(leader, follower)
+    await stage.until(lambda: stage.end(follower) == 4, "the follower has caught up")
+    await stage.sleep(0.5)
+    stage.part(leader, follower)
+    writing = stage.send(leader, 2)
+    await stage.sleep(1.8)
+    # By now the follower would not be proposed any more.
+    stage.release(answer)
+    await stage.sleep(0.3)
+    stage.release(admission)
+    await stage.until(writing.done, "the write has ended")
+
+
+async def image_of_the_life_before(stage: Stage) -> None:
+    """KIP-380: a leader is killed and comes back, and knows the metadata as it was before."""
+    heir = stage.controller
+    leader, third = stage.others(heir)
+    await stage.create(leader, heir, third)
+    await stage.write(leader, 3)
+    stage.hold(FOLLOW_METADATA, sender=heir, receiver=leader, answer=True, passing=1)
+    leader.kill()
+    leader.boot_up()
+    await stage.until(lambda: stage.leads(heir), "another one leads")
+    await stage.write(heir, 1)
+    for _ in range(10):
+        await stage.send(leader, 1, acks=1)
+        await stage.sleep(0.2)
+
+
+async def shutdown_of_the_life_before(stage: Stage) -> None:
+    """KIP-380: a broker says that it will stop, and loses its power; in its next life the word
+    arrives."""
+    controller = stage.controller
+    first, stopping = stage.others(controller)
+    await stage.create(first, controller, stopping)
+    await stage.write(first, 3)
+    word = stage.hold(SUBMIT_COMMAND, sender=stopping, receiver=controller)
+    stopping.begin_stop()
+    await stage.caught(word)
+    stopping.cut_power(CrashMode.KEEP_ALL)
+    await stage.gone(stopping)
+    stopping.boot_up()
+    await stage.until(lambda: stopping.is_serving, "the broker is back")
+    stage.release(word)
+    await stage.sleep(0.5)
+
+
+SCENARIOS: Final[dict[str, Script]] = {
+    "double failover": double_failover,
+    "stale watermark": stale_watermark,
+    "proposal of a deposed leader": proposal_of_a_deposed_leader,
+    "fetch of the life before": fetch_of_the_life_before,
+    "fetch of the epoch before": fetch_of_the_epoch_before,
+    "late divergence": late_divergence,
+    "answer to an older proposal": answer_to_an_older_proposal,
+    "image of the life before": image_of_the_life_before,
+    "shutdown of the life before": shutdown_of_the_life_before,
+}
