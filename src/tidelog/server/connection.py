@@ -58,6 +58,9 @@ class Connection(asyncio.BufferedProtocol):
         self._last_words = "the broker is shutting down"
         # Who takes the next request: another while the connection authenticates.
         self._start_request = self._frontend.dispatcher.start
+        # How long the head of its last produce was, by which the next one may be known; see
+        # `handlers/produce_again`.
+        self.known_head_bytes = 0
         # True while the request that came last is still decoded or prepared from its frame.
         self.frame_in_use = False
         self.principal = ANONYMOUS

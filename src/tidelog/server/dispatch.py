@@ -17,7 +17,7 @@ import logging
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from types import CoroutineType, GeneratorType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from tidelog.errors import PartitionBrokenError, ProtocolError, TidelogError
 from tidelog.protocol.apis import API_BY_KEY, API_VERSIONS_KEY, SASL_KEYS, Api
@@ -64,6 +64,18 @@ Context = RequestContext[Any]
 Parts = list[Part] | None
 Result = Parts | Pending
 Encoded = Parts | Coroutine[Any, Any, Parts]
+# What a shortcut says of a request that has to go the long way; nothing has been done for it.
+DECLINED: Final[Result] = []
+
+
+class Shortcut(Protocol):
+    """Serves requests of one API that begin like others before them (see `produce_again`)."""
+
+    def learn(
+        self, frame: memoryview, version: int, request: Any, connection: Connection
+    ) -> None: ...
+
+    def serve(self, frame: memoryview, connection: Connection) -> Result: ...
 
 
 class Dispatcher:
@@ -75,6 +87,8 @@ class Dispatcher:
         self._families = {type(tools): tools for tools in families}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._served: dict[int, ServedApi[Any]] = {}
+        # Of the one API that has one; connections that know a head of a request have seen it.
+        self._shortcut: Shortcut
         # Until the broker is ready, only what brokers need of each other is served.
         self.is_open = True
 
@@ -85,6 +99,10 @@ class Dispatcher:
 
     def start(self, frame: memoryview, connection: Connection) -> Result:
         """Decode a frame and take the request as far as it goes without waiting."""
+        if connection.known_head_bytes:
+            result = self._shortcut.serve(frame, connection)
+            if result is not DECLINED:
+                return result
         header, position = decode_request_header(frame)
         served = self._served.get(header.api_key) or self._serve(header.api_key)
         api, route_, metrics = served.api, served.route, served.metrics
@@ -102,12 +120,10 @@ class Dispatcher:
         metrics.request_bytes += len(frame) + 4
         if len(frame) <= _BRIEF_FRAME_BYTES:
             request, _ = decode(api.request, version, frame, position)
-            if route_.prepare is None:
-                return self._apply(route_, request, context)
-            return self._begin(route_, request, context)
+            return self._begin(route_, request, context, frame)
         decoding = Work(decode_in_pieces(api.request, version, frame, position))
         if decoding.run_piece():
-            return self._begin(route_, decoding.result[0], context)
+            return self._begin(route_, decoding.result[0], context, frame)
         context.in_pieces = True
         connection.frame_in_use = True
         return self._pending(self._serve_large(route_, decoding, context), context)
@@ -119,9 +135,11 @@ class Dispatcher:
             raise CloseConnection(f"a request of API {header.api_key} during authentication")
         return self.start(frame, connection)
 
-    def _begin(self, route_: Route, request: object, context: Context) -> Result:
+    def _begin(self, route_: Route, request: object, context: Context, frame: memoryview) -> Result:
         if route_.prepare is None:
             return self._apply(route_, request, context)
+        if route_.shortcut is not None:
+            self._shortcut.learn(frame, context.version, request, context.connection)
         prepared = route_.prepare(request, context)
         if not isinstance(prepared, asyncio.Future):
             context.prepared = prepared
@@ -146,6 +164,8 @@ class Dispatcher:
         metrics = self._shared.metrics.api(api_key, api.name)
         tools = self._families[TOOLS[api.name]]
         served = self._served[api_key] = ServedApi(api, route(api.name), metrics, tools)
+        if served.route.shortcut is not None:
+            self._shortcut = served.route.shortcut(self._shared, served)
         return served
 
     def _apply(self, route_: Route, request: object, context: Context) -> Result:

@@ -105,7 +105,8 @@ class RouteOptions(TypedDict, total=False):
     when the handler runs. `overlaps` lets the next request start while this one's answer waits.
     A large request that `waits`, for records, replicas or members, gives its turn to others
     meanwhile. An answer that `is_brief`, as a rule, is encoded in one go. A large request is served
-    in `parts` where there is a way to split it, and to join the answers.
+    in `parts` where there is a way to split it, and to join the answers. A `shortcut` (see
+    `dispatch`) is made once, with what the API is served with.
     """
 
     prepare: Prepare
@@ -113,6 +114,7 @@ class RouteOptions(TypedDict, total=False):
     waits: bool
     is_brief: bool
     parts: SplitAndJoin
+    shortcut: Callable[[Any, Any], Any]
 
 
 @dataclass(slots=True)
@@ -129,6 +131,7 @@ class Route:
     waits: bool = False
     is_brief: bool = False
     parts: SplitAndJoin | None = None
+    shortcut: Callable[[Any, Any], Any] | None = None
 
 
 def served(**options: Unpack[RouteOptions]) -> Callable[[Handler], Route]:

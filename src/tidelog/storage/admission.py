@@ -105,6 +105,43 @@ def admit(
     return Admitted(buffer, header)
 
 
+def admit_plain(records: memoryview, config: TopicConfig, now_ms: int) -> Admitted | None:
+    """As `admit`, for what most clients send; None for anything else, which may be wrong or not.
+
+    That is an uncompressed batch outside of transactions, with times of the client's own, for a
+    topic that stores it as it is.
+    """
+    size = len(records)
+    if size < batches.HEADER_BYTES or size > min(config.max_message_bytes, LOOP_CHECKED_BYTES):
+        return None
+    header = BatchHeader(*batch_rows.read(records, 0))
+    count = header.record_count
+    if (
+        header.base_offset
+        or header.attributes
+        or header.magic != batches.MAGIC
+        or header.batch_length + batches.LOG_OVERHEAD != size
+        or count <= 0
+        or count != header.last_offset_delta + 1
+        or (header.producer_id >= 0 and (header.producer_epoch < 0 or header.base_sequence < 0))
+        or config.target_codec
+        or config.message_timestamp_type
+        or batches.compute_crc(records, 0, size) != header.crc
+    ):
+        return None
+    fault, _, max_timestamp, _ = kernel.validate(
+        records[batches.HEADER_BYTES :],
+        count,
+        header.first_timestamp,
+        max(now_ms - config.message_timestamp_before_max_ms, INT64_MIN),
+        min(now_ms + config.message_timestamp_after_max_ms, INT64_MAX),
+        config.cleanup_compact,
+    )
+    if fault or max_timestamp != header.max_timestamp or records.readonly:
+        return None
+    return Admitted(records, header)
+
+
 def takes_a_codec(records: batches.Buffer, config: TopicConfig, now_ms: int) -> bool:
     """True where `admit` inflates or compresses the batch, whether it then takes it or not."""
     if len(records) < batches.HEADER_BYTES:

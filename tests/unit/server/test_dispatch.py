@@ -44,6 +44,7 @@ class Caller:
 
     def __init__(self) -> None:
         self.frame_in_use = False
+        self.known_head_bytes = 0
         self.peer = "peer"
         self.principal = SimpleNamespace(name="User:ANONYMOUS", is_broker=False)
         self.bytes_taken = None

@@ -18,9 +18,6 @@ from contextlib import suppress
 from tidelog.cluster.names import INTERNAL_TOPICS
 from tidelog.errors import ErrorCode, InvalidRecordsError, KafkaError
 from tidelog.protocol.messages.produce import (
-    BatchIndexAndErrorMessage,
-    LeaderIdAndEpoch,
-    NodeEndpoint,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -30,10 +27,15 @@ from tidelog.protocol.messages.produce import (
 )
 from tidelog.protocol.primitives import Buffer
 from tidelog.replication.partition import Partition
-from tidelog.replication.waiters import CommitWait
 from tidelog.security.authorizer import Operation
-from tidelog.server.dispatch import CloseConnection
-from tidelog.server.handlers.leaders import CurrentLeaders
+from tidelog.server.handlers.produce_again import ProduceShortcut
+from tidelog.server.handlers.produce_answers import (
+    VERSION_WITH_LEADERS,
+    VERSION_WITH_TOPIC_IDS,
+    Answers,
+    unanswerable,
+    wait_for,
+)
 from tidelog.server.handlers.produce_large import join, split
 from tidelog.server.routes import served
 from tidelog.server.tools import DataContext
@@ -46,8 +48,6 @@ from tidelog.storage.admission import (
 )
 
 _VERSION_WITH_ZSTD = 7
-_VERSION_WITH_LEADERS = 10
-_VERSION_WITH_TOPIC_IDS = 13
 
 
 class Judged:
@@ -97,81 +97,29 @@ def prepare(
     return context.tools.offload.run(_judge_all, found, now_ms, allow_zstd)
 
 
-@served(prepare=prepare, overlaps=True, waits=True, is_brief=True, parts=(split, join))
+@served(
+    prepare=prepare,
+    overlaps=True,
+    waits=True,
+    is_brief=True,
+    parts=(split, join),
+    shortcut=ProduceShortcut,
+)
 def produce(
     request: ProduceRequest, context: DataContext
 ) -> ProduceResponse | asyncio.Future[ProduceResponse] | None:
     judged: list[Judged] = context.prepared  # type: ignore[assignment]
     context.prepared = None
     answers = _append_all(request, judged, context)
-    answers.context = context if context.version >= _VERSION_WITH_LEADERS else None
+    answers.context = context if context.version >= VERSION_WITH_LEADERS else None
     if request.acks == 0:
         failed = next((answer for answer in answers.each() if answer.error_code), None)
         if failed is not None:
-            name = ErrorCode(failed.error_code).name
-            raise CloseConnection(f"produce with acks=0 failed: {name} {failed.error_message}")
+            raise unanswerable(ErrorCode(failed.error_code), failed.error_message)
         return None
     if not answers.waits:
         return answers.finished()
     return answers.when_committed()
-
-
-class Answers:
-    """The answer of a produce, and the commits that it waits for."""
-
-    __slots__ = ("_future", "_left", "context", "is_moved", "response", "waits")
-
-    def __init__(self) -> None:
-        self.response = ProduceResponse()
-        self.waits: list[tuple[PartitionProduceResponse, CommitWait]] = []
-        # Some partition was refused because another broker leads it.
-        self.is_moved = False
-        # Where the client understands who.
-        self.context: DataContext | None = None
-
-    def each(self) -> list[PartitionProduceResponse]:
-        return [part for topic in self.response.responses for part in topic.partition_responses]
-
-    def when_committed(self) -> asyncio.Future[ProduceResponse]:
-        """The answer once every append is committed, has failed, or its time is up."""
-        self._future: asyncio.Future[ProduceResponse]
-        self._future = asyncio.get_running_loop().create_future()
-        self._future.add_done_callback(self._client_left)
-        self._left = len(self.waits)
-        for _, wait in self.waits:
-            wait.add_done_callback(self._one_ended)
-        return self._future
-
-    def _one_ended(self, _: object) -> None:
-        self._left -= 1
-        if self._left or self._future.done():
-            return
-        for answer, wait in self.waits:
-            error = wait.exception()
-            # Where the time is up the records are in the log and may yet be committed: a retry is
-            # told apart by its sequence number.
-            if isinstance(error, KafkaError):
-                self.refuse(answer, error)
-        self._future.set_result(self.finished())
-
-    def refuse(self, answer: PartitionProduceResponse, error: KafkaError) -> None:
-        _refuse(answer, error)
-        if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
-            self.is_moved = True
-
-    def finished(self) -> ProduceResponse:
-        if self.is_moved and self.context is not None:
-            _name_leaders(self.response, self.context)
-        return self.response
-
-    def _client_left(self, future: asyncio.Future[ProduceResponse]) -> None:
-        if future.cancelled():
-            self.let_go()
-
-    def let_go(self) -> None:
-        """Wait no more."""
-        for _, wait in self.waits:
-            wait.cancel()
 
 
 def _append_all(request: ProduceRequest, judged: list[Judged], context: DataContext) -> Answers:
@@ -202,43 +150,22 @@ def _append_each(
                 if one.error is not None:
                     raise one.error
                 assert one.partition is not None and one.admitted is not None
-                wait = _append(one.partition, one.admitted, request, now_ms, answer)
+                result = one.partition.append(one.admitted, request.acks, now_ms)
             except KafkaError as error:
                 answers.refuse(answer, error)
                 continue
+            answer.base_offset = result.base_offset
+            answer.log_append_time_ms = result.log_append_time_ms
+            answer.log_start_offset = result.log_start_offset
             metrics.produced_bytes += one.admitted.header.size_bytes
             metrics.produced_records += one.admitted.header.record_count
+            wait = wait_for(one.partition, result.last_offset, request.acks, request.timeout_ms)
             if wait is not None:
                 answers.waits.append((answer, wait))
 
 
-def _append(
-    partition: Partition,
-    admitted: Admitted,
-    request: ProduceRequest,
-    now_ms: int,
-    answer: PartitionProduceResponse,
-) -> CommitWait | None:
-    acks = request.acks
-    result = partition.append(admitted, acks, now_ms)
-    answer.base_offset = result.base_offset
-    answer.log_append_time_ms = result.log_append_time_ms
-    answer.log_start_offset = result.log_start_offset
-    last = result.last_offset
-    if acks == -1:
-        if not partition.is_committed(last):
-            return partition.committed(last, _deadline(request))
-    elif acks == 1 and partition.config.durability_fsync and not partition.is_on_disk(last):
-        return partition.on_disk(last, _deadline(request))
-    return None
-
-
-def _deadline(request: ProduceRequest) -> float:
-    return asyncio.get_running_loop().time() + request.timeout_ms / 1000
-
-
 def _topic_name(topic: TopicProduceData, context: DataContext) -> str | KafkaError:
-    if context.version < _VERSION_WITH_TOPIC_IDS:
+    if context.version < VERSION_WITH_TOPIC_IDS:
         return topic.name
     found = context.topic_by_id(topic.topic_id)
     return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID) if found is None else found.name
@@ -291,26 +218,3 @@ def _judge_all(
             judged.error = error
         judged.records = None
     return found
-
-
-def _name_leaders(response: ProduceResponse, context: DataContext) -> None:
-    leaders = CurrentLeaders(context)
-    for topic in response.responses:
-        for answer in topic.partition_responses:
-            if answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
-                answer.current_leader = leaders.of(
-                    topic.name, topic.topic_id, answer.index, LeaderIdAndEpoch
-                )
-    response.node_endpoints = leaders.endpoints(NodeEndpoint)
-
-
-def _refuse(answer: PartitionProduceResponse, error: KafkaError) -> None:
-    answer.error_code = error.code
-    answer.base_offset = -1
-    answer.log_append_time_ms = -1
-    answer.error_message = error.message
-    if isinstance(error, InvalidRecordsError):
-        answer.record_errors = [
-            BatchIndexAndErrorMessage(record.batch_index, record.message)
-            for record in error.records
-        ]
