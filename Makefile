@@ -34,7 +34,7 @@ java: $(STAMP)
 		echo "fetching a Java runtime for Spark"; \
 		$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/java.txt; }
 
-demo: java  ## a broker, a click stream, a Spark pipeline, and kills; ONCE=1 ends by itself
+demo: java  ## three brokers, a click stream, a Spark pipeline, and kills; ONCE=1 ends by itself
 	@$(BIN)/python -m examples.demo $(if $(ONCE),--once)
 
 test: java check  ## everything a change must pass
@@ -50,8 +50,8 @@ check: $(STAMP)  ## ruff, mypy, import contracts, tidy
 	$(BIN)/lint-imports --no-cache > /dev/null || $(BIN)/lint-imports --no-cache
 	$(PYTEST) -q tests/tidy
 
-compat: $(STAMP) toolchains  ## every client against every case; writes docs/compat.md
-	$(PYTEST) -q tests/compat --write-compat-table
+compat: $(STAMP) toolchains  ## every client against every case, on one and on three brokers
+	TIDELOG_LONG=1 $(PYTEST) -q tests/compat --write-compat-table
 
 bench: java  ## side by side with Apache Kafka; writes docs/benchmarks.md
 	$(BIN)/python -m bench

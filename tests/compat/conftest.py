@@ -1,25 +1,36 @@
-"""The broker that the matrix is run against, a driver for each client, and the record of results.
+"""The brokers that the matrix is run against, a driver for each client, and the record of results.
 
-The broker is Tidelog unless ``TIDELOG_COMPAT_BROKER=kafka`` asks for Apache Kafka or
-``TIDELOG_COMPAT_BOOTSTRAP=host:port`` names one that runs already (one node, automatic topic
-creation off). A run over the whole matrix leaves its outcomes in ``build/compat/``.
+The matrix is run against one broker and against three, where every topic has three replicas. With
+three only a sample is run, except in the long tier. The brokers are Tidelog's unless
+``TIDELOG_COMPAT_BROKER=kafka`` asks for Apache Kafka or ``TIDELOG_COMPAT_BOOTSTRAP=host:port``
+names one that runs already (one node, automatic topic creation off). What clients that went through
+all their cases did is kept in ``build/compat/``, so the page can be written from several runs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
+from typing import NamedTuple
 
 import pytest
 
 from tests.compat import report, target
-from tests.compat.cases import CASES
+from tests.compat.cases import CASES, SAMPLE
 from tests.compat.cases.registry import Trial
 from tests.compat.clients import CLIENTS, Client
 from tests.compat.driver import Driver
-from tests.compat.results import Results
+from tests.compat.results import Results, merge
 from tests.compat.wire import Wire
 
-_results = pytest.StashKey[Results]()
+_results = pytest.StashKey[dict[int, Results]]()
+
+
+class Cell(NamedTuple):
+    """What one test of the matrix is about."""
+
+    client: Client
+    case: str
+    brokers: int
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -31,50 +42,58 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.stash[_results] = Results(target.name())
+    config.stash[_results] = {count: Results(target.name(), count) for count in report.BROKERS}
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave out the pairs that cannot be: what a client has no way to do is not a test."""
+    """Leave out the cells that cannot be: what a client has no way to do is not a test."""
     items[:] = [item for item in items if not _is_lacking(item)]
+    for item in items:
+        cell = _cell(item)
+        if cell is not None and cell.brokers > 1 and cell.case not in SAMPLE:
+            item.add_marker(pytest.mark.long)
 
 
 def _is_lacking(item: pytest.Item) -> bool:
-    pair = _pair(item)
-    return pair is not None and pair[1] in pair[0].lacks
+    cell = _cell(item)
+    return cell is not None and cell.case in cell.client.lacks
 
 
-def _pair(item: pytest.Item) -> tuple[Client, str] | None:
+def _cell(item: pytest.Item) -> Cell | None:
     callspec = getattr(item, "callspec", None)
     if callspec is None or "compat_driver" not in callspec.params:
         return None
-    return callspec.params["compat_driver"], callspec.params["case"].name
+    chosen = callspec.params
+    return Cell(chosen["compat_driver"], chosen["case"].name, chosen["compat_brokers"])
 
 
 @pytest.fixture(scope="session")
-def compat_broker() -> Iterator[str]:
-    """The bootstrap servers of the broker under test."""
-    with target.broker() as bootstrap_servers:
-        yield bootstrap_servers
+def compat_brokers(request: pytest.FixtureRequest) -> Iterator[target.Brokers]:
+    """The brokers under test; the parameter is how many."""
+    with target.brokers(request.param) as bootstrap_servers:
+        yield target.Brokers(request.param, bootstrap_servers)
 
 
 @pytest.fixture(scope="session")
-def compat_wire(compat_broker: str) -> Iterator[Wire]:
-    wire = Wire(compat_broker)
+def compat_wire(compat_brokers: target.Brokers) -> Iterator[Wire]:
+    wire = Wire(compat_brokers.bootstrap_servers, compat_brokers.count)
     wire.connect()
     yield wire
     wire.close()
 
 
 @pytest.fixture(scope="session")
-def compat_driver(request: pytest.FixtureRequest, compat_broker: str) -> Iterator[Driver]:
+def compat_driver(
+    request: pytest.FixtureRequest, compat_brokers: target.Brokers
+) -> Iterator[Driver]:
     """The driver of one client for all its cases; the parameter is the client."""
     client: Client = request.param
-    driver = Driver(client.command(), compat_broker)
+    driver = Driver(client.command(), compat_brokers.bootstrap_servers, compat_brokers.count)
     try:
         driver.start()
-        request.config.stash[_results].versions[client.name] = driver.version
+        results = request.config.stash[_results][compat_brokers.count]
+        results.versions[client.name] = driver.version
         yield driver
     finally:
         driver.close()
@@ -84,9 +103,9 @@ def compat_driver(request: pytest.FixtureRequest, compat_broker: str) -> Iterato
 def trial(
     request: pytest.FixtureRequest, compat_driver: Driver, compat_wire: Wire
 ) -> Iterator[Trial]:
-    pair = _pair(request.node)
-    assert pair is not None
-    made = Trial(pair[0], compat_driver, compat_wire)
+    cell = _cell(request.node)
+    assert cell is not None
+    made = Trial(cell.client, compat_driver, compat_wire)
     yield made
     made.clean_up()
 
@@ -96,18 +115,19 @@ def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
-    if (pair := _pair(item)) is not None:
-        client, case = pair
-        item.config.stash[_results].add(client.name, case, report.passed)
+    if (cell := _cell(item)) is not None:
+        results = item.config.stash[_results][cell.brokers]
+        results.add(cell.client.name, cell.case, report.passed)
     return report
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    results = session.config.stash[_results]
-    covered = results.covers(CLIENTS, CASES)
-    if covered:
-        results.write(report.RESULTS_DIRECTORY)
+    runs = session.config.stash[_results]
+    for results in runs.values():
+        merge(report.RESULTS_DIRECTORY, results, CLIENTS, CASES)
     if session.config.getoption("--write-compat-table", default=False):
-        if not covered or results.broker != target.TIDELOG:
-            raise pytest.UsageError("docs/compat.md needs every client, with Tidelog")
-        report.PAGE.write_text(report.render(results))
+        if target.name() != target.TIDELOG:
+            raise pytest.UsageError("docs/compat.md is about Tidelog")
+        if not all(results.covers(CLIENTS, CASES) for results in runs.values()):
+            raise pytest.UsageError("docs/compat.md needs every client: TIDELOG_LONG=1")
+        report.PAGE.write_text(report.render(runs))

@@ -97,8 +97,10 @@ class GroupDescription:
 class Driver:
     """One running client; started on the first call, and again after it had to be killed."""
 
-    def __init__(self, command: Sequence[str], bootstrap_servers: str) -> None:
+    def __init__(self, command: Sequence[str], bootstrap_servers: str, replicas: int = 1) -> None:
+        """Topics are created with so many `replicas`."""
         self._command = [*command, bootstrap_servers]
+        self._replicas = replicas
         self._process: subprocess.Popen[bytes] | None = None
         self._unread = b""
         self._words = tempfile.TemporaryFile()  # noqa: SIM115 - `close` closes it
@@ -175,10 +177,11 @@ class Driver:
         self,
         topic: str,
         partitions: int = 1,
-        replication_factor: int = 1,
+        replicas: int | None = None,
         configs: Mapping[str, str] | None = None,
     ) -> None:
-        arguments = {"partitions": partitions, "replication_factor": replication_factor}
+        factor = self._replicas if replicas is None else replicas
+        arguments = {"partitions": partitions, "replication_factor": factor}
         self.call("create_topic", topic=topic, configs=dict(configs or {}), **arguments)
 
     def delete_topic(self, topic: str) -> None:

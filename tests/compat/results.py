@@ -15,6 +15,7 @@ class Results:
     """`passed` by client and case; a case that was not run is not there."""
 
     broker: str
+    brokers: int = 1
     versions: dict[str, str] = field(default_factory=dict)
     passed: dict[str, dict[str, bool]] = field(default_factory=dict)
 
@@ -30,17 +31,29 @@ class Results:
             for client in clients
         )
 
-    def write(self, directory: Path) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
-        content = {"broker": self.broker, "versions": self.versions, "passed": self.passed}
-        text = json.dumps(content, indent=1, sort_keys=True) + "\n"
-        path_of(directory, self.broker).write_text(text)
+
+def merge(directory: Path, run: Results, clients: Iterable[Client], cases: Collection[str]) -> None:
+    """Keep what the clients did that this run went through all cases with."""
+    whole = [client.name for client in clients if run.covers([client], cases)]
+    if not whole:
+        return
+    kept = read(directory, run.broker, run.brokers)
+    for name in whole:
+        kept.versions[name] = run.versions.get(name, "did not start")
+        kept.passed[name] = run.passed[name]
+    directory.mkdir(parents=True, exist_ok=True)
+    content = {"versions": kept.versions, "passed": kept.passed}
+    _path(directory, run.broker, run.brokers).write_text(
+        json.dumps(content, indent=1, sort_keys=True) + "\n"
+    )
 
 
-def path_of(directory: Path, broker: str) -> Path:
-    return directory / f"{broker.lower().replace(' ', '-')}.json"
+def _path(directory: Path, broker: str, brokers: int) -> Path:
+    return directory / f"{broker.lower().replace(' ', '-')}-{brokers}.json"
 
 
-def read(directory: Path, broker: str) -> Results:
-    content = json.loads(path_of(directory, broker).read_text())
-    return Results(content["broker"], content["versions"], content["passed"])
+def read(directory: Path, broker: str, brokers: int) -> Results:
+    """What is kept of runs against so many brokers, which may be nothing."""
+    path = _path(directory, broker, brokers)
+    content = json.loads(path.read_text()) if path.exists() else {"versions": {}, "passed": {}}
+    return Results(broker, brokers, content["versions"], content["passed"])

@@ -1,16 +1,21 @@
-"""A Tidelog broker in a process of its own: says where it listens, ends when its input does."""
+"""Tidelog brokers beside the tests: say where they listen, end when their input does.
+
+python -m tests.compat.serve BROKERS
+"""
 
 from __future__ import annotations
 
 import sys
 
 from tests.compat.target import SETTINGS
-from tidelog.testing import Broker
+from tidelog.testing import Broker, Cluster
 
 
 def main() -> None:
-    with Broker(settings=SETTINGS) as broker:
-        sys.stdout.write(f"{broker.bootstrap_servers}\n")
+    count = int(sys.argv[1])
+    brokers = Broker(settings=SETTINGS) if count == 1 else Cluster(count, settings=SETTINGS)
+    with brokers:
+        sys.stdout.write(f"{brokers.bootstrap_servers}\n")
         sys.stdout.flush()
         sys.stdin.read()
 

@@ -1,6 +1,6 @@
-"""Which broker the matrix is run against, and how it is started.
+"""Which brokers the matrix is run against, and how they are started.
 
-It runs in a process of its own: a client then meets it as it would anywhere, and what the broker
+They run in processes of their own: a client then meets them as it would anywhere, and what a broker
 holds open is not mistaken for a leak of a test.
 """
 
@@ -11,7 +11,9 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 
+from bench.peers.clusters import KafkaCluster
 from bench.peers.kafka import ApacheKafka
 
 TIDELOG, APACHE_KAFKA, OTHER = "Tidelog", "Apache Kafka", "other"
@@ -24,6 +26,14 @@ SETTINGS = {
 START_TIMEOUT_S = 30.0
 
 
+@dataclass(frozen=True)
+class Brokers:
+    """Those under test; `count` is also how many replicas the cases give a topic."""
+
+    count: int
+    bootstrap_servers: str
+
+
 def name() -> str:
     if os.environ.get("TIDELOG_COMPAT_BOOTSTRAP"):
         return OTHER
@@ -34,23 +44,27 @@ def name() -> str:
 
 
 @contextlib.contextmanager
-def broker() -> Iterator[str]:
-    """The bootstrap servers of the broker that was asked for, while it runs."""
+def brokers(count: int) -> Iterator[str]:
+    """The bootstrap servers of so many of the brokers that were asked for, while they run."""
     which = name()
     if which == OTHER:
+        if count > 1:
+            raise ValueError(
+                "TIDELOG_COMPAT_BOOTSTRAP names one broker: leave out the others by -k"
+            )
         yield os.environ["TIDELOG_COMPAT_BOOTSTRAP"]
     elif which == APACHE_KAFKA:
-        with ApacheKafka(settings=SETTINGS) as kafka:
+        with (ApacheKafka if count == 1 else KafkaCluster)(settings=SETTINGS) as kafka:
             yield kafka.bootstrap_servers
     else:
-        with _tidelog() as bootstrap_servers:
+        with _tidelog(count) as bootstrap_servers:
             yield bootstrap_servers
 
 
 @contextlib.contextmanager
-def _tidelog() -> Iterator[str]:
+def _tidelog(count: int) -> Iterator[str]:
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.compat.serve"],
+        [sys.executable, "-m", "tests.compat.serve", str(count)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.compat import report
 from tests.compat.cases import CASES, SECTIONS
 from tests.compat.clients import CLIENTS
-from tests.compat.results import Results
+from tests.compat.results import Results, merge, read
 
 
-def _all_passed() -> Results:
-    outcomes = Results("Tidelog")
+def _all_passed(brokers: int = 1) -> Results:
+    outcomes = Results("Tidelog", brokers)
     for client in CLIENTS:
         outcomes.versions[client.name] = "1.0"
         for case in CASES:
             if case not in client.lacks:
                 outcomes.add(client.name, case, True)
     return outcomes
+
+
+def _runs() -> dict[int, Results]:
+    return {count: _all_passed(count) for count in report.BROKERS}
 
 
 def _cells(page: str) -> dict[str, list[str]]:
@@ -29,7 +35,7 @@ def _cells(page: str) -> dict[str, list[str]]:
 
 def test_the_page_in_the_documentation_is_of_these_cases_and_clients() -> None:
     written = _cells(report.PAGE.read_text())
-    expected = _cells(report.render(_all_passed()))
+    expected = _cells(report.render(_runs()))
     assert written.keys() == expected.keys()
     for told, cells in expected.items():
         runs = [cell == report.NOT_RUN for cell in cells]
@@ -37,15 +43,23 @@ def test_the_page_in_the_documentation_is_of_these_cases_and_clients() -> None:
 
 
 def test_the_page_does_not_depend_on_when_it_is_written() -> None:
-    assert report.render(_all_passed()) == report.render(_all_passed())
+    assert report.render(_runs()) == report.render(_runs())
 
 
-def test_a_failure_is_shown_as_one() -> None:
-    outcomes = _all_passed()
-    outcomes.add(CLIENTS[0].name, "list_topics", False)
-    outcomes.add(CLIENTS[0].name, "list_topics", True)
-    row = _cells(report.render(outcomes))[CASES["list_topics"].told]
-    assert row.count(report.FAIL) == 1 and row[0] == report.FAIL
+@pytest.mark.parametrize(("failing", "shown"), [([1], "1"), ([3], "3"), ([1, 3], "1 and 3")])
+def test_a_failure_is_shown_with_the_brokers_that_it_is_of(failing: list[int], shown: str) -> None:
+    runs = _runs()
+    for count in failing:
+        runs[count].add(CLIENTS[0].name, "list_topics", False)
+        runs[count].add(CLIENTS[0].name, "list_topics", True)
+    page = report.render(runs)
+    row = _cells(page)[CASES["list_topics"].told]
+    assert row[0] == f"{report.FAIL} ({shown})"
+    assert row[1:] == [report.PASS] * (len(CLIENTS) - 1)
+    (counts,) = [line for line in page.splitlines() if line.startswith(f"| {CLIENTS[0].name} |")]
+    cases = len(CASES) - len(CLIENTS[0].lacks)
+    passed = [cases - (count in failing) for count in report.BROKERS]
+    assert counts.strip("| ").split(" | ")[2:5] == list(map(str, [cases, *passed]))
 
 
 @pytest.mark.parametrize("left_out", ["client", "case"])
@@ -57,6 +71,23 @@ def test_a_run_with_a_hole_does_not_cover_the_matrix(left_out: str) -> None:
     else:
         del outcomes.passed[CLIENTS[0].name]["list_topics"]
     assert not outcomes.covers(CLIENTS, CASES)
+
+
+def test_a_client_is_kept_once_it_went_through_all_of_its_cases(tmp_path: Path) -> None:
+    first, second = CLIENTS[:2]
+    run = _all_passed(3)
+    del run.passed[second.name]["list_topics"]
+    merge(tmp_path, run, CLIENTS, CASES)
+    kept = read(tmp_path, "Tidelog", 3)
+    assert kept.covers([first], CASES) and second.name not in kept.passed
+
+    again = Results(
+        "Tidelog", 3, {second.name: "2.0"}, {second.name: _all_passed().passed[second.name]}
+    )
+    merge(tmp_path, again, CLIENTS, CASES)
+    assert read(tmp_path, "Tidelog", 3).covers(CLIENTS, CASES)
+    assert read(tmp_path, "Tidelog", 3).versions[second.name] == "2.0"
+    assert read(tmp_path, "Tidelog", 1).passed == {}
 
 
 def test_every_case_belongs_to_a_section_of_the_page() -> None:

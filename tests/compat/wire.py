@@ -2,14 +2,12 @@
 
 Written against the wire format alone, so that it shares no code with the broker under test. Only
 old, non-flexible versions that every broker since Kafka 2.1 serves: CreateTopics 2, DeleteTopics 1,
-DeleteRecords 0, CreatePartitions 0, Metadata 1, Produce 3, Fetch 11. One node only: the bootstrap
-server leads every partition.
+DeleteRecords 0, CreatePartitions 0, Metadata 1, Produce 3, Fetch 11.
 """
 
 from __future__ import annotations
 
 import gzip
-import socket
 import struct
 import time
 from collections.abc import Mapping, Sequence
@@ -17,10 +15,11 @@ from dataclasses import dataclass, field
 
 import crc32c
 
+from tests.compat.connection import Address, Connection, Reader, array, string
+
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 CODEC_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
-CONNECT_TIMEOUT_S = 10.0
-SETTLE_TIMEOUT_S = 10.0
+SETTLE_TIMEOUT_S = 30.0
 # UNKNOWN_TOPIC_OR_PARTITION, LEADER_NOT_AVAILABLE, NOT_LEADER_OR_FOLLOWER
 _NOT_YET_LEADER = (3, 5, 6)
 
@@ -71,99 +70,49 @@ class WireError(Exception):
         self.code = code
 
 
-def string(text: str | None) -> bytes:
-    if text is None:
-        return b"\xff\xff"
-    encoded = text.encode()
-    return struct.pack(">h", len(encoded)) + encoded
+@dataclass(frozen=True)
+class Layout:
+    """Who holds a partition, as a broker tells it."""
 
-
-def array(items: Sequence[bytes]) -> bytes:
-    return struct.pack(">i", len(items)) + b"".join(items)
-
-
-class _Reader:
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-        self.position = 0
-
-    def take(self, layout: str) -> tuple[int, ...]:
-        values = struct.unpack_from(">" + layout, self.data, self.position)
-        self.position += struct.calcsize(">" + layout)
-        return values
-
-    def raw(self, length: int) -> bytes:
-        start = self.position
-        self.position += length
-        return self.data[start : self.position]
-
-    def string(self) -> str | None:
-        (length,) = self.take("h")
-        return None if length < 0 else self.raw(length).decode()
-
-    def varint(self) -> int:
-        zigzag = shift = 0
-        while True:
-            byte = self.data[self.position]
-            self.position += 1
-            zigzag |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                return (zigzag >> 1) ^ -(zigzag & 1)
-
-    def sized(self) -> bytes | None:
-        length = self.varint()
-        return None if length < 0 else self.raw(length)
-
-    def ints(self) -> tuple[int, ...]:
-        (count,) = self.take("i")
-        return self.take(f"{count}i")
+    leader: int
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
 
 
 class Wire:
-    """One connection, opened on first use; requests go out one at a time."""
+    """Each request goes to the broker that has to answer it; one at a time."""
 
-    def __init__(self, bootstrap_servers: str) -> None:
+    def __init__(self, bootstrap_servers: str, replicas: int = 1) -> None:
+        """Topics are created with so many `replicas`."""
         host, _, port = bootstrap_servers.split(",")[0].rpartition(":")
         self.address = (host.strip("[]"), int(port))
-        self._socket: socket.socket | None = None
+        self.replicas = replicas
+        self._connections = {self.address: Connection(self.address)}
+        self._nodes: dict[int, Address] = {}
 
     def connect(self) -> None:
-        if self._socket is None:
-            self._socket = socket.create_connection(self.address, CONNECT_TIMEOUT_S)
+        self._connections[self.address].connect()
+        self._metadata(self.address, [])
 
     def close(self) -> None:
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
+        for connection in self._connections.values():
+            connection.close()
 
-    def call(self, api_key: int, version: int, body: bytes) -> _Reader:
-        self.connect()
-        assert self._socket is not None
-        header = struct.pack(">hhi", api_key, version, 7) + string("tidelog-compat")
-        self._socket.sendall(struct.pack(">i", len(header + body)) + header + body)
-        (size,) = struct.unpack(">i", self._exactly(4))
-        reader = _Reader(self._exactly(size))
-        assert reader.take("i") == (7,), "answers came out of order"
-        return reader
-
-    def _exactly(self, count: int) -> bytes:
-        assert self._socket is not None
-        received = bytearray()
-        while len(received) < count:
-            piece = self._socket.recv(count - len(received))
-            if not piece:
-                self.close()
-                raise ConnectionResetError("the broker closed the connection")
-            received += piece
-        return bytes(received)
+    def call(
+        self, api_key: int, version: int, body: bytes, address: Address | None = None
+    ) -> Reader:
+        """At the broker of this address, or at the bootstrap server: any will do then."""
+        to = address or self.address
+        if to not in self._connections:
+            self._connections[to] = Connection(to)
+        return self._connections[to].call(api_key, version, body)
 
     def create_topic(
         self, topic: str, partitions: int = 1, configs: Mapping[str, str] | None = None
     ) -> None:
         """Create a topic and return once it has leaders."""
         settings = [string(name) + string(value) for name, value in (configs or {}).items()]
-        head = string(topic) + struct.pack(">ihi", partitions, 1, 0)
+        head = string(topic) + struct.pack(">ihi", partitions, self.replicas, 0)
         reader = self.call(19, 2, array([head + array(settings)]) + struct.pack(">ib", 30_000, 0))
         reader.take("ii")
         reader.string()
@@ -190,32 +139,55 @@ class Wire:
     def delete_records(self, topic: str, partition: int, offset: int) -> None:
         place = struct.pack(">iq", partition, offset)
         body = array([string(topic) + array([place])]) + struct.pack(">i", 30_000)
-        reader = self.call(21, 0, body)
+        reader = self.call(21, 0, body, self._leader(topic, partition))
         reader.take("ii")
         reader.string()
         _, _, _, code = reader.take("iiqh")
         if code:
             raise WireError(f"delete records of {topic}", code)
 
-    def leaders(self, topic: str) -> dict[int, int]:
-        """Partition -> leader of one topic; empty when the broker does not know it (yet)."""
-        reader = self.call(3, 1, array([string(topic)]))
+    def _metadata(self, address: Address, topics: Sequence[str]) -> dict[int, Layout]:
+        """The partitions of the one topic asked for, as the broker at this address knows them."""
+        reader = self.call(3, 1, array([string(topic) for topic in topics]), address)
         for _ in range(reader.take("i")[0]):
-            reader.take("i")
+            (node,) = reader.take("i")
+            host = reader.string() or ""
+            (port,) = reader.take("i")
             reader.string()
-            reader.take("i")
-            reader.string()
-        reader.take("iih")
-        reader.string()
-        _, partitions = reader.take("bi")
+            self._nodes[node] = (host, port)
+        reader.take("i")
         found = {}
-        for _ in range(partitions):
-            code, partition, leader = reader.take("hii")
-            reader.ints()
-            reader.ints()
-            if code == 0:
-                found[partition] = leader
+        for _ in range(reader.take("i")[0]):
+            reader.take("h")
+            reader.string()
+            _, partitions = reader.take("bi")
+            for _ in range(partitions):
+                code, partition, leader = reader.take("hii")
+                layout = Layout(leader, reader.ints(), reader.ints())
+                if code == 0:
+                    found[partition] = layout
         return found
+
+    def layout(self, topic: str) -> dict[int, Layout]:
+        """What all brokers say of a topic, once they say the same; empty where none knows it."""
+        deadline = time.monotonic() + SETTLE_TIMEOUT_S
+        while True:
+            known = self._metadata(self.address, [topic])
+            others = [address for address in self._nodes.values() if address != self.address]
+            if all(self._metadata(address, [topic]) == known for address in others):
+                return known
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"brokers tell {topic} differently for {SETTLE_TIMEOUT_S} s")
+            time.sleep(0.01)
+
+    def leaders(self, topic: str) -> dict[int, int]:
+        """Partition -> leader, of the partitions that have one."""
+        return {number: layout.leader for number, layout in self.layout(topic).items()}
+
+    def _leader(self, topic: str, partition: int) -> Address:
+        found = self._metadata(self.address, [topic]).get(partition)
+        # One that is not there is for the broker to refuse.
+        return self.address if found is None else self._nodes[found.leader]
 
     def wait_for_leaders(self, topic: str, partitions: int) -> None:
         deadline = time.monotonic() + SETTLE_TIMEOUT_S
@@ -244,7 +216,8 @@ class Wire:
     def _produce(self, topic: str, partition: int, batch: bytes) -> tuple[int, int]:
         data = struct.pack(">ii", partition, len(batch)) + batch
         body = string(None) + struct.pack(">hi", -1, 30_000)
-        reader = self.call(0, 3, body + array([string(topic) + array([data])]))
+        body += array([string(topic) + array([data])])
+        reader = self.call(0, 3, body, self._leader(topic, partition))
         reader.take("i")
         reader.string()
         _, _, code, base_offset = reader.take("iihq")
@@ -271,7 +244,7 @@ class Wire:
         wanted = struct.pack(">iiqqi", partition, -1, offset, -1, size)
         body = struct.pack(">iiiibii", -1, 0, 0, size, 0, 0, -1)
         body += array([string(topic) + array([wanted])]) + array([]) + string("")
-        reader = self.call(1, 11, body)
+        reader = self.call(1, 11, body, self._leader(topic, partition))
         _, code, _, topics = reader.take("ihii")
         if code or topics != 1:
             raise WireError(f"fetch {topic}", code)
@@ -322,7 +295,7 @@ def decode_records(data: bytes) -> list[Record]:
         position += 12 + length
         if batch.codec not in ("none", "gzip"):
             raise ValueError(f"no decoder for {batch.codec}")
-        reader = _Reader(gzip.decompress(payload) if batch.codec == "gzip" else payload)
+        reader = Reader(gzip.decompress(payload) if batch.codec == "gzip" else payload)
         for _ in range(batch.record_count):
             record = _decode_record(reader, batch.base_offset, base_timestamp)
             if batch.log_append_time:
@@ -331,7 +304,7 @@ def decode_records(data: bytes) -> list[Record]:
     return found
 
 
-def _decode_record(reader: _Reader, base_offset: int, base_timestamp: int) -> Record:
+def _decode_record(reader: Reader, base_offset: int, base_timestamp: int) -> Record:
     reader.varint()
     reader.take("b")
     timestamp_ms = base_timestamp + reader.varint()

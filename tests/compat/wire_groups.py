@@ -11,7 +11,8 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tests.compat.wire import SETTLE_TIMEOUT_S, Wire, WireError, array, string
+from tests.compat.connection import Address, Reader, array, string
+from tests.compat.wire import SETTLE_TIMEOUT_S, Wire, WireError
 
 # COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR
 _NOT_YET_COORDINATOR = (14, 15, 16)
@@ -31,14 +32,20 @@ class GroupWire:
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
 
-    def find_coordinator(self, group: str) -> None:
-        """Return once the group has a coordinator: the first one asked for is made then."""
+    def find_coordinator(self, group: str) -> Address:
+        """Its address, once the group has one: the first one asked for is made then."""
         deadline = time.monotonic() + SETTLE_TIMEOUT_S
         while True:
-            (code,) = self._wire.call(10, 0, string(group)).take("h")
+            reader = self._wire.call(10, 0, string(group))
+            code, _ = reader.take("hi")
+            host = reader.string() or ""
+            (port,) = reader.take("i")
             if code == 0:
-                return
+                return host, port
             self._wait_or_raise(f"coordinator of {group}", code, deadline)
+
+    def _call(self, group: str, api_key: int, version: int, body: bytes) -> Reader:
+        return self._wire.call(api_key, version, body, self.find_coordinator(group))
 
     def _wait_or_raise(self, what: str, code: int, deadline: float) -> None:
         if code not in _NOT_YET_COORDINATOR or time.monotonic() > deadline:
@@ -47,7 +54,6 @@ class GroupWire:
 
     def commit(self, group: str, offsets: Mapping[Place, int], metadata: str = "") -> None:
         """Commit for a group without members."""
-        self.find_coordinator(group)
         topics = []
         for (topic, partition), offset in offsets.items():
             place = struct.pack(">iq", partition, offset) + string(metadata)
@@ -55,7 +61,7 @@ class GroupWire:
         head = string(group) + struct.pack(">i", -1) + string("") + struct.pack(">q", -1)
         deadline = time.monotonic() + SETTLE_TIMEOUT_S
         while True:
-            reader = self._wire.call(8, 2, head + array(topics))
+            reader = self._call(group, 8, 2, head + array(topics))
             codes = set()
             for _ in range(reader.take("i")[0]):
                 reader.string()
@@ -66,10 +72,9 @@ class GroupWire:
 
     def committed(self, group: str) -> dict[Place, tuple[int, str]]:
         """Offset and metadata of everything that the group has committed."""
-        self.find_coordinator(group)
         deadline = time.monotonic() + SETTLE_TIMEOUT_S
         while True:
-            reader = self._wire.call(9, 2, string(group) + struct.pack(">i", -1))
+            reader = self._call(group, 9, 2, string(group) + struct.pack(">i", -1))
             found = {}
             for _ in range(reader.take("i")[0]):
                 topic = reader.string() or ""
@@ -84,7 +89,7 @@ class GroupWire:
             self._wait_or_raise(f"offsets of {group}", code, deadline)
 
     def describe(self, group: str) -> StoredGroup:
-        reader = self._wire.call(15, 0, array([string(group)]))
+        reader = self._call(group, 15, 0, array([string(group)]))
         _, code = reader.take("ih")
         if code:
             raise WireError(f"describe {group}", code)
@@ -101,10 +106,11 @@ class GroupWire:
 
     def remove_member(self, group: str, member_id: str) -> None:
         """Have a member leave without its knowing."""
-        (code,) = self._wire.call(13, 0, string(group) + string(member_id)).take("h")
+        (code,) = self._call(group, 13, 0, string(group) + string(member_id)).take("h")
         if code:
             raise WireError(f"remove {member_id} of {group}", code)
 
     def delete(self, groups: Sequence[str]) -> None:
         """Delete what can be deleted of these groups; what cannot is no error."""
-        self._wire.call(42, 0, array([string(group) for group in groups]))
+        for group in groups:
+            self._call(group, 42, 0, array([string(group)]))

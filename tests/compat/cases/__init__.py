@@ -23,4 +23,15 @@ SECTIONS = (
     group_consumer_protocol.SECTION,
 )
 
-__all__ = ["CASES", "SECTIONS", "Case", "Trial"]
+# What every run tries with three brokers: a request to the controller, to leaders, to coordinators.
+SAMPLE = (
+    "create_topic",
+    "describe_topic",
+    "delete_records",
+    "produce_idempotent",
+    "consume_all_partitions",
+    "group_take_over",
+    "list_offsets_of_several_groups",
+)
+
+__all__ = ["CASES", "SAMPLE", "SECTIONS", "Case", "Trial"]

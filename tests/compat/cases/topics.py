@@ -53,7 +53,7 @@ def create_topic_bad_name(trial: Trial) -> None:
 @case(SECTION, "create a topic with more replicas than brokers: refused")
 def create_topic_bad_replication(trial: Trial) -> None:
     with refused(INVALID_REPLICATION_FACTOR):
-        trial.driver.create_topic(trial.unused_name(), replication_factor=30)
+        trial.driver.create_topic(trial.unused_name(), replicas=30)
 
 
 @case(SECTION, "list topics")
@@ -67,14 +67,15 @@ def list_topics(trial: Trial) -> None:
 @case(SECTION, "describe a topic: partitions, leader, replicas, in-sync replicas")
 def describe_topic(trial: Trial) -> None:
     topic = trial.topic(partitions=2)
-    leaders = trial.wire.leaders(topic)
+    layout = trial.wire.layout(topic)
     described = trial.driver.describe_topic(topic)
     assert [partition["partition"] for partition in described] == [0, 1]
     for partition in described:
-        leader = leaders[partition["partition"]]
-        assert partition["leader"] == leader
-        assert partition["replicas"] == [leader]
-        assert partition["isr"] == [leader]
+        known = layout[partition["partition"]]
+        assert partition["leader"] == known.leader
+        assert tuple(partition["replicas"]) == known.replicas
+        assert sorted(partition["isr"]) == sorted(known.in_sync) == sorted(known.replicas)
+        assert len(known.replicas) == trial.wire.replicas
 
 
 @case(SECTION, "describe an unknown topic: refused")
@@ -88,6 +89,7 @@ def describe_cluster(trial: Trial) -> None:
     cluster = trial.driver.describe_cluster()
     brokers = {broker[0]: tuple(broker[1:]) for broker in cluster["brokers"]}
     assert trial.wire.address in brokers.values()
+    assert len(brokers) == trial.wire.replicas
     assert cluster["controller_id"] in brokers
     # kcat shows no cluster id.
     assert cluster["cluster_id"] is None or len(cluster["cluster_id"]) >= 1
