@@ -1,9 +1,10 @@
 """`make demo`: everything at once, in one terminal; with --once it ends by itself.
 
-A broker, a live click stream with bad records in it, three applications, and a pipeline on Spark
-that keeps a table and counts pages. On the way a member of an application, the broker and the Spark
-driver are killed with SIGKILL, and each comes back. At the end the same pipeline file is run over
-history as a batch, and one line says whether everything adds up; it decides the exit code.
+Three brokers that keep three copies of every partition, a live click stream with bad records in it,
+three applications, and a pipeline on Spark that keeps a table and counts pages. On the way a member
+of an application, a broker that leads partitions and the Spark driver are killed with SIGKILL. At
+the end the same pipeline file is run over history as a batch, and one line says whether everything
+adds up; it decides the exit code.
 """
 
 from __future__ import annotations
@@ -15,25 +16,32 @@ import signal
 import sys
 import tempfile
 import time
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
 from examples.demo.counting import (
     Balance,
+    Progress,
     TopPages,
     balance,
     batch_equals_stream,
     group_lag,
+    leaders,
+    leaders_in_words,
     member_partitions,
     published_lag,
     rows_in_table,
 )
-from examples.processes import Program, free_ports, wait_until
+from examples.demo.local_cluster import LocalCluster
+from examples.processes import Program, wait_until
 from examples.terminal import heading, note, paint, show_command, show_output, tidelog
 from scripts.guardian import guard
 
 PIPELINE = Path(__file__).with_name("clicks.yaml")
+BROKERS = 3
 PARTITIONS = 4
+APPLICATIONS = ("billing", "search", "fraud")
 WATCH_SECONDS = 3.0
 BACKLOG_SECONDS = 600.0
 
@@ -42,19 +50,14 @@ class Demo:
     """The programs of the demo, and the steps in which they are shown."""
 
     def __init__(self, directory: Path, rate: int) -> None:
-        port, metrics_port = free_ports(2)
         self.directory = directory
-        self.address = f"127.0.0.1:{port}"
         self.ledger = directory / "site.json"
         run = ["tidelog", "pipeline", "run", str(PIPELINE), "--master", "local[2]"]
 
         def program(name: str, *arguments: str) -> Program:
             return Program(name, list(arguments), directory)
 
-        self.broker = program(
-            "broker", "tidelog", "up", "--listen", self.address,
-            "--metrics", f"127.0.0.1:{metrics_port}", "--data-dir", str(directory / "data"),
-        )  # fmt: skip
+        self.cluster = LocalCluster(directory, BROKERS)
         self.site = program("site", "examples.demo.site", str(self.ledger), "--rate", str(rate))
         application = "examples.demo.application"
         self.applications = [
@@ -66,13 +69,15 @@ class Demo:
         ]  # fmt: skip
         self.pipeline = program("pipeline", *run)
         self.batch = program("batch", *run, "--mode", "batch", "--into", str(directory / "history"))
-        os.environ["TIDELOG_BOOTSTRAP_SERVERS"] = self.address
         os.environ["DEMO_DIRECTORY"] = str(directory)
-        self.pages = TopPages(self.address)
+        self.pages = TopPages()
 
     def start(self) -> None:
-        heading("A broker, and the topics of a site")
-        self._start_broker()
+        heading("Three brokers, and the topics of a site: three copies of every partition")
+        show_command(f"tidelog up --brokers {BROKERS} &")
+        begun = time.monotonic()
+        os.environ["TIDELOG_BOOTSTRAP_SERVERS"] = self.cluster.start_and_wait()
+        note(f"  they are up after {time.monotonic() - begun:.1f} s")
         tidelog("topic", "create", "clicks", "-p", str(PARTITIONS))
         tidelog("topic", "create", "clicks.dead", "-p", "1")
         tidelog("topic", "create", "page-counts", "-p", "1")
@@ -92,18 +97,6 @@ class Demo:
         heading("The pipeline keeps a table of visits and counts pages")
         self._wait_for_news()
         self.watch(WATCH_SECONDS)
-
-    def _start_broker(self) -> None:
-        show_command(f"tidelog up --listen {self.address} &")
-        begun, said = time.monotonic(), len(self.broker.said)
-        self.broker.start()
-
-        def is_up() -> bool:
-            self.broker.check()
-            return "tidelog is up" in self.broker.said[said:]
-
-        wait_until(is_up, "the broker")
-        note(f"  it is up after {time.monotonic() - begun:.2f} s")
 
     def _wait_for_news(self) -> None:
         """Until the table has more rows, and the counts are higher, than now."""
@@ -135,12 +128,43 @@ class Demo:
         wait_until(lambda: member_partitions("billing") == [PARTITIONS], "the takeover")
         tidelog("group", "members", "billing")
 
-    def kill_the_broker(self) -> None:
-        heading("The broker is killed, and comes back; everybody goes on")
-        show_command(f"kill -KILL {self.broker.pid}    # the broker")
-        self.broker.kill()
-        self._start_broker()
-        self._wait_for_news()
+    def kill_a_leader(self) -> None:
+        heading("A broker that leads partitions is killed; the others lead them, everybody goes on")
+        before = leaders("clicks")
+        victim = Counter(before.values()).most_common(1)[0][0]
+        note(f"  before: {leaders_in_words('clicks', before)}")
+        pid = self.cluster.pid_of(victim)
+        show_command(f"kill -KILL {pid}    # broker {victim}")
+        begun = time.monotonic()
+        os.kill(pid, signal.SIGKILL)
+        after: dict[int, int] = {}
+
+        def others_lead() -> bool:
+            self.cluster.check()
+            after.update(leaders("clicks"))
+            return not {-1, victim} & set(after.values())
+
+        wait_until(others_lead, "new leaders")
+        note(f"  after:  {leaders_in_words('clicks', after)}")
+        note(f"          (seen {time.monotonic() - begun:.1f} s after the kill)")
+        self._see_all_go_on()
+        note(f"  broker {victim} is started again by itself, and catches up:")
+        tidelog("cluster", "health", "--wait")
+
+    def _see_all_go_on(self) -> None:
+        """Until there are more clicks, and everybody who reads them has got further, than now."""
+        begun, views = Progress.of(self.directory, APPLICATIONS), self.pages.views
+        now = begun
+
+        def all_go_on() -> bool:
+            nonlocal now
+            self.pipeline.check()
+            self.pages.update(0.1)
+            now = Progress.of(self.directory, APPLICATIONS)
+            return now.beyond(begun) and self.pages.views > views
+
+        wait_until(all_go_on, "everybody to go on", BACKLOG_SECONDS)
+        note(f"  since then: {now.since(begun)}")
         self.watch(WATCH_SECONDS)
 
     def kill_the_driver(self) -> None:
@@ -157,7 +181,7 @@ class Demo:
         self.site.stop()
         show_command(f"tidelog pipeline run {PIPELINE.name} --mode batch --into history &")
         self.batch.start()
-        groups = ["tidelog.clicks", "billing", "search", "fraud"]
+        groups = ["tidelog.clicks", *APPLICATIONS]
 
         def caught_up() -> bool:
             self.pipeline.check()
@@ -181,14 +205,14 @@ class Demo:
         self.pages.update(1.0)
         same = batch_equals_stream(self.directory, self.pages.counts)
         note(f"  the batch {'gives the same rows' if same else 'DIFFERS'}")
-        found = balance(self.address, self.directory, self.ledger)
+        found = balance(self.directory, self.ledger, ["tidelog.clicks", *APPLICATIONS])
         found.same = same
         return found
 
     def stop(self) -> None:
         self.pages.close()
         for program in (
-            self.site, *self.applications, self.pipeline, self.batch, self.broker,
+            self.site, *self.applications, self.pipeline, self.batch, self.cluster,
         ):  # fmt: skip
             program.stop()
 
@@ -197,10 +221,10 @@ def show(demo: Demo, *, once: bool) -> bool:
     demo.start()
     demo.kill_a_member()
     demo.see_the_pipeline()
-    demo.kill_the_broker()
+    demo.kill_a_leader()
     demo.kill_the_driver()
     if not once:
-        print(f"\nIt all stays up on {paint(demo.address, '1')} until Ctrl-C.")
+        print(f"\nIt all stays up on {paint(demo.cluster.servers, '1')} until Ctrl-C.")
         with suppress(KeyboardInterrupt):
             while True:
                 demo.watch(3600)

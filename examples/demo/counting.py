@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -19,6 +21,10 @@ from examples.terminal import run_quietly
 SHOWN = 6
 
 
+def _servers() -> str:
+    return os.environ["TIDELOG_BOOTSTRAP_SERVERS"]
+
+
 def _json(*arguments: str) -> object:
     return json.loads(run_quietly(*arguments, "--format", "json"))
 
@@ -29,6 +35,55 @@ def group_lag(group: str) -> int:
     assert isinstance(described, dict)
     lags = [each["lag"] for each in described["partitions"]]
     return sum(lags) if lags else -1
+
+
+def leaders(topic: str) -> dict[int, int]:
+    """Partition -> the broker that leads it; -1 where none does."""
+    described = _json("topic", "describe", topic)
+    assert isinstance(described, list)
+    return {each["partition"]: each["leader"] for each in described[0]["partitions"]}
+
+
+def leaders_in_words(topic: str, led: Mapping[int, int]) -> str:
+    """ "broker 0 leads clicks-1, broker 2 leads clicks-0 and clicks-2"."""
+    words = []
+    for broker in sorted(set(led.values())):
+        partitions = [f"{topic}-{each}" for each, leader in sorted(led.items()) if leader == broker]
+        words.append(f"broker {broker} leads {' and '.join(partitions)}")
+    return ", ".join(words)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far everybody is: clicks in the topic, clicks that each group has consumed, rows."""
+
+    clicks: int
+    consumed: Mapping[str, int]
+    rows: int
+
+    @classmethod
+    def of(cls, directory: Path, groups: Sequence[str]) -> Progress:
+        clicks, consumed = 0, {}
+        for group in groups:
+            described = _json("group", "describe", group)
+            assert isinstance(described, dict)
+            consumed[group] = sum(each["committed"] or 0 for each in described["partitions"])
+            clicks = max(clicks, sum(each["end"] or 0 for each in described["partitions"]))
+        return cls(clicks, consumed, rows_in_table(directory))
+
+    def beyond(self, other: Progress) -> bool:
+        ahead = (self.consumed[group] > other.consumed[group] for group in other.consumed)
+        return self.clicks > other.clicks and self.rows > other.rows and all(ahead)
+
+    def since(self, other: Progress) -> str:
+        read = ", ".join(
+            f"{group} has read {self.consumed[group] - other.consumed[group]:,}"
+            for group in other.consumed
+        )
+        rows = self.rows - other.rows
+        return (
+            f"{self.clicks - other.clicks:,} more clicks; {read}; the table has {rows:,} more rows"
+        )
 
 
 def published_lag(pipeline: str) -> int:
@@ -66,16 +121,15 @@ def rows_in_table(directory: Path) -> int:
 class TopPages:
     """The counts of pages as the pipeline's topic tells them, and a table of them."""
 
-    def __init__(self, servers: str) -> None:
+    def __init__(self) -> None:
         self.counts: dict[tuple[str, str], int] = {}
-        self._servers = servers
         self._consumer: Consumer | None = None
         self._painted = 0
 
     def update(self, seconds: float) -> None:
         """Take the updates that are there; a count replaces the one before it."""
         if self._consumer is None:
-            settings = {"bootstrap.servers": self._servers, "group.id": "-", "log_level": 0}
+            settings = {"bootstrap.servers": _servers(), "group.id": "-", "log_level": 0}
             self._consumer = Consumer({**settings, "enable.auto.commit": False})
             self._consumer.assign([TopicPartition("page-counts", 0, 0)])
         for message in self._consumer.consume(10_000, seconds):
@@ -163,16 +217,18 @@ class Balance:
         )
 
 
-def balance(servers: str, directory: Path, ledger: Path) -> Balance:
+def balance(directory: Path, ledger: Path, groups: Sequence[str]) -> Balance:
     """Count everything again, from the topic, the table and the dead letters themselves."""
     site = json.loads(ledger.read_text())
-    values = tidelog.read("clicks", bootstrap_servers=servers, columns=["value"])["value"]
+    values = tidelog.read("clicks", bootstrap_servers=_servers(), columns=["value"])["value"]
     filtered = sum(b'"/health"' in (each.as_py() or b"") for each in values)
-    letters = tidelog.read("clicks.dead", bootstrap_servers=servers, columns=["headers"])["headers"]
+    letters = tidelog.read("clicks.dead", bootstrap_servers=_servers(), columns=["headers"])[
+        "headers"
+    ]
     places = {_place(each.as_py()) for each in letters}
     table = _table(directory)
     ids = table.to_pyarrow_table(columns=["id"])["id"] if table else []
-    lag = sum(max(0, group_lag(each)) for each in ("tidelog.clicks", "billing", "search", "fraud"))
+    lag = sum(max(0, group_lag(each)) for each in groups)
     return Balance(
         sent=site["total"],
         stored=len(values),
