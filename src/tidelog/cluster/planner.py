@@ -308,20 +308,36 @@ def _placed_replicas(
         factor = rules.default_replication_factor
     # Looked at before the work is done, since the number is the caller's.
     _check_partition_count(image, partitions, rules)
-    brokers = _brokers_for(image, factor)
-    start = placement.random_start(brokers, rules.random)
-    return placement.place(brokers, range(partitions), factor, start, racks_of(image))
+    _check_factor(image, factor)
+    start = placement.random_start(sorted(image.brokers), rules.random)
+    return _place(image, range(partitions), factor, start)
 
 
-def _brokers_for(image: ImageView, replication_factor: int) -> list[int]:
-    if replication_factor > len(image.brokers):
+def _place(
+    image: ImageView, partitions: range, factor: int, start: placement.Start
+) -> list[tuple[int, ...]]:
+    """Replicas on the brokers that live, and on those that are away where they are too few: these
+    have theirs when they are back."""
+    living = min(factor, len(image.brokers))
+    placed = placement.place(sorted(image.brokers), partitions, living, start, racks_of(image))
+    away = sorted(image.absent)
+    if living == factor:
+        return placed
+    return [
+        (*replicas, *((away[number % len(away) :] + away)[: factor - living]))
+        for number, replicas in zip(partitions, placed, strict=True)
+    ]
+
+
+def _check_factor(image: ImageView, factor: int) -> None:
+    known = len(image.brokers) + len(image.absent)
+    if factor > known or not image.brokers:
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"Unable to replicate the partition {replication_factor} time(s): The target"
-            f" replication factor of {replication_factor} cannot be reached because only"
-            f" {len(image.brokers)} broker(s) are registered.",
+            f"Unable to replicate the partition {factor} time(s): The target"
+            f" replication factor of {factor} cannot be reached because only"
+            f" {known} broker(s) are registered.",
         )
-    return sorted(image.brokers)
 
 
 def racks_of(image: ImageView) -> dict[int, str]:
@@ -342,9 +358,12 @@ def _check_assignment(image: ImageView, replicas: Sequence[int], factor: int) ->
             f" partitions, which have {factor} replica(s)."
         )
     else:
-        unknown = next((each for each in replicas if each not in image.brokers), None)
+        known = image.brokers.keys() | image.absent.keys()
+        unknown = next((each for each in replicas if each not in known), None)
         if unknown is not None:
             fault = f"broker {unknown}, but no such broker is registered."
+        elif image.brokers.keys().isdisjoint(replicas):
+            fault = "a partition all of whose brokers are away."
     if fault is not None:
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
@@ -431,10 +450,9 @@ def _add_partitions(image: ImageView, command: AddPartitions, rules: PlannerRule
         for each in replicas:
             _check_assignment(image, each, factor)
     else:
-        brokers = _brokers_for(image, factor)
-        start = placement.start_after(brokers, topic.partitions[0].replicas[0])
-        numbers = range(have, command.count)
-        replicas = placement.place(brokers, numbers, factor, start, racks_of(image))
+        _check_factor(image, factor)
+        start = placement.start_after(sorted(image.brokers), topic.partitions[0].replicas[0])
+        replicas = _place(image, range(have, command.count), factor, start)
     states = tuple(_new_partition(image, have + n, each) for n, each in enumerate(replicas))
     change = PartitionsAdded(topic.name, states)
     return Plan(() if command.validate_only else (change,), Done())

@@ -238,3 +238,33 @@ def test_a_broker_that_goes_hands_over_to_those_in_sync_or_leaves_no_leader() ->
     alone = image.topics["alone"].partitions[0]
     assert (alone.leader, alone.leader_epoch, alone.partition_epoch) == (0, 2, 2)
     assert [each.leader for each in image.topics["orders"].partitions] == [1, 1]
+
+
+def one_away() -> MetadataImage:
+    """Brokers 0 and 1 live, broker 2 is away."""
+    return after(image_with((0, 1, 2)), UnregisterBroker(2, 102))
+
+
+def test_a_topic_created_while_a_broker_is_away_gets_its_replica_when_it_is_back() -> None:
+    image = after(one_away(), CreateTopic("orders", 4, 3))
+    for state in image.topics["orders"].partitions:
+        assert sorted(state.replicas) == [0, 1, 2]
+        assert state.replicas[-1] == 2 and state.leader == state.replicas[0]
+        assert sorted(state.isr) == [0, 1]
+    image = after(image, AddPartitions("orders", 5))
+    assert sorted(image.topics["orders"].partitions[4].replicas) == [0, 1, 2]
+    assert after(one_away(), CreateTopic("few", 2, 2)).topics["few"].partitions[0].isr in (
+        (0, 1),
+        (1, 0),
+    )
+
+
+def test_a_topic_is_assigned_to_brokers_of_which_one_lives() -> None:
+    state = after(one_away(), CreateTopic("t", assignments={0: [2, 1]})).topics["t"].partitions[0]
+    assert (state.leader, state.replicas, state.isr) == (1, (2, 1), (1,))
+    for given in ([2], [2, 9], [1, 9]):
+        with pytest.raises(KafkaError) as refused:
+            after(one_away(), CreateTopic("t", assignments={0: given}))
+        assert refused.value.code is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    with pytest.raises(KafkaError, match="only 3 broker"):
+        after(one_away(), CreateTopic("t", 1, 4))
