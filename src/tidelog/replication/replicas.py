@@ -139,8 +139,9 @@ class Replicas:
         offline = self._offline.get(TopicPartition(topic, partition))
         if offline is not None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, offline.reason)
-        if topic in self._behind and self._image.partition(topic, partition) is not None:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the partition is being created")
+        if self._image.partition(topic, partition) is not None:
+            # It is being created, or others have it: who asks here has old metadata.
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker has no replica of it")
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     # -- start ------------------------------------------------------------------------------------

@@ -252,3 +252,12 @@ async def test_a_deletion_does_not_wait_for_a_replica_that_died_out_of_sync() ->
     old, new = node.image, dataclasses.replace(node.image, brokers={0: node.image.brokers[0]})
     node.replicas.image_changed(old, new, ())
     await wait
+
+
+@virtual_time
+async def test_who_asks_a_broker_without_a_replica_has_old_metadata() -> None:
+    """UNKNOWN_TOPIC_OR_PARTITION would tell clients of a moved partition that it was deleted."""
+    node = await Node(image_with((0, 1))).start()
+    await node.do(CreateTopic("orders", assignments={0: [1]}))
+    assert refusal(node, "orders") == "NOT_LEADER_OR_FOLLOWER"
+    assert refusal(node, "orders", 1) == "UNKNOWN_TOPIC_OR_PARTITION"

@@ -25,7 +25,7 @@ def partition_data(target: FetchTarget, read: PartitionRead | KafkaError) -> Par
         return data
     if isinstance(read, KafkaError):
         data.error_code = read.code
-        if not target.is_missing:
+        if not target.is_missing or read.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
             data.aborted_transactions = None
         data.high_watermark = data.last_stable_offset = data.log_start_offset = -1
         return data
