@@ -2,8 +2,7 @@
 
 Behaviour: a broker is forgotten once it is stopped and has no replica any more; else the answer
 says what to do first. Features have one level each, which goes with the version of the brokers:
-setting a feature to it is taken, everything else is refused.
-Versions: UpdateFeatures 2 has one error for all.
+setting a feature to it is taken; setting one to something else refuses all of the request.
 """
 
 from __future__ import annotations
@@ -25,6 +24,9 @@ from tidelog.server.handlers.api_versions import FEATURES
 from tidelog.server.handlers.asked import distinct_by
 from tidelog.server.tools import ClusterContext
 
+# An upgrade, a safe and an unsafe downgrade.
+_UPGRADE_TYPES = (1, 2, 3)
+
 
 async def unregister_broker(
     request: UnregisterBrokerRequest, context: ClusterContext
@@ -44,26 +46,23 @@ async def update_features(
         error = KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         return UpdateFeaturesResponse(error_code=error.code, error_message=error.message)
     updates, _ = await context.complete(distinct_by(request.feature_updates, "feature"))
-    results = []
-    for update in updates:
-        fault = _fault(update)
-        code = ErrorCode.NONE if fault is None else ErrorCode.INVALID_UPDATE_VERSION
-        results.append(UpdatableFeatureResult(update.feature, code, fault))
-    response = UpdateFeaturesResponse(error_message=None)
-    if context.version < 2:
-        response.results = results
-        return response
-    refused = next((each for each in results if each.error_code), None)
-    if refused is not None:
-        response.error_code = refused.error_code
-        response.error_message = (
-            "The update failed for all features since the following feature had an error:"
-            f" {refused.error_message}"
+    faults = [(update, _fault(update)) for update in updates]
+    fault = next((fault for _, fault in faults if fault is not None), None)
+    if fault is not None:
+        return UpdateFeaturesResponse(
+            error_code=ErrorCode.INVALID_UPDATE_VERSION,
+            error_message="The update failed for all features since the following feature had an"
+            f" error: {fault}",
         )
-    return response
+    results = []
+    if context.version < 2:
+        results = [UpdatableFeatureResult(update.feature, 0, None) for update in updates]
+    return UpdateFeaturesResponse(error_message=None, results=results)
 
 
 def _fault(update: FeatureUpdateKey) -> str | None:
+    if update.upgrade_type not in _UPGRADE_TYPES:
+        return f"Invalid upgrade type {update.upgrade_type} for feature {update.feature}."
     level = FEATURES.get(update.feature)
     if level == update.max_version_level:
         return None

@@ -2,7 +2,8 @@
 
 Behaviour: the topics asked for, or all, in the order of their names, from the cursor on, up to so
 many partitions; the next cursor says where to go on. With eligible leaders (ELR) and the last known
-ones. Topics that the client may not describe are left out of all, and refused by name.
+ones. Topics that the client may not describe are left out of all, and refused by name. A cursor
+must be in one of the topics that are named. That nobody leads a partition is no error of it.
 """
 
 from __future__ import annotations
@@ -34,11 +35,13 @@ def describe_topic_partitions(
 ) -> Generator[int, None, DescribeTopicPartitionsResponse]:
     cursor = request.cursor
     response = DescribeTopicPartitionsResponse()
-    if cursor is not None and cursor.partition_index < 0:
+    names = yield from _names(request, context)
+    if cursor is not None and (
+        cursor.partition_index < 0 or (request.topics and cursor.topic_name not in names)
+    ):
         for name in (yield from distinct(each.name for each in request.topics)):
             response.topics.append(_refused(name, ErrorCode.INVALID_REQUEST))
         return response
-    names = yield from _names(request, context)
     left = max(1, min(request.response_partition_limit, _PARTITIONS_MAX))
     for position, name in enumerate(names):
         yield 1
@@ -48,14 +51,10 @@ def describe_topic_partitions(
             continue
         if topic is None:
             is_invalid = topic_name_fault(name) is not None
-            response.topics.append(
-                _refused(
-                    name,
-                    ErrorCode.INVALID_TOPIC_EXCEPTION
-                    if is_invalid
-                    else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                )
-            )
+            unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            refused = _refused(name, ErrorCode.INVALID_TOPIC_EXCEPTION if is_invalid else unknown)
+            refused.topic_authorized_operations = _allowed(name, context)
+            response.topics.append(refused)
             continue
         first = 0
         if cursor is not None and cursor.topic_name == name:
@@ -101,7 +100,6 @@ def _described(
     def partition(state: PartitionState) -> DescribeTopicPartitionsResponsePartition:
         is_led = state.leader in alive
         return DescribeTopicPartitionsResponsePartition(
-            error_code=ErrorCode.NONE if is_led else ErrorCode.LEADER_NOT_AVAILABLE,
             partition_index=state.partition,
             leader_id=state.leader if is_led else NO_LEADER,
             leader_epoch=state.leader_epoch,
@@ -117,7 +115,9 @@ def _described(
         topic_id=topic.topic_id,
         is_internal=topic.name in INTERNAL_TOPICS,
         partitions=[partition(state) for state in states],
-        topic_authorized_operations=context.allowed_operations(
-            Resource(ResourceType.TOPIC, topic.name)
-        ),
+        topic_authorized_operations=_allowed(topic.name, context),
     )
+
+
+def _allowed(name: str, context: ClusterContext) -> int:
+    return context.allowed_operations(Resource(ResourceType.TOPIC, name))

@@ -60,11 +60,15 @@ async def elect_leaders(
         # The first version has no place for an error of the whole.
         outcomes: _Outcomes = [(place, refusal) for place in places if context.version == 0]
         code = refusal.code if context.version > 0 else ErrorCode.NONE
-        results = await context.complete(_elected(outcomes))
+        results = await context.complete(_elected((), outcomes))
         return ElectLeadersResponse(error_code=code, replica_election_results=results)
     unclean = request.election_type == _UNCLEAN
+    asked = request.topic_partitions
+    # Every topic that was asked for is in the answer, also with none of its partitions.
+    names = context.image.topics if asked is None else [each.topic for each in asked]
     outcomes = await _submit([(each, ElectLeader(*each, unclean)) for each in places], context)
-    return ElectLeadersResponse(replica_election_results=await context.complete(_elected(outcomes)))
+    results = await context.complete(_elected(names, outcomes))
+    return ElectLeadersResponse(replica_election_results=results)
 
 
 def _places_to_elect(
@@ -91,8 +95,13 @@ def _places_to_elect(
     return list(places)
 
 
-def _elected(outcomes: _Outcomes) -> Generator[int, None, list[ReplicaElectionResult]]:
+def _elected(
+    names: Iterable[str], outcomes: _Outcomes
+) -> Generator[int, None, list[ReplicaElectionResult]]:
     results: dict[str, ReplicaElectionResult] = {}
+    for name in names:
+        results[name] = ReplicaElectionResult(name)
+        yield 1
     for (topic, partition), outcome in outcomes:
         result = results.setdefault(topic, ReplicaElectionResult(topic))
         result.partition_result.append(PartitionResult(partition, *_error_of(outcome)))
