@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +16,8 @@ from tests.waiting import eventually
 from tidelog.cli.main import main
 from tidelog.client.admin import describe_configs
 from tidelog.client.blocking import Client
+from tidelog.client.blocking_producer import Producer
+from tidelog.client.producer import ProducerRecord
 from tidelog.model import ConfigResourceType
 from tidelog.testing import Cluster
 
@@ -79,7 +83,11 @@ def test_replicas_are_added_moved_and_lead_and_a_broker_is_taken_out(
     assert shell.replicas("orders")[0] == [3, 1]
     assert shell.json("cluster", "reassign") == []
     shell.run("cluster", "elect", "orders", "-p", "0")
-    assert cluster.leader_of("orders", 0) == 3
+    eventually(lambda: cluster.leader_of("orders", 0) == 3)
+    assert "1 of 1 partitions are led by their first replica already" in shell.run(
+        "cluster", "elect", "orders", "-p", "0"
+    )
+    assert "nothing of it is being moved" in shell.run("cluster", "reassign", "orders", "--cancel")
 
     out = shell.run(
         "cluster", "reassign", "orders", "-p", "2", "--to", "3", "--throttle", "1000000"
@@ -94,9 +102,9 @@ def test_replicas_are_added_moved_and_lead_and_a_broker_is_taken_out(
     assert throttles(cluster, "orders") == []
     shell.run("cluster", "reassign", "orders", "-p", "2", "--to", "0,1,2", "--wait")
 
-    assert "refused: orders-1" in shell.run(
-        "cluster", "reassign", "orders", "-p", "1", "--to", "0,9", code=1
-    )
+    out = shell.run("cluster", "reassign", "orders", "-p", "1", "--to", "0,9", code=1)
+    assert "refused: orders-1: INVALID_REPLICA_ASSIGNMENT" in out
+    assert "help: `tidelog cluster info` lists the brokers" in out
     assert "is still there" in shell.run(
         "cluster", "decommission", str(take_everything_from(shell, 3)), code=1
     )
@@ -120,6 +128,51 @@ def test_what_a_command_lacks_is_said(shell: Shell) -> None:
     assert "give --to BROKER" in shell.run("cluster", "reassign", "orders", code=2)
     assert "as in --to 0,1,2" in shell.run("cluster", "reassign", "orders", "--to", "a,b", code=2)
     assert "--unclean needs a topic" in shell.run("cluster", "elect", "--unclean", code=2)
+    shell.run("topic", "create", "small")
+    assert "there is no partition 7" in shell.run(
+        "cluster", "reassign", "small", "-p", "7", "--to", "0", code=4
+    )
+    out = shell.run("cluster", "decommission", "9", code=1)
+    assert "Broker ID 9 is not currently registered" in out and "tidelog cluster info" in out
     assert "9 replicas need as many brokers" in shell.run(
         "topic", "replicate", "--all", "--factor", "9", code=1
     )
+
+
+def test_a_broker_does_not_leave_where_its_replicas_have_no_room_and_the_way_out_is_named() -> None:
+    with Cluster(brokers=2, settings={"default.replication.factor": 2}) as small:
+        shell = Shell(small.bootstrap_servers)
+        shell.run("topic", "create", "orders")
+        out = shell.run("cluster", "decommission", "1", code=1)
+    assert "broker 1 cannot leave: orders would have more replicas than there are brokers" in out
+    assert "tidelog topic replicate orders --factor 1" in out
+
+
+def test_of_what_is_left_after_a_disaster_the_largest_log_leads(tmp_path: Path) -> None:
+    """The controller alone would take the first replica, whose disk is new and empty."""
+    settings = {"zookeeper.session.timeout.ms": 3000, "unclean.leader.election.enable": False}
+    with Cluster(brokers=3, data_dir=tmp_path, settings=settings) as lost:
+        servers = lost.bootstrap_servers
+        shell = Shell(servers)
+        shell.run("topic", "create", "orders")
+        shell.run("cluster", "reassign", "orders", "--to", "0,1,2", "--wait")
+        with Producer(servers) as producer:
+            for number in range(100):
+                producer.send(ProducerRecord("orders", value=b"%d" % number))
+        shell.run("cluster", "health", "--wait")
+        lost.kill(2)
+        eventually(lambda: shell.json("cluster", "info")["brokers"][2]["state"] == "away")
+        for broker in (1, 0):
+            lost.kill(broker)
+            shutil.rmtree(tmp_path / str(broker))
+        for broker in (2, 0, 1):
+            lost.restart(broker)
+        said = shell.run("cluster", "health", code=1)
+        assert "every broker that holds them is there" in said
+        said = shell.run("cluster", "elect", "orders", "--unclean")
+        assert "orders-0: broker 2 has most" in said and "elected a leader for 1 partition" in said
+        shell.run("cluster", "health", "--wait")
+        (described,) = shell.json("topic", "describe", "orders")
+        (partition,) = described["partitions"]
+        assert (partition["leader"], partition["replicas"]) == (2, [0, 1, 2])
+        assert partition["end"] == 100

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 import click
 
-from tidelog.cli.common import connection_options, open_client, print_json, say
+from tidelog.cli.common import connection_options, listed, open_client, print_json, say
 from tidelog.cli.faults import EXIT_FAILED, paint
-from tidelog.client import admin
+from tidelog.client import admin, replica_admin
 from tidelog.client.blocking import Client
+from tidelog.client.faults import NetworkError
 from tidelog.client.metadata import PartitionMetadata, TopicMetadata
 from tidelog.errors import TidelogError
 from tidelog.model import ConfigResourceType
 
 _MIN_ISR: Final = "min.insync.replicas"
-_NAMED: Final = 5
 _LOOK_S: Final = 0.5
 _WAIT_S: Final = 300.0
 
@@ -42,6 +42,8 @@ class View:
     topics: Sequence[TopicMetadata]
     # Of topics with a replica that is not in sync.
     min_isr: Mapping[str, int]
+    # By broker, the replicas that it cannot serve.
+    failed: Mapping[int, Sequence[str]] = field(default_factory=dict)
 
 
 def find_problems(view: View) -> list[Problem]:
@@ -56,6 +58,15 @@ def find_problems(view: View) -> list[Problem]:
             )
         )
     found += _of_partitions(view)
+    for broker, names in sorted(view.failed.items()):
+        found.append(
+            Problem(
+                f"{_count(names)} offline on broker {broker}: it cannot use what its disk has",
+                f"the log of broker {broker} and its /readyz say why; mend it and start it again,"
+                f" or give its replicas to others: tidelog cluster decommission {broker} --wait",
+                list(names),
+            )
+        )
     gone = sorted(
         {each for _, state in _states(view.topics) for each in state.replicas} - view.brokers
     )
@@ -73,11 +84,15 @@ def find_problems(view: View) -> list[Problem]:
 
 
 def _of_partitions(view: View) -> list[Problem]:
-    leaderless, refusing, behind = [], [], []
+    leaderless: list[str] = []
+    lost: list[str] = []
+    refusing, behind = [], []
+    lag: set[int] = set()
     for name, state in _states(view.topics):
         topic = name.rpartition("-")[0]
+        lag |= view.brokers & {*state.replicas} - {*state.isr}
         if state.leader < 0:
-            leaderless.append(name)
+            (lost if view.brokers >= {*state.replicas} else leaderless).append(name)
         elif len(state.isr) < view.min_isr.get(topic, 1):
             refusing.append(name)
         elif len(state.isr) < len(state.replicas):
@@ -85,19 +100,31 @@ def _of_partitions(view: View) -> list[Problem]:
     rows = (
         (leaderless, "cannot be read or written: no replica that may lead is there",
          "start the brokers that hold them; `tidelog topic describe TOPIC` names them"),
+        (lost, "cannot be read or written: every broker that holds them is there, and none is known"
+         " to have all that was committed",
+         "put back the data directory that a broker has lost; if it is gone, accept the loss:"
+         " tidelog cluster elect TOPIC --unclean"),
         (refusing, "cannot be written with acks=all: fewer replicas are in sync than"
          " min.insync.replicas", "start the brokers that are missing, or wait until they catch up"),
-        (behind, "not in sync on every replica", "wait until the replicas have caught up"),
+        (behind, "not in sync on every replica", _help_for_lag(lag)),
     )  # fmt: skip
     return [
         Problem(f"{_count(names)} {what}", help_, names) for names, what, help_ in rows if names
     ]
 
 
+def _help_for_lag(brokers: Collection[int]) -> str:
+    if not brokers:
+        return "they catch up when the broker is back"
+    names = ", ".join(map(str, sorted(brokers)))
+    return (
+        f"wait until broker {names} has caught up; if it does not, its log and its /readyz say what"
+        " keeps it"
+    )
+
+
 def _count(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:_NAMED])
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return f"{len(names)} partition{'s' if len(names) > 1 else ''} ({shown}{more})"
+    return f"{len(names)} partition{'s' if len(names) > 1 else ''} ({listed(names)})"
 
 
 def _states(topics: Sequence[TopicMetadata]) -> list[tuple[str, PartitionMetadata]]:
@@ -122,7 +149,20 @@ def look(client: Client) -> View:
                 int(each.value or 1) for each in configs if each.name == _MIN_ISR
             )
     brokers = {broker.id for broker in described.brokers}
-    return View(brokers, described.controller_id, topics, min_isr)
+    return View(brokers, described.controller_id, topics, min_isr, _failed(client, brokers))
+
+
+def _failed(client: Client, brokers: Iterable[int]) -> dict[int, list[str]]:
+    """By broker, what it says that it cannot serve. One that is just going says nothing."""
+    found = {}
+    for broker in sorted(brokers):
+        try:
+            failed = client.run(replica_admin.failed_replicas(client.cluster, broker))
+        except NetworkError:
+            continue
+        if failed:
+            found[broker] = [f"{each.topic}-{each.partition}" for each in sorted(failed)]
+    return found
 
 
 @click.command()
@@ -182,8 +222,7 @@ def _show(view: View, problems: Sequence[Problem], output: str) -> None:
         say(paint("problem:", "31", sys.stderr), problem.what)
         say("  help:", problem.help)
     if single:
-        names = ", ".join(single[:_NAMED]) + (", …" if len(single) > _NAMED else "")
-        say(f"note: {names} cannot be used while its broker is stopped: it has one replica")
+        say(f"note: {listed(single)} cannot be used while its broker is stopped: one replica")
         say("  help: tidelog topic replicate TOPIC --factor 3")
     if not problems:
         count = len(_states(view.topics))

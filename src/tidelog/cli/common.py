@@ -106,6 +106,15 @@ def parse_assignments(entries: Iterable[str], option: str) -> dict[str, str]:
     return values
 
 
+_NAMED_MAX = 5
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first few names, and how many there are beside them."""
+    more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
+    return ", ".join(names[:_NAMED_MAX]) + more
+
+
 def say(*words: str) -> None:
     """A line for the person, not for the program that reads stdout."""
     sys.stderr.write(" ".join(words) + "\n")

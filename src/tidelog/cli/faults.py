@@ -32,8 +32,20 @@ _HINTS = {
     ErrorCode.NOT_ENOUGH_REPLICAS: "`tidelog topic describe TOPIC` shows who is in sync",
     ErrorCode.REQUEST_TIMED_OUT: "try again, or with a larger --timeout",
     ErrorCode.NON_EMPTY_GROUP: "stop its members first; `tidelog group members GROUP` shows them",
+    ErrorCode.INVALID_REPLICA_ASSIGNMENT: "`tidelog cluster info` lists the brokers",
+    ErrorCode.BROKER_ID_NOT_REGISTERED: "`tidelog cluster info` lists the brokers",
+    ErrorCode.NO_REASSIGNMENT_IN_PROGRESS: "`tidelog cluster reassign` shows what is being moved",
+    ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE: "`tidelog topic describe TOPIC` shows the replicas:"
+    " the first one is away, or not in sync yet",
+    ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE: "no broker that has a replica is there: start one",
+    ErrorCode.NOT_CONTROLLER: "`tidelog cluster health` says whether there is a controller",
     ErrorCode.KAFKA_STORAGE_ERROR: "the broker cannot write: look at its disk and its log",
 }
+
+
+def hint_for(code: ErrorCode) -> str:
+    """What to do about an error that a broker answers."""
+    return _HINTS.get(code, "the broker's log may say more")
 
 
 class CliError(click.ClickException):
@@ -65,7 +77,7 @@ def explain(error: TidelogError) -> CliError:
     if isinstance(error, KafkaError):
         if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             return CliError(text, "`tidelog topic list` shows what is there", EXIT_UNKNOWN_TOPIC)
-        return CliError(text, _HINTS.get(error.code, "the broker's log may say more"))
+        return CliError(text, hint_for(error.code))
     return CliError(text, "`tidelog doctor` finds out more")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import click
@@ -11,15 +11,24 @@ import click
 from tidelog.cli.common import (
     complete_topic,
     connection_options,
+    listed,
     open_client,
     print_rows,
     say,
 )
-from tidelog.cli.faults import EXIT_FAILED, EXIT_USAGE, CliError
+from tidelog.cli.faults import (
+    EXIT_FAILED,
+    EXIT_UNKNOWN_TOPIC,
+    EXIT_USAGE,
+    CliError,
+    hint_for,
+)
+from tidelog.cli.unclean import elect_unclean
 from tidelog.client import admin, replica_admin, throttling
 from tidelog.client.blocking import Client
 from tidelog.client.metadata import TopicMetadata
 from tidelog.client.replica_admin import Outcomes, Spread
+from tidelog.errors import ErrorCode
 from tidelog.model import TopicPartition
 
 _LOOK_S: Final = 0.5
@@ -69,18 +78,15 @@ def reassign(
             raise CliError("say where to", "give --to BROKER,… or --cancel", EXIT_USAGE)
         if cancel and throttle:
             raise CliError("nothing is copied by --cancel", "leave --throttle out", EXIT_USAGE)
-        wanted = None if cancel else _broker_ids(brokers or "")
-        if wanted is not None and throttle:
-            moves = dict.fromkeys(_places(client, topics, partition), wanted)
-            _move_throttled(client, moves, throttle)
-            return
-        places = dict.fromkeys(_places(client, topics, partition), wanted)
         if cancel:
-            moving = {
-                move.partition for move in client.run(replica_admin.list_moves(client.cluster))
-            }
-            places = {place: None for place in places if place in moving}
-        _move(client, places, wait=wait)
+            _stop_moves(client, _places(client, topics, partition))
+            return
+        wanted = _broker_ids(brokers or "")
+        places = dict.fromkeys(_places(client, topics, partition), wanted)
+        if throttle:
+            _move_throttled(client, places, throttle)
+        else:
+            _move(client, places, wait=wait)
 
 
 @click.command()
@@ -103,8 +109,16 @@ def elect(topics: tuple[str, ...], partition: int | None, unclean: bool, **conne
         raise CliError("--unclean needs a topic", "name what may lose records", EXIT_USAGE)
     with open_client(**connection) as client:
         places = _places(client, topics, partition) if topics else None
-        outcomes = client.run(replica_admin.elect_leaders(client.cluster, places, unclean=unclean))
-    _report(outcomes, "elected a leader for")
+        if unclean and places is not None:
+            outcomes = elect_unclean(client, places)
+        else:
+            outcomes = client.run(replica_admin.elect_leaders(client.cluster, places))
+    needed, unneeded = _split(outcomes, ErrorCode.ELECTION_NOT_NEEDED)
+    if unneeded:
+        led = "have a leader" if unclean else "are led by their first replica"
+        say(f"{len(unneeded)} of {len(outcomes)} partitions {led} already")
+    if needed or not unneeded:
+        _report(needed, "elected a leader for")
 
 
 @click.command()
@@ -117,13 +131,20 @@ def decommission(broker: int, wait: bool, **connection: Any) -> None:
     Run it with --wait, stop the broker, and run it once more.
     """
     with open_client(**connection) as client:
-        held = _held_by(client, broker)
+        topics = client.run(admin.list_topics(client.cluster))
         described = client.run(admin.describe_cluster(client.cluster))
         others = [each for each in described.brokers if each.id != broker]
+        held = {place for place, replicas in _replicas(topics).items() if broker in replicas}
         if held:
-            spread = Spread(others, client.run(admin.list_topics(client.cluster)))
-            places = {place: spread.without(replicas, broker) for place, replicas in held.items()}
-            _move(client, places, wait=wait)
+            wanted = {
+                place: replicas
+                for place, replicas in _wanted(client, topics).items()
+                if broker in replicas
+            }
+            _check_room(wanted, others, broker)
+            spread = Spread(others, topics)
+            places = {place: spread.without(replicas, broker) for place, replicas in wanted.items()}
+            _move(client, places, wait=wait, also=held)
             if wait:
                 say(f"broker {broker} holds nothing any more; stop it and run this again")
             return
@@ -159,15 +180,20 @@ def replicate(
             client.run(admin.describe_topic(client.cluster, name))
         brokers = client.run(admin.describe_cluster(client.cluster)).brokers
         spread = Spread(brokers, described)
+        wanted = {
+            place: replicas
+            for place, replicas in _wanted(client, described).items()
+            if place.topic in names
+        }
         places = {
             place: spread.with_factor(replicas, factor)
-            for place, replicas in _replicas(described).items()
-            if place.topic in names and len(replicas) != factor
+            for place, replicas in wanted.items()
+            if len(replicas) != factor
         }
-        if not places:
+        if not places and not (wait and _still_moving(client, wanted)):
             say(f"nothing to do: every partition has {factor} replicas")
             return
-        _move(client, places, wait=wait)
+        _move(client, places, wait=wait, also=wanted)
 
 
 def _broker_ids(text: str) -> list[int]:
@@ -187,7 +213,8 @@ def _places(client: Client, topics: Sequence[str], partition: int | None) -> lis
             if partition in (None, number)
         ]
     if not found:
-        raise CliError(f"there is no partition {partition}", "`tidelog topic describe` lists them")
+        hint = f"`tidelog topic describe {topics[0]}` lists them"
+        raise CliError(f"there is no partition {partition}", hint, EXIT_UNKNOWN_TOPIC)
     return found
 
 
@@ -199,21 +226,54 @@ def _replicas(topics: Sequence[TopicMetadata]) -> dict[TopicPartition, list[int]
     }
 
 
-def _held_by(client: Client, broker: int) -> dict[TopicPartition, list[int]]:
-    replicas = _replicas(client.run(admin.list_topics(client.cluster)))
-    return {place: brokers for place, brokers in replicas.items() if broker in brokers}
+def _wanted(client: Client, topics: Sequence[TopicMetadata]) -> dict[TopicPartition, list[int]]:
+    """Who is to hold each partition; of one that is being moved, when that is done."""
+    wanted = _replicas(topics)
+    for move in client.run(replica_admin.list_moves(client.cluster)):
+        if move.partition in wanted:
+            wanted[move.partition] = [each for each in move.replicas if each not in move.removing]
+    return wanted
+
+
+def _check_room(
+    wanted: Mapping[TopicPartition, Sequence[int]], others: Sequence[object], broker: int
+) -> None:
+    """Say which topics have too many replicas for the brokers that would be left."""
+    large = sorted({each.topic for each, on in wanted.items() if len(on) > len(others)})
+    if large:
+        raise CliError(
+            f"broker {broker} cannot leave: {listed(large)} would have more replicas than there"
+            f" are brokers, {len(others)}",
+            f"start another broker, or keep fewer copies: tidelog topic replicate {large[0]}"
+            f" --factor {max(1, len(others))}",
+        )
 
 
 def _move(
-    client: Client, places: Mapping[TopicPartition, Sequence[int] | None], *, wait: bool
+    client: Client,
+    places: Mapping[TopicPartition, Sequence[int]],
+    *,
+    wait: bool,
+    also: Collection[TopicPartition] = (),
 ) -> None:
-    outcomes = client.run(replica_admin.reassign(client.cluster, places))
+    """Begin to move; with `wait`, return when these are done, and what else is waited for."""
+    outcomes = client.run(replica_admin.reassign(client.cluster, places)) if places else {}
     _report(outcomes, "moving")
     if wait:
-        _wait(lambda: _still_moving(client, places))
+        awaited = {*places, *also}
+        _wait(lambda: _still_moving(client, awaited))
         say("done")
     elif any(error is None for error in outcomes.values()):
         say("`tidelog cluster reassign` shows how far it is")
+
+
+def _stop_moves(client: Client, places: Iterable[TopicPartition]) -> None:
+    moving = {move.partition for move in client.run(replica_admin.list_moves(client.cluster))}
+    stopped: dict[TopicPartition, None] = {place: None for place in places if place in moving}
+    if not stopped:
+        say("nothing of it is being moved")
+        return
+    _report(client.run(replica_admin.reassign(client.cluster, stopped)), "stopped the move of")
 
 
 def _move_throttled(
@@ -235,7 +295,7 @@ def _move_throttled(
     client.run(throttling.end_throttle(client.cluster, held, places))
 
 
-def _still_moving(client: Client, places: Mapping[TopicPartition, object]) -> bool:
+def _still_moving(client: Client, places: Collection[TopicPartition]) -> bool:
     moves = client.run(replica_admin.list_moves(client.cluster))
     return any(move.partition in places for move in moves)
 
@@ -246,14 +306,29 @@ def _wait(goes_on: Callable[[], bool]) -> None:
 
 
 def _report(outcomes: Outcomes, verb: str) -> None:
-    refused = {place: error for place, error in outcomes.items() if error is not None}
-    count = len(outcomes) - len(refused)
+    refused: dict[tuple[ErrorCode, str], list[str]] = {}
+    for place, error in sorted(outcomes.items()):
+        if error is not None:
+            name = f"{place.topic}-{place.partition}"
+            refused.setdefault((error.code, str(error)), []).append(name)
+    count = len(outcomes) - sum(map(len, refused.values()))
     if count or not refused:
         say(f"{verb} {count} partition{'' if count == 1 else 's'}")
-    for place, error in sorted(refused.items()):
-        say(f"refused: {place.topic}-{place.partition}: {error}")
+    for (code, text), names in refused.items():
+        say(f"refused: {listed(names)}: {text}")
+        say(f"  help: {hint_for(code)}")
     if refused:
         raise SystemExit(EXIT_FAILED)
+
+
+def _split(outcomes: Outcomes, code: ErrorCode) -> tuple[Outcomes, Outcomes]:
+    """The outcomes with another one than this, and those with this one."""
+    chosen: Outcomes = {
+        place: error
+        for place, error in outcomes.items()
+        if error is not None and error.code is code
+    }
+    return {place: each for place, each in outcomes.items() if place not in chosen}, chosen
 
 
 def _show_moves(client: Client, output: str) -> None:

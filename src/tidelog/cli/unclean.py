@@ -15,6 +15,7 @@ from tidelog.client.blocking import Client
 from tidelog.client.replica_admin import Outcomes
 from tidelog.model import TopicPartition
 
+_SHOWN_MAX = 20
 Sizes = Mapping[int, Mapping[TopicPartition, int]]
 
 
@@ -29,11 +30,11 @@ def elect_unclean(client: Client, places: Sequence[TopicPartition]) -> Outcomes:
     changed = {}
     for place, replicas in orders.items():
         best = largest(place, replicas, sizes)
-        if best is not None:
-            held = sizes[best].get(place, 0)
-            say(f"{place.topic}-{place.partition}: broker {best} has most, {held} bytes")
-            if best != replicas[0]:
-                changed[place] = [best, *(each for each in replicas if each != best)]
+        if best is not None and best != replicas[0]:
+            changed[place] = [best, *(each for each in replicas if each != best)]
+    for place, (best, *_) in list(changed.items())[:_SHOWN_MAX]:
+        held = sizes[best].get(place, 0)
+        say(f"{place.topic}-{place.partition}: broker {best} has most, {held} bytes")
     if changed:
         client.run(replica_admin.reassign(client.cluster, changed))
     try:

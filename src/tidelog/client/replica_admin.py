@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tidelog.client.connection import Call
-from tidelog.client.faults import UnsupportedApiError, raise_for
+from tidelog.client.faults import UnsupportedApiError, error_code, raise_for
 from tidelog.client.metadata import ANY, CONTROLLER, BrokerNode, Cluster, TopicMetadata
 from tidelog.client.operation import Operation, ask, retried
 from tidelog.errors import ErrorCode, KafkaError
@@ -36,7 +36,10 @@ class Move:
 def elect_leaders(
     cluster: Cluster, partitions: Sequence[TopicPartition] | None, *, unclean: bool = False
 ) -> Operation[Outcomes]:
-    """Have the first replica lead, or, unclean, any that is there; None for all partitions."""
+    """Have the first replica lead, or, unclean, any that is there; None for all partitions.
+
+    ELECTION_NOT_NEEDED is the outcome where the leader is the wanted one already.
+    """
     from tidelog.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 
     named = None
@@ -133,6 +136,42 @@ def eligible_leaders(cluster: Cluster, topic: str) -> Operation[dict[int, list[i
 
 
 @retried
+def log_sizes(
+    cluster: Cluster, broker: int, partitions: Sequence[TopicPartition]
+) -> Operation[dict[TopicPartition, int]]:
+    """How many bytes a broker holds of each of these partitions, of which it has a replica."""
+    from tidelog.protocol.messages.describe_log_dirs import (
+        DescribableLogDirTopic,
+        DescribeLogDirsRequest,
+    )
+
+    named = [DescribableLogDirTopic(name, numbers) for name, numbers in _by_topic(partitions)]
+    response = yield from ask(Call(broker, "DescribeLogDirs", DescribeLogDirsRequest(named)))
+    raise_for(response.error_code, None)
+    return {
+        TopicPartition(topic.name, each.partition_index): each.partition_size
+        for directory in response.results
+        for topic in directory.topics
+        for each in topic.partitions
+    }
+
+
+@retried
+def failed_replicas(cluster: Cluster, broker: int) -> Operation[list[TopicPartition]]:
+    """The replicas that a broker cannot serve, as it says itself: others do not know of them."""
+    from tidelog.protocol.messages.metadata import MetadataRequest
+
+    request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
+    response = yield from ask(Call(broker, "Metadata", request))
+    return [
+        TopicPartition(topic.name or "", state.partition_index)
+        for topic in response.topics
+        for state in topic.partitions
+        if broker in state.offline_replicas
+    ]
+
+
+@retried
 def forget_broker(cluster: Cluster, broker: int) -> Operation[None]:
     """Have the cluster forget a broker that is stopped and holds nothing."""
     from tidelog.protocol.messages.unregister_broker import UnregisterBrokerRequest
@@ -153,9 +192,9 @@ def _listed(brokers: Sequence[int] | None) -> list[int] | None:
 
 
 def _error(result: Any) -> KafkaError | None:
-    if result.error_code in (ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED):
+    if result.error_code == ErrorCode.NONE:
         return None
-    return KafkaError(ErrorCode(result.error_code), result.error_message)
+    return KafkaError(error_code(result.error_code), result.error_message)
 
 
 # -- a plan ---------------------------------------------------------------------------------------

@@ -41,3 +41,21 @@ def test_nobody_leads_and_nobody_controls() -> None:
         "1 partition (orders-0) cannot be read or written: no replica that may lead is there",
         "broker 1 is not there",
     ]
+
+
+def test_partitions_whose_brokers_are_all_there_and_none_may_lead_are_lost_or_put_back() -> None:
+    (problem,) = find_problems(View({0, 1}, 0, [topic(-1, [0, 1], [])], {"orders": 1}))
+    assert "every broker that holds them is there" in problem.what
+    assert "tidelog cluster elect TOPIC --unclean" in problem.help
+
+
+def test_a_broker_that_does_not_catch_up_is_named() -> None:
+    (problem,) = find_problems(View({0, 1, 2}, 0, [topic(0, [0, 1, 2], [0, 2])], {"orders": 2}))
+    assert "wait until broker 1 has caught up" in problem.help
+
+
+def test_a_replica_that_its_own_broker_cannot_serve_is_a_problem_though_it_leads() -> None:
+    view = View({0, 1}, 0, [topic(1, [1], [1])], {}, {1: ["orders-0"]})
+    (problem,) = find_problems(view)
+    assert problem.what.startswith("1 partition (orders-0) offline on broker 1")
+    assert "tidelog cluster decommission 1 --wait" in problem.help
