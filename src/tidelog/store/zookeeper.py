@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
@@ -143,8 +144,11 @@ class ZooKeeperStore:
             check_hostname=ensemble.tls and ensemble.tls_check_host,
         )
         self.timeout_error: type[Exception] = self._client.handler.timeout_exception
-        self._watchdog = LoopWatchdog(clock, ensemble.session_s / 3, self._client.stop)
+        self._watchdog = LoopWatchdog(clock, ensemble.session_s / 3, self._end_session)
         self._heartbeat = Heartbeat(clock, ensemble.session_s, self._ask, self._hang_up)
+        # The watchdog may be ending the session on its thread when the broker closes it: kazoo
+        # lets the second one pass at once, and then refuses to be closed.
+        self._ending = threading.Lock()
         self._session_ms = 0.0
         # Why the last attempt to connect failed.
         self._fault = "no answer in time"
@@ -247,9 +251,14 @@ class ZooKeeperStore:
         await self._offload.run(self._stop)
         self._offload.close()
 
+    def _end_session(self) -> None:
+        """Returns when it is over, whoever began to end it."""
+        with self._ending:
+            self._client.stop()
+
     def _stop(self) -> None:
         try:
-            self._client.stop()
+            self._end_session()
             self._client.close()
         except KazooException as error:
             logger.warning("ZooKeeper client not closed reason=%s", error)

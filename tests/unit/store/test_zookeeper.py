@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import threading
 import time
 import uuid
 from collections.abc import AsyncIterator, Iterator
@@ -147,6 +148,30 @@ def test_a_loop_that_hangs_loses_its_session(address: Ensemble) -> None:
             await until(lambda: store.session_state is SessionState.LOST)
         async with session(address) as other:
             assert await other.children("/") == []
+
+    asyncio.run(run())
+
+
+def test_a_session_that_the_watchdog_is_ending_can_be_closed(address: Ensemble) -> None:
+    """So it is with a broker that was paused: it crashed when the two met."""
+    ended = threading.Event()
+
+    async def run() -> None:
+        async with session(address) as store:
+            client = store._client
+            stopped = client._connection.connection_stopped
+            set_stopped = stopped.set
+
+            def stop_late() -> None:
+                ended.wait(WAIT_S)
+                set_stopped()
+
+            stopped.set = stop_late
+            giving_up = asyncio.create_task(asyncio.to_thread(store._watchdog._give_up))
+            await until(client._stopped.is_set)
+            asyncio.get_running_loop().call_later(0.1, ended.set)
+            await store.close()
+            await giving_up
 
     asyncio.run(run())
 
