@@ -222,6 +222,12 @@ LEAK_EXCEPTIONS = (
         fixture="racks",
     ),
     LeakException(
+        kinds=frozenset({CHILD}),
+        reason="three broker processes serve a whole module: those that a test kills are started"
+        " again for the next one",
+        node_id="tests/chaos/test_scripted.py",
+    ),
+    LeakException(
         kinds=frozenset({CHILD, DESCRIPTOR}),
         reason="a client's driver that had to be killed is started again by its next case, and"
         " then lives for the client's other cases",

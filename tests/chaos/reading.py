@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from tests.chaos.brokers import Brokers
-from tests.e2e.group_schedules.task import partition_number
 from tests.e2e.produce_requests import fetch, values_in
 from tests.e2e.raw_client import RawClient
 from tests.history.events import HistoryWriter, LogRead, Record
@@ -19,31 +18,38 @@ _WAIT_S = 60.0
 
 
 def read_replicas(
-    brokers: Brokers, topic: str, acknowledged: Iterable[tuple[str, int]], writer: HistoryWriter
-) -> list[str]:
+    brokers: Brokers,
+    replicas: Iterable[int],
+    acknowledged: Iterable[tuple[str, int]],
+    writer: HistoryWriter,
+) -> tuple[list[str], list[Record]]:
     """Read all from each broker by itself, into the history; what it lacks of what was promised."""
     wanted: dict[str, set[int]] = defaultdict(set)
     for partition, offset in acknowledged:
         wanted[partition].add(offset)
-    found = []
-    for broker in brokers.ids:
+    found, read = [], []
+    for broker in replicas:
         with RawClient(brokers.server(broker)) as client:
             for partition, offsets in wanted.items():
-                records = _read_all(client, topic, partition, max(offsets) + 1)
+                records = _read_all(client, partition, max(offsets) + 1)
                 writer.write(LogRead(time.monotonic_ns(), f"broker {broker}", tuple(records)))
+                read += records
                 lacking = offsets - {each.offset for each in records}
                 if lacking:
-                    found.append(f"broker {broker} lacks {len(lacking)} records of {partition},"
-                                 f" {partition}@{min(lacking)} the first")  # fmt: skip
-    return found
+                    found.append(
+                        f"broker {broker} lacks {len(lacking)} records of {partition},"
+                        f" {partition}@{min(lacking)} the first"
+                    )
+    return found, read
 
 
-def _read_all(client: RawClient, topic: str, name: str, end: int) -> list[Record]:
+def _read_all(client: RawClient, name: str, end: int) -> list[Record]:
     """From the beginning; a follower may hear a moment later what is committed."""
     records: list[Record] = []
     deadline = time.monotonic() + _WAIT_S
     while len(records) < end and time.monotonic() < deadline:
-        request = fetch(topic, len(records), partition=partition_number(name), max_wait_ms=500)
+        topic, _, number = name.rpartition("-")
+        request = fetch(topic, len(records), partition=int(number), max_wait_ms=500)
         answer = client.call("Fetch", _FETCH_VERSION, request).responses[0].partitions[0]
         assert answer.error_code == 0, f"{name}@{len(records)}: error {answer.error_code}"
         # Offsets are without gaps: there are neither transactions nor compaction here.

@@ -94,7 +94,7 @@ def _look_at(world: World, outcome: Outcome) -> None:
     """What brokers, disks and the table hold in the end."""
     brokers, exceeded = world.brokers, world.budget.exceeded
     wanted = _ends(world) if exceeded else world.view.acknowledged
-    lacking = read_replicas(brokers, TOPIC, wanted, world.writer)
+    lacking, _ = read_replicas(brokers, brokers.ids, wanted, world.writer)
     outcome.loop_busy_s = max(brokers.metric(each, BUSY_METRIC) for each in brokers.ids)
     brokers.stop()
     outcome.problems += [] if exceeded else lacking

@@ -155,6 +155,8 @@ class World:
                 session_timeout_ms=6_000,
             )
             self._spawn("tests.e2e.group_schedules.member", task.to_argument())
+        if not count:
+            return
         self._spawn(
             "tests.chaos.prober", str(self.histories / "prober.jsonl"), str(PARTITIONS),
             *map(self.brokers.server, self.brokers.ids),
@@ -174,11 +176,14 @@ class World:
 
     # -- who does what ----------------------------------------------------------------------------
 
-    def admin(self) -> AdminClient:
-        return AdminClient({"bootstrap.servers": self.brokers.bootstrap_servers, "log_level": 0})
+    def admin(self, servers: str | None = None) -> AdminClient:
+        servers = servers or self.brokers.bootstrap_servers
+        return AdminClient({"bootstrap.servers": servers, "log_level": 0})
 
-    def metadata(self) -> ClusterMetadata:
-        return self.admin().list_topics(timeout=10)
+    def metadata(self, broker: int | None = None) -> ClusterMetadata:
+        """As any broker tells it, or this one."""
+        servers = None if broker is None else self.brokers.server(broker)
+        return self.admin(servers).list_topics(timeout=10)
 
     def leader(self, partition: int) -> int:
         """The leader of a partition, the first broker where there is none."""
