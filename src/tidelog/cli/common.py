@@ -65,7 +65,7 @@ format_option = choice_option(
 
 def connection_options(function: F) -> F:
     """`-b`, `--format` and `--timeout`, which every command that asks a broker takes."""
-    return bootstrap_option(format_option(timeout_option(10.0, "How long to try.")(function)))
+    return bootstrap_option(format_option(timeout_option(25.0, "How long to try.")(function)))
 
 
 def client_settings(timeout_s: float) -> ClientSettings:

@@ -10,7 +10,7 @@ before does the whole again, and finds nothing to do where it was done.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple
@@ -36,7 +36,7 @@ from tidelog.errors import ErrorCode, KafkaError
 
 # So that one change is far below what a transaction takes.
 STATES_PER_CHANGE: Final = 250
-_UNCLEAN: Final = "unclean.leader.election.enable"
+UNCLEAN: Final = "unclean.leader.election.enable"
 
 
 class Loss(NamedTuple):
@@ -64,16 +64,18 @@ class Electorate:
         self._default_min_isr = (
             default_min_isr(image) if default_isr_min is None else default_isr_min
         )
-        altered = image.broker_configs.get("", {}).get(_UNCLEAN)
-        self._unclean = (
-            config.get_bool(_UNCLEAN) if altered is None else altered.strip().lower() == "true"
-        )
+        self._default_unclean = config.get_bool(UNCLEAN)
+        self.altered(image.broker_configs.get("", {}))
         self.can_lead = {each.id for each in image.brokers.values() if not each.shutting_down}
         self.may_stay = {each.id for each in image.brokers.values() if each.shutting_down}
         # The partitions of a topic mostly share theirs.
         self._found: dict[tuple[str, int], Circumstances] = {}
         self.lossy: frozenset[int] = frozenset()
         self.emptied: frozenset[int] = frozenset()
+
+    def altered(self, configs: Mapping[str, str]) -> None:
+        """These are the settings of all brokers."""
+        self._unclean = _is_true(configs.get(UNCLEAN), self._default_unclean)
 
     def without(self, broker_id: int) -> None:
         """The broker is gone."""
@@ -97,15 +99,18 @@ class Electorate:
         return found
 
     def _circumstances(self, topic: TopicImage, replication_factor: int) -> Circumstances:
-        unclean = topic.configs.get(_UNCLEAN)
         return Circumstances(
             can_lead=self.can_lead,
             min_isr=min_isr_of(topic.configs, self._default_min_isr, replication_factor),
             lossy=self.lossy,
             emptied=self.emptied,
-            unclean=self._unclean if unclean is None else unclean.strip().lower() == "true",
+            unclean=_is_true(topic.configs.get(UNCLEAN), self._unclean),
             may_stay=self.may_stay,
         )
+
+
+def _is_true(value: str | None, default: bool) -> bool:
+    return default if value is None else value.strip().lower() == "true"
 
 
 def register_broker(image: ImageView, command: RegisterBroker, config: BrokerConfig) -> Outcome:

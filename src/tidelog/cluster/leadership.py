@@ -6,10 +6,17 @@ stop. The words and codes are Kafka's.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from tidelog.cluster.changes import BrokerRegistered, PartitionsChanged
+from tidelog.cluster.changes import (
+    BrokerConfigsChanged,
+    BrokerRegistered,
+    Change,
+    PartitionsChanged,
+    TopicConfigsChanged,
+)
 from tidelog.cluster.commands import BeginShutdown, ElectLeader
 from tidelog.cluster.elections import Decision, decide, leaves
 from tidelog.cluster.failover import (
@@ -83,6 +90,30 @@ def balance_leaders(image: ImageView, config: BrokerConfig) -> Outcome:
         left -= 1
         circumstances = electorate.circumstances(topic, state)
         return decide(state, replace(circumstances, prefer_first=True, unclean=False))
+
+    return everywhere(image, judge)
+
+
+def newly_allowed(image: ImageView, changes: Iterable[Change], config: BrokerConfig) -> Outcome:
+    """Who leads because settings that are about to change allow unclean elections.
+
+    Only where nobody leads: that is what somebody allows them for.
+    """
+    electorate = Electorate(image, config)
+    configs: dict[str, Mapping[str, str]] = {}
+    for change in changes:
+        if isinstance(change, TopicConfigsChanged):
+            configs[change.topic] = change.configs
+        elif isinstance(change, BrokerConfigsChanged) and change.broker == "":
+            electorate.altered(change.configs)
+            configs = {name: topic.configs for name, topic in image.topics.items()}
+
+    def judge(topic: TopicImage, state: PartitionState) -> Decision | None:
+        if topic.name not in configs or state.has_leader:
+            return None
+        topic = topic._replace(configs=configs[topic.name])
+        decision = decide(state, electorate.circumstances(topic, state))
+        return decision if decision is not None and decision.state.has_leader else None
 
     return everywhere(image, judge)
 

@@ -131,6 +131,11 @@ class Membership:
         return self._owner
 
     @property
+    def is_controlled(self) -> bool:
+        """Whether anybody has the office, as far as it is known here."""
+        return self._owner is not None and not self.out_of_touch
+
+    @property
     def out_of_touch(self) -> bool:
         if self._is_unseen:
             self._is_unseen = not self.shows_entry(self.broker_epoch)

@@ -60,6 +60,28 @@ def place(
     return placed
 
 
+def lengthen(
+    placed: Sequence[tuple[int, ...]],
+    others: Sequence[int],
+    replication_factor: int,
+    racks: Mapping[int, str],
+) -> list[tuple[int, ...]]:
+    """The same with further replicas on other brokers, in racks that have none where there are any.
+
+    `others` is sorted, and enough for what is missing.
+    """
+    longer = []
+    for nth, replicas in enumerate(placed):
+        chosen = list(replicas)
+        turn = [others[(nth + place) % len(others)] for place in range(len(others))]
+        while len(chosen) < replication_factor:
+            used = {racks[each] for each in chosen}
+            left = [each for each in turn if each not in chosen]
+            chosen.append(min(left, key=lambda each: racks[each] in used))
+        longer.append(tuple(chosen))
+    return longer
+
+
 def _turns(partitions: range, count: int, start: Start) -> Iterator[tuple[int, int]]:
     """For each partition the place of its first broker, and how far from it the others begin."""
     shift = start.shift

@@ -63,6 +63,7 @@ from tidelog.cluster.configs import (
     validated,
 )
 from tidelog.cluster.failover import (
+    UNCLEAN,
     Loss,
     Outcome,
     alter_partition,
@@ -72,10 +73,16 @@ from tidelog.cluster.failover import (
     under_minimum,
     unregister_broker,
 )
-from tidelog.cluster.image import ImageView, PartitionState, TopicImage, unify_name
-from tidelog.cluster.leadership import balance_leaders, begin_shutdown, elect_leader
+from tidelog.cluster.image import ImageView, TopicImage, unify_name
+from tidelog.cluster.leadership import (
+    balance_leaders,
+    begin_shutdown,
+    elect_leader,
+    newly_allowed,
+)
 from tidelog.cluster.min_isr import MIN_ISR, default_min_isr, file_min_isr
 from tidelog.cluster.names import check_topic_name
+from tidelog.cluster.new_partitions import check_assignment, new_partition, place_on
 from tidelog.cluster.reassignment import (
     decommission,
     raise_internal_topics,
@@ -86,7 +93,7 @@ from tidelog.cluster.reassignment import (
 from tidelog.config import BrokerConfig, validate_topic_overrides
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.host.random import Random
-from tidelog.model import NO_LEADER, NO_TOPIC_ID
+from tidelog.model import NO_TOPIC_ID
 
 PRODUCER_IDS_PER_BLOCK: Final = 1000
 PRODUCER_ID_MAX: Final = (1 << 63) - 1
@@ -134,8 +141,7 @@ def plan(image: ImageView, command: Command, rules: PlannerRules) -> Plan:
         case AddPartitions():
             return _add_partitions(image, command, rules)
         case AlterConfigs():
-            changes = plan_configs(image, command, rules.config)
-            return Plan((*_eligible_then(image, changes, rules), *changes), Done())
+            return _alter_configs(image, command, rules)
         case AllocateProducerIds():
             return _allocate_producer_ids(image, command)
         case RegisterBroker():
@@ -178,6 +184,15 @@ def _plan_placed(image: ImageView, command: PlacementCommand, rules: PlannerRule
 
 def _plan_of(outcome: Outcome, answer: Answer | None = None) -> Plan:
     return Plan(outcome.changes, answer or Done(), outcome.losses)
+
+
+def _alter_configs(image: ImageView, command: AlterConfigs, rules: PlannerRules) -> Plan:
+    changes = plan_configs(image, command, rules.config)
+    eligible = _eligible_then(image, changes, rules)
+    if eligible or not any(each.name == UNCLEAN for each in command.changes):
+        return Plan((*eligible, *changes), Done())
+    elected = newly_allowed(image, changes, rules.config)
+    return Plan((*changes, *elected.changes), Done(), elected.losses)
 
 
 def _eligible_then(
@@ -234,7 +249,7 @@ def _create_topic(image: ImageView, command: CreateTopic, rules: PlannerRules) -
     topic = TopicImage(
         command.name,
         NO_TOPIC_ID if command.validate_only else rules.random.uuid(),
-        tuple(_new_partition(image, n, each) for n, each in enumerate(replicas)),
+        tuple(new_partition(image, n, each) for n, each in enumerate(replicas)),
         configs,
     )
     answer = CreatedTopic(
@@ -283,8 +298,8 @@ def _assigned_replicas(image: ImageView, command: CreateTopic) -> list[tuple[int
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             "partitions should be a consecutive 0-based integer sequence",
         )
-    for each in replicas:
-        _check_assignment(image, each, len(replicas[0]))
+    for partition, each in enumerate(replicas):
+        check_assignment(image, partition, each, len(replicas[0]))
     return replicas
 
 
@@ -308,67 +323,12 @@ def _placed_replicas(
         factor = rules.default_replication_factor
     # Looked at before the work is done, since the number is the caller's.
     _check_partition_count(image, partitions, rules)
-    _check_factor(image, factor)
-    start = placement.random_start(sorted(image.brokers), rules.random)
-    return _place(image, range(partitions), factor, start)
-
-
-def _place(
-    image: ImageView, partitions: range, factor: int, start: placement.Start
-) -> list[tuple[int, ...]]:
-    """Replicas on the brokers that live, and on those that are away where they are too few: these
-    have theirs when they are back."""
-    living = min(factor, len(image.brokers))
-    placed = placement.place(sorted(image.brokers), partitions, living, start, racks_of(image))
-    away = sorted(image.absent)
-    if living == factor:
-        return placed
-    return [
-        (*replicas, *((away[number % len(away) :] + away)[: factor - living]))
-        for number, replicas in zip(partitions, placed, strict=True)
-    ]
-
-
-def _check_factor(image: ImageView, factor: int) -> None:
-    known = len(image.brokers) + len(image.absent)
-    if factor > known or not image.brokers:
-        raise KafkaError(
-            ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"Unable to replicate the partition {factor} time(s): The target"
-            f" replication factor of {factor} cannot be reached because only"
-            f" {known} broker(s) are registered.",
-        )
-
-
-def racks_of(image: ImageView) -> dict[int, str]:
-    """Where each broker stands; those that do not say so stand in one place."""
-    return {each.id: each.rack or "" for each in image.brokers.values()}
-
-
-def _check_assignment(image: ImageView, replicas: Sequence[int], factor: int) -> None:
-    fault = None
-    if not replicas:
-        fault = "an empty replica list."
-    elif len(set(replicas)) != len(replicas):
-        again = next(each for each in replicas if replicas.count(each) > 1)
-        fault = f"the broker {again} more than once."
-    elif len(replicas) != factor:
-        fault = (
-            f"a partition with {len(replicas)} replica(s), but this is not consistent with previous"
-            f" partitions, which have {factor} replica(s)."
-        )
-    else:
-        known = image.brokers.keys() | image.absent.keys()
-        unknown = next((each for each in replicas if each not in known), None)
-        if unknown is not None:
-            fault = f"broker {unknown}, but no such broker is registered."
-        elif image.brokers.keys().isdisjoint(replicas):
-            fault = "a partition all of whose brokers are away."
-    if fault is not None:
-        raise KafkaError(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"The manual partition assignment includes {fault}",
-        )
+    return place_on(
+        image,
+        range(partitions),
+        factor,
+        lambda brokers: placement.random_start(brokers, rules.random),
+    )
 
 
 def _check_partition_count(image: ImageView, added: int, rules: PlannerRules) -> None:
@@ -380,11 +340,6 @@ def _check_partition_count(image: ImageView, added: int, rules: PlannerRules) ->
             f"The cluster has {image.partition_count} partition(s); {added} more would exceed its"
             f" limit of {rules.partitions_total_max}.",
         )
-
-
-def _new_partition(image: ImageView, partition: int, replicas: tuple[int, ...]) -> PartitionState:
-    alive = tuple(each for each in replicas if each in image.brokers)
-    return PartitionState(partition, alive[0] if alive else NO_LEADER, 0, replicas, alive)
 
 
 def _delete_topic(image: ImageView, command: DeleteTopic) -> Plan:
@@ -447,13 +402,17 @@ def _add_partitions(image: ImageView, command: AddPartitions, rules: PlannerRule
                 f" {len(command.assignments)} assignment(s) were specified.",
             )
         replicas = [tuple(each) for each in command.assignments]
-        for each in replicas:
-            _check_assignment(image, each, factor)
+        for partition, each in enumerate(replicas, have):
+            check_assignment(image, partition, each, factor)
     else:
-        _check_factor(image, factor)
-        start = placement.start_after(sorted(image.brokers), topic.partitions[0].replicas[0])
-        replicas = _place(image, range(have, command.count), factor, start)
-    states = tuple(_new_partition(image, have + n, each) for n, each in enumerate(replicas))
+        first = topic.partitions[0].replicas[0]
+        replicas = place_on(
+            image,
+            range(have, command.count),
+            factor,
+            lambda brokers: placement.start_after(brokers, first),
+        )
+    states = tuple(new_partition(image, have + n, each) for n, each in enumerate(replicas))
     change = PartitionsAdded(topic.name, states)
     return Plan(() if command.validate_only else (change,), Done())
 

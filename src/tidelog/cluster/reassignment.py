@@ -223,13 +223,18 @@ def _moved(
         elr=tuple(each for each in state.elr if each in replicas),
         last_known_elr=tuple(each for each in state.last_known_elr if each in replicas),
     )
-    if state.isr and not new.isr:
+    decision = decide(new, replace(circumstances_of(new), unclean=False))
+    loses_eligible = bool(state.elr) and not (new.isr or new.elr)
+    if (
+        (state.isr and not new.isr)
+        or loses_eligible
+        or (decision is not None and decision.may_have_lost)
+    ):
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             f"Unable to move partition {state.partition} there: only replicas that would be dropped"
             " are in sync, and any other leader would lack records.",
         )
-    decision = decide(new, replace(circumstances_of(new), unclean=False))
     after = new if decision is None else decision.state
     done = completed(after._replace(partition_epoch=state.partition_epoch), circumstances_of)
     dropped = set(state.replicas) - set(done.replicas)

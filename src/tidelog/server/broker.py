@@ -239,7 +239,13 @@ class Broker:
             SaslTools(lambda: login.identity, host.random, FailureDelays(host.clock)),
             GroupTools(groups, config.node_id),
             ControllerTools(membership, host.offload),
-            ClusterTools(config.node_id, submitter, answers, lambda: replicas.config),
+            ClusterTools(
+                config.node_id,
+                submitter,
+                answers,
+                lambda: replicas.config,
+                lambda: membership.is_controlled,
+            ),
         )
         limits = connection_limits(config)
         frontend = Frontend(

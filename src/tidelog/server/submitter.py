@@ -4,12 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Final
 
 from tidelog.cluster.commands import Answer, Command
 from tidelog.cluster.controller_link import COMMAND_TIMEOUT_S, ControllerLink
 from tidelog.cluster.image_feed import ImageFeed
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.replication.replicas import Replicas
+
+# Of the time that a client waits, so that an answer in words still reaches it.
+_USED: Final = 0.8
+# Whoever gives less time than a failover may take is answered, but not at once.
+_TIMEOUT_MIN_S: Final = 2.0
+
+
+def seconds_for(timeout_ms: int) -> float:
+    """How long a request that names its time may wait for the controller."""
+    if timeout_ms <= 0:
+        return COMMAND_TIMEOUT_S
+    return min(COMMAND_TIMEOUT_S, max(_TIMEOUT_MIN_S, timeout_ms / 1000 * _USED))
 
 
 class Submitter:

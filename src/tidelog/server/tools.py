@@ -108,6 +108,8 @@ class ClusterTools:
     answers: AnswerCache
     # The settings in force now.
     config: Callable[[], BrokerConfig]
+    # Whether some broker is the controller, as far as this one knows.
+    is_controlled: Callable[[], bool] = lambda: True
 
 
 # A request with the tools of its handler's family.

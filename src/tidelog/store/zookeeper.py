@@ -73,6 +73,8 @@ logger = logging.getLogger(__name__)
 
 # Nodes that Kafka itself keeps at its root: a chroot that holds one of them is Kafka's.
 _KAFKAS_NODES: Final = frozenset({"admin", "isr_change_notification", "latest_producer_id_block"})
+# kazoo's own waits between two attempts grow for as long as ZooKeeper is away.
+_RETRY: Final = {"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 1.0}
 # How often a thread that waits for a connection looks whether anybody still wants it.
 _LOOK_S: Final = 0.1
 
@@ -133,6 +135,7 @@ class ZooKeeperStore:
         self._client = KazooClient(
             hosts=ensemble.hosts + ensemble.chroot,
             timeout=ensemble.session_s,
+            connection_retry=_RETRY,
             default_acl=self._acl,
             auth_data=[("digest", ensemble.digest)] if ensemble.digest else None,
             use_ssl=ensemble.tls,

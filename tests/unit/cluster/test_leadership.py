@@ -7,15 +7,20 @@ import pytest
 from tests.unit.cluster.helpers import make_rules
 from tests.unit.cluster.replicated import TOPIC, after, back, cluster, gone, propose, state_of
 from tidelog.cluster.commands import (
+    AddPartitions,
+    AlterConfigs,
     BalanceLeaders,
     BeginShutdown,
+    ConfigChange,
+    CreateTopic,
+    DeleteTopic,
     ElectLeader,
     ShutdownBegun,
 )
 from tidelog.cluster.image import MetadataImage
 from tidelog.cluster.planner import plan
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.model import NO_LEADER
+from tidelog.model import NO_LEADER, ConfigResourceType
 
 
 def refusal(image: MetadataImage, command: ElectLeader) -> ErrorCode:
@@ -105,3 +110,57 @@ def test_only_the_present_life_can_begin_to_shut_down() -> None:
     with pytest.raises(KafkaError) as raised:
         plan(back(image, 1), shut_down(image, 1), make_rules())
     assert raised.value.code is ErrorCode.STALE_BROKER_EPOCH
+
+
+def test_new_partitions_are_not_given_to_a_broker_that_shuts_down() -> None:
+    image = cluster(1, 2, 3)
+    image = after(image, shut_down(image, 1), CreateTopic("new", 4, 2), CreateTopic("three", 4, 3))
+    assert {each for state in image.topics["new"].partitions for each in state.replicas} == {2, 3}
+    for state in image.topics["three"].partitions:
+        # It is named where there is no other, and neither leads nor counts as in sync.
+        assert sorted(state.replicas) == [1, 2, 3] and sorted(state.isr) == [2, 3]
+        assert state.leader in state.isr
+    assert state_of(after(image, DeleteTopic(TOPIC), recreated(1, 2))).leader == 2
+    with pytest.raises(KafkaError, match="for partition 0 are fenced or in controlled shutdown"):
+        plan(image, CreateTopic("there", assignments={0: (1,)}), make_rules())
+
+
+def recreated(*replicas: int) -> CreateTopic:
+    return CreateTopic(TOPIC, assignments={0: replicas})
+
+
+def test_a_broker_that_is_away_is_no_reason_to_refuse_a_topic() -> None:
+    """As in Kafka: it gets its replicas when it comes back. Else a rolling restart refuses them."""
+    image = gone(cluster(1, 2, 3), 3)
+    image = after(image, CreateTopic("new", 6, 3), AddPartitions(TOPIC, 3))
+    for state in image.topics["new"].partitions:
+        assert sorted(state.replicas) == [1, 2, 3] and state.replicas[-1] == 3
+        assert sorted(state.isr) == [1, 2] and state.leader == state.replicas[0]
+    assert [sorted(each.isr) for each in image.topics[TOPIC].partitions[1:]] == [[1, 2], [1, 2]]
+    with pytest.raises(KafkaError, match=r"because only 3 broker\(s\) are registered"):
+        plan(image, CreateTopic("larger", 1, 4), make_rules())
+    image = gone(image, 1, 2)
+    with pytest.raises(KafkaError, match="All brokers are currently fenced"):
+        plan(image, CreateTopic("nowhere", 1, 1), make_rules())
+
+
+@pytest.mark.parametrize("of_all", [False, True])
+def test_allowing_unclean_elections_elects_where_nobody_leads(of_all: bool) -> None:
+    image = cluster(1, 2, 3, min_insync_replicas="1")
+    image = after(image, propose(image, 1))
+    image = gone(image, 1)
+    assert not state_of(image).has_leader
+    allowed = [ConfigChange("unclean.leader.election.enable", "true")]
+    command = (
+        AlterConfigs(ConfigResourceType.BROKER, "", allowed)
+        if of_all
+        else AlterConfigs(ConfigResourceType.TOPIC, TOPIC, allowed)
+    )
+    planned = plan(image, command, make_rules())
+    assert [(loss.topic, loss.state.leader, loss.lost_by) for loss in planned.losses] == [
+        (TOPIC, 2, (1,))
+    ]
+    image = after(image, command)
+    assert (state_of(image).leader, state_of(image).isr) == (2, (2,))
+    # Where somebody leads it changes nothing.
+    assert plan(cluster(1, 2, 3), command, make_rules()).losses == ()

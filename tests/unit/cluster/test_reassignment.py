@@ -133,6 +133,20 @@ def test_a_move_is_not_stopped_where_only_the_new_replicas_are_in_sync() -> None
     assert error.code is ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
 
+def test_a_move_is_not_stopped_where_only_a_new_replica_is_eligible() -> None:
+    """Another one would be elected that lacks records, and nobody would hear of it."""
+    image = after(five(1, 2, 3), move(4, 5, 1))
+    image = after(image, propose(image, 1, 4))
+    image = gone(image, 1)
+    image = gone(image, 4)
+    image = back(image, 1, boot_id="another")
+    state = state_of(image)
+    assert (state.leader, state.isr, state.elr) == (-1, (), (4,))
+    error = refused(image, Reassign(TOPIC, 0, None))
+    assert error.code is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert "any other leader would lack records" in error.message
+
+
 @pytest.mark.parametrize(
     ("replicas", "words"),
     [

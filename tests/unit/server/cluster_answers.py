@@ -96,7 +96,13 @@ class Asking:
             local_host=local[0],
             local_port=local[1],
         )
-        given = {"broker_id": 0, "answers": AnswerCache(), "config": BrokerConfig, **tools}
+        given = {
+            "broker_id": 0,
+            "answers": AnswerCache(),
+            "config": BrokerConfig,
+            "is_controlled": lambda: True,
+            **tools,
+        }
         self._tools = SimpleNamespace(**given)
 
     def ask(self, name: str, version: int, request: object) -> Any:

@@ -116,3 +116,8 @@ def test_a_controller_that_is_gone_is_not_named() -> None:
         assert asking.ask("Metadata", 12, ASKED).controller_id == told
         answer = asking.ask("DescribeCluster", 0, DescribeClusterRequest())
         assert answer.controller_id == told
+
+
+def test_a_controller_that_has_left_its_office_is_not_named() -> None:
+    asking = Asking(image([broker(0), broker(1)], controller_id=1), is_controlled=lambda: False)
+    assert asking.ask("DescribeCluster", 0, DescribeClusterRequest()).controller_id == -1

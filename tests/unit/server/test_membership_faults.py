@@ -21,6 +21,7 @@ from tidelog.cluster import layout
 from tidelog.cluster.commands import CreatedTopic, CreateTopic
 from tidelog.cluster.controller_link import COMMAND_TIMEOUT_S
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.server.submitter import seconds_for
 from tidelog.store.port import SessionState, Set
 from tidelog.testing.memory_store import Loss, MemoryStore
 from tidelog.testing.simulation.machines import SESSION_S, Machine, World
@@ -134,6 +135,7 @@ def test_c9_without_a_controller_a_command_is_refused_in_time_and_in_words() -> 
             session(machine).suspend()
         await asyncio.sleep(SESSION_S)
         assert not controllers(machines)
+        assert not any(parts(each).membership.is_controlled for each in machines)
         began = world.loop.time()
         submitting = [submit(each, CreateTopic("never")) for each in machines]
         for refused in await asyncio.gather(*submitting, return_exceptions=True):
@@ -146,8 +148,16 @@ def test_c9_without_a_controller_a_command_is_refused_in_time_and_in_words() -> 
         await until(lambda: len(controllers(machines)) == 1)
         await until(lambda: agree(machines, [0, 1, 2]))
         assert "never" not in image(machines[0]).topics
+        assert all(parts(each).membership.is_controlled for each in machines)
 
     simulate(main)
+
+
+@pytest.mark.parametrize(
+    ("timeout_ms", "seconds"), [(0, 20.0), (-1, 20.0), (1, 2.0), (10_000, 8.0), (60_000, 20.0)]
+)
+def test_the_words_come_before_a_client_stops_waiting(timeout_ms: int, seconds: float) -> None:
+    assert seconds_for(timeout_ms) == seconds
 
 
 def test_c4_a_controller_out_of_touch_stops_controlling_before_its_session_ends() -> None:

@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from kazoo.retry import ForceRetryError
 
 from tests.unit.store.test_conformance import WAIT_S, until
 from tidelog.errors import StorageError
@@ -101,6 +102,25 @@ def test_without_a_quorum_a_call_fails_at_once_and_the_session_survives_it(
                 node = await store.read("/other")
                 # Nothing was queued and sent later.
                 assert node is not None and node.value == b""
+
+    asyncio.run(run())
+
+
+def test_a_zookeeper_that_was_away_for_long_is_tried_every_second(address: Ensemble) -> None:
+    """kazoo would wait for as long again as it was away."""
+
+    async def run() -> None:
+        async with session(address) as store:
+            retry = store._client._conn_retry.copy()
+            delays: list[float] = []
+            retry.sleep_func = delays.append
+
+            def refused() -> None:
+                if len(delays) < 200:
+                    raise ForceRetryError("nobody there")
+
+            retry(refused)
+            assert max(delays) <= 1.0
 
     asyncio.run(run())
 

@@ -33,7 +33,7 @@ async def unregister_broker(
 ) -> UnregisterBrokerResponse:
     try:
         context.require(Operation.ALTER, CLUSTER)
-        await context.tools.submitter.submit(RemoveBroker(request.broker_id))
+        await context.tools.submitter.submit(RemoveBroker(request.broker_id), context.principal)
     except KafkaError as error:
         return UnregisterBrokerResponse(error_code=error.code, error_message=error.message)
     return UnregisterBrokerResponse(error_message=None)

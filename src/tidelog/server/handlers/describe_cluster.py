@@ -1,9 +1,10 @@
 """DescribeCluster (key 60), versions 0 to 2.
 
-Behaviour: the brokers, their addresses as this client reaches them, the controller, and on request
-what the client may do to the cluster. Brokers that are away are shown as fenced to those who ask
-for them, with the address that they had. Only brokers are described; controllers have no listener
-of their own here (endpoint type 2 is refused with MISMATCHED_ENDPOINT_TYPE).
+Behaviour: the brokers, their addresses as this client reaches them, the controller (-1 where there
+is none), and on request what the client may do to the cluster. Brokers that are away are shown as
+fenced to those who ask for them, with the address that they had. Only brokers are described;
+controllers have no listener of their own here (endpoint type 2 is refused with
+MISMATCHED_ENDPOINT_TYPE).
 """
 
 from __future__ import annotations
@@ -15,7 +16,12 @@ from tidelog.protocol.messages.describe_cluster import (
     DescribeClusterResponse,
 )
 from tidelog.security.authorizer import CLUSTER
-from tidelog.server.handlers.addresses import address_of, reachable, reachable_controller
+from tidelog.server.handlers.addresses import (
+    NO_CONTROLLER,
+    address_of,
+    reachable,
+    reachable_controller,
+)
 from tidelog.server.tools import ClusterContext
 
 _BROKERS = 1
@@ -40,7 +46,9 @@ def describe_cluster(
     online = reachable(image, context)
     response = DescribeClusterResponse(
         cluster_id=image.cluster_id,
-        controller_id=reachable_controller(image, online),
+        controller_id=(
+            reachable_controller(image, online) if context.tools.is_controlled() else NO_CONTROLLER
+        ),
         brokers=[
             DescribeClusterBroker(broker_id, *address, image.brokers[broker_id].rack)
             for broker_id, address in online.items()

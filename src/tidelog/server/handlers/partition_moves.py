@@ -36,6 +36,7 @@ from tidelog.protocol.messages.list_partition_reassignments import (
 )
 from tidelog.security.authorizer import CLUSTER, Operation
 from tidelog.server.handlers.asked import by_topic
+from tidelog.server.submitter import seconds_for
 from tidelog.server.tools import ClusterContext
 
 _PREFERRED = 0
@@ -66,7 +67,8 @@ async def elect_leaders(
     asked = request.topic_partitions
     # Every topic that was asked for is in the answer, also with none of its partitions.
     names = context.image.topics if asked is None else [each.topic for each in asked]
-    outcomes = await _submit([(each, ElectLeader(*each, unclean)) for each in places], context)
+    elections = [(each, ElectLeader(*each, unclean)) for each in places]
+    outcomes = await _submit(elections, request.timeout_ms, context)
     results = await context.complete(_elected(names, outcomes))
     return ElectLeadersResponse(replica_election_results=results)
 
@@ -124,7 +126,9 @@ async def alter_partition_reassignments(
         for topic, partitions in topics
         for index, asked in partitions.items()
     ]
-    responses = await context.complete(_reassigned(await _submit(moves, context)))
+    responses = await context.complete(
+        _reassigned(await _submit(moves, request.timeout_ms, context))
+    )
     return AlterPartitionReassignmentsResponse(
         error_message=None,
         allow_replication_factor_change=may_change,
@@ -141,12 +145,17 @@ def _reassigned(outcomes: _Outcomes) -> Generator[int, None, list[ReassignableTo
     return list(results.values())
 
 
-async def _submit(asked: Sequence[tuple[_Place, Command]], context: ClusterContext) -> _Outcomes:
+async def _submit(
+    asked: Sequence[tuple[_Place, Command]], timeout_ms: int, context: ClusterContext
+) -> _Outcomes:
     """Have the controller do each command, some at a time; what became of each place."""
     outcomes: list[tuple[_Place, Answer | KafkaError]] = []
+    timeout_s = seconds_for(timeout_ms)
     for start in range(0, len(asked), _COMMANDS_AT_ONCE):
         some = asked[start : start + _COMMANDS_AT_ONCE]
-        answers = await context.tools.submitter.submit_all([command for _, command in some])
+        commands = [command for _, command in some]
+        submitter = context.tools.submitter
+        answers = await submitter.submit_all(commands, context.principal, timeout_s)
         outcomes += zip((place for place, _ in some), answers, strict=True)
     return outcomes
 

@@ -46,6 +46,7 @@ from tidelog.security.authorizer import CLUSTER, Operation
 from tidelog.server.handlers.asked import distinct_by
 from tidelog.server.handlers.configs import describe_topic_settings
 from tidelog.server.pieces import LazyList
+from tidelog.server.submitter import seconds_for
 from tidelog.server.tools import ClusterContext
 
 T = TypeVar("T")
@@ -61,7 +62,7 @@ async def create_topics(
         _refuse_repeated(topic.name, repeated)
         return _creation(topic, request.validate_only, context)
 
-    answers = await _submit_each(topics, creation, context)
+    answers = await _submit_each(topics, creation, request.timeout_ms, context)
     results = (
         _created(topic.name, answer, context) for topic, answer in zip(topics, answers, strict=True)
     )
@@ -69,7 +70,10 @@ async def create_topics(
 
 
 async def _submit_each(
-    asked: Iterable[T], command_of: Callable[[T], Command], context: ClusterContext
+    asked: Iterable[T],
+    command_of: Callable[[T], Command],
+    timeout_ms: int,
+    context: ClusterContext,
 ) -> list[Answer | KafkaError]:
     """Submit the command of each, unless it is refused; answers and refusals, each in its place."""
     commands: list[Command | KafkaError] = []
@@ -81,7 +85,8 @@ async def _submit_each(
         except KafkaError as error:
             commands.append(error)
     accepted = [each for each in commands if not isinstance(each, KafkaError)]
-    answers = iter(await context.tools.submitter.submit_all(accepted, context.principal))
+    submitter, timeout_s = context.tools.submitter, seconds_for(timeout_ms)
+    answers = iter(await submitter.submit_all(accepted, context.principal, timeout_s))
     return [each if isinstance(each, KafkaError) else next(answers) for each in commands]
 
 
@@ -160,7 +165,7 @@ async def delete_topics(
         result.name, result.topic_id = found.name, found.topic_id
         return DeleteTopic(topic_id=found.topic_id)
 
-    answers = await _submit_each(results, deletion, context)
+    answers = await _submit_each(results, deletion, request.timeout_ms, context)
     return DeleteTopicsResponse(responses=LazyList(len(results), map(_judged, results, answers)))
 
 
@@ -204,7 +209,7 @@ async def create_partitions(
         _refuse_internal(topic.name)
         return _add_partitions(topic, request.validate_only)
 
-    answers = await _submit_each(topics, extension, context)
+    answers = await _submit_each(topics, extension, request.timeout_ms, context)
     results = (CreatePartitionsTopicResult(name=topic.name) for topic in topics)
     return CreatePartitionsResponse(results=LazyList(len(topics), map(_judged, results, answers)))
 
