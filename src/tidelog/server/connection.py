@@ -134,6 +134,8 @@ class Connection(asyncio.BufferedProtocol):
         self.sasl = None
         self.is_authenticated = True
         self.principal = principal
+        if principal.is_broker:
+            self._outbox.serve_broker()
         self._start_request = self._frontend.dispatcher.start
         self._buffer.frame_bytes_max = self._frontend.limits.frame_bytes_max
 

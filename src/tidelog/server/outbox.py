@@ -1,8 +1,10 @@
 """Answers on their way out: in order, in small pieces, and only as fast as the peer reads.
 
-An answer is a list of parts: buffers, and `Slices` of log segments. A slice is read in pieces of
-at most 64 KiB when the socket has room for it: a consumer that does not read costs its position in
-the log and one such piece, which its transport keeps.
+An answer is a list of parts: buffers, and `Slices` of log segments. They leave in pieces of at most
+64 KiB when the socket has room for it: a consumer that does not read costs its position in the log
+and one such piece, which its transport keeps. Small buffers go into the piece with the slices that
+they stand beside, since each write costs the peer a turn of its loop. Other brokers, which are few
+and read fast, get larger pieces.
 What lies in the page cache is read on the spot; what does not is read on a thread, while the loop
 serves others. One scratch buffer per broker takes the pieces that leave at once.
 """
@@ -13,6 +15,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
+from typing import TypeGuard
 
 from tidelog.errors import TidelogError
 from tidelog.host.offload import Offload
@@ -22,6 +25,10 @@ from tidelog.storage.slices import FileSlice, Slices
 _log = logging.getLogger(__name__)
 
 PIECE_BYTES = 64 * 1024
+# For a connection of another broker; it fits the cache of a processor's core.
+BROKER_PIECE_BYTES = 256 * 1024
+# A buffer up to this is copied into a piece; a larger one is written by itself.
+_GATHERED_BYTES_MAX = 4 * 1024
 _HELD_BYTES_MAX = 64 * 1024
 # Above this the transport asks us to stop; uvloop then tries to send at once instead of queueing.
 # A whole piece is above it.
@@ -33,11 +40,16 @@ class ScratchBuffer:
 
     __slots__ = ("view",)
 
-    def __init__(self) -> None:
-        self.view = memoryview(bytearray(PIECE_BYTES))
+    def __init__(self, size_bytes: int = PIECE_BYTES) -> None:
+        self.view = memoryview(bytearray(size_bytes))
 
     def replace(self) -> None:
-        self.view = memoryview(bytearray(PIECE_BYTES))
+        self.view = memoryview(bytearray(len(self.view)))
+
+
+def _is_gathered(part: Part) -> TypeGuard[bytes]:
+    """Whether a buffer goes into a piece with others. Not one whose own life means something."""
+    return type(part) is bytes and len(part) <= _GATHERED_BYTES_MAX
 
 
 class Outbox:
@@ -95,6 +107,10 @@ class Outbox:
         self._parts.extend(parts)
         self._pump()
 
+    def serve_broker(self) -> None:
+        """Another broker reads here: take larger pieces, in memory of its own."""
+        self._scratch = ScratchBuffer(BROKER_PIECE_BYTES)
+
     def hold(self) -> None:
         """Gather small answers until `let_go`, instead of a write for each."""
         if self._held is None:
@@ -137,44 +153,77 @@ class Outbox:
         parts = self._parts
         while parts and not self._transport_full and self._cold_read is None:
             part = parts[0]
-            if isinstance(part, Slices):
-                if self._slice_index == len(part.slices):
-                    part.release()
-                    self._slice_index = 0
-                    parts.popleft()
-                    continue
-                self._write_piece(part.slices[self._slice_index])
-            else:
+            if not isinstance(part, Slices) and not _is_gathered(part):
                 assert isinstance(part, (bytes, bytearray, memoryview)), type(part)
                 parts.popleft()
                 self.bytes_sent += len(part)
                 self._transport.write(part)
+                continue
+            scratch = self._scratch.view
+            # What the transport holds already counts. That is half a piece at most: it is not full.
+            room = len(scratch) - self._transport.get_write_buffer_size()
+            filled = self._fill(scratch[: max(room, _HIGH_WATER_BYTES)])
+            if filled:
+                self._write_piece(scratch[:filled])
 
-    def _write_piece(self, file_slice: FileSlice) -> None:
-        # What the transport holds already counts. That is half a piece at most: it is not full.
-        room = max(PIECE_BYTES - self._transport.get_write_buffer_size(), _HIGH_WATER_BYTES)
-        length = min(room, file_slice.length - self._slice_offset)
-        scratch = self._scratch.view[:length]
+    def _fill(self, piece: memoryview) -> int:
+        """Put the next parts into a piece; how much of it they fill.
+
+        What must be read from the disk or cannot be read at all has a turn of its own, once that
+        which comes before it is written.
+        """
+        parts, filled, size = self._parts, 0, len(piece)
+        while parts and filled < size:
+            part = parts[0]
+            if not isinstance(part, Slices):
+                if not _is_gathered(part):
+                    break
+                length = len(part)
+                if length > size - filled:
+                    break
+                piece[filled : filled + length] = part
+                filled += length
+                parts.popleft()
+            elif self._slice_index == len(part.slices):
+                part.release()
+                self._slice_index = 0
+                parts.popleft()
+            else:
+                count = self._read(part.slices[self._slice_index], piece[filled:], filled == 0)
+                if not count:
+                    break
+                filled += count
+        return filled
+
+    def _read(self, file_slice: FileSlice, room: memoryview, is_first: bool) -> int:
+        """Read what is in memory of a slice; where nothing is, have it read if it comes first."""
         try:
-            count = file_slice.read_cached_into(scratch, self._slice_offset)
+            count = file_slice.read_cached_into(room, self._slice_offset)
+            if count:
+                self._slice_read(file_slice, count)
+                return count
+            error: Exception = EOFError("the segment ended early")
         except BlockingIOError:
-            self._read_cold(file_slice, length)
-            return
-        except (OSError, TidelogError) as error:
+            if is_first:
+                length = min(PIECE_BYTES, file_slice.length - self._slice_offset)
+                self._read_cold(file_slice, length)
+            return 0
+        except (OSError, TidelogError) as failure:
+            error = failure
+        if is_first:
             self._give_up(file_slice, error)
-            return
-        if count == 0:
-            self._give_up(file_slice, EOFError("the segment ended early"))
-            return
-        if count <= _HIGH_WATER_BYTES:
+        return 0
+
+    def _write_piece(self, piece: memoryview) -> None:
+        self.bytes_sent += len(piece)
+        if len(piece) <= _HIGH_WATER_BYTES:
             # It may be queued behind others: a copy costs less than another scratch buffer.
-            self._transport.write(bytes(scratch[:count]))
-        else:
-            self._transport.write(scratch[:count])
-            if self._transport.get_write_buffer_size():
-                self._scratch.replace()
-                self._await_reader()
-        self._piece_written(file_slice, count)
+            self._transport.write(bytes(piece))
+            return
+        self._transport.write(piece)
+        if self._transport.get_write_buffer_size():
+            self._scratch.replace()
+            self._await_reader()
 
     def _await_reader(self) -> None:
         """The peer did not take all of a piece: read no other one before it has."""
@@ -183,8 +232,7 @@ class Outbox:
             # The transport pauses us at once, since it holds more than this.
             self._transport.set_write_buffer_limits(high=0)
 
-    def _piece_written(self, file_slice: FileSlice, count: int) -> None:
-        self.bytes_sent += count
+    def _slice_read(self, file_slice: FileSlice, count: int) -> None:
         self._slice_offset += count
         if self._slice_offset == file_slice.length:
             self._slice_index += 1
@@ -202,10 +250,11 @@ class Outbox:
             if error is not None or not read.result():
                 self._give_up(file_slice, error or EOFError("the segment ended early"))
                 return
+            self.bytes_sent += len(read.result())
             self._transport.write(read.result())
             if len(read.result()) > _HIGH_WATER_BYTES and self._transport.get_write_buffer_size():
                 self._await_reader()
-            self._piece_written(file_slice, len(read.result()))
+            self._slice_read(file_slice, len(read.result()))
             self._pump()
             if not self.is_busy:
                 self._on_drained()

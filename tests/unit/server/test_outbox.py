@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.unit.server.middle import MemoryTransport, turns_of_the_loop
-from tidelog.server.outbox import PIECE_BYTES, Outbox, ScratchBuffer
+from tidelog.server.outbox import BROKER_PIECE_BYTES, PIECE_BYTES, Outbox, ScratchBuffer
 from tidelog.storage.slices import FileSlice, Slices
 from tidelog.testing.virtual_loop import VirtualOffload, virtual_time
 
@@ -232,3 +232,40 @@ async def test_what_is_held_has_a_bound_and_leaves_before_what_is_large() -> Non
     sending.outbox.send([b"head", slices(file)])
     sending.outbox.let_go()
     assert sending.received == bytes(100_000) + b"head" + file.content
+
+
+@virtual_time
+async def test_the_small_parts_of_an_answer_leave_with_its_records() -> None:
+    sending, first, second = Sending(), File(content(900, 1)), File(content(1_500, 2))
+    sending.outbox.send([b"head", slices(first), b"between", slices(second), b"end"])
+    assert len(sending.transport.writes) == 1
+    assert sending.received == b"head" + first.content + b"between" + second.content + b"end"
+    assert first.readers == second.readers == 0 and not sending.outbox.is_busy
+
+
+@virtual_time
+async def test_bytes_that_carry_a_charge_are_written_as_they_are() -> None:
+    class Charged(bytes):
+        ended = 0
+
+        def __del__(self) -> None:
+            Charged.ended += 1
+
+    sending, file = Sending(), File(content(50_000))
+    sending.transport.is_reading = False
+    sending.outbox.send([slices(file), Charged(b"the last bytes")])
+    sending.transport.read(1_000)
+    assert Charged.ended == 0, "they are not sent yet"
+    while sending.outbox.is_busy:
+        sending.transport.read()
+    sending.transport.read()
+    assert sending.received == file.content + b"the last bytes"
+
+
+@virtual_time
+async def test_another_broker_gets_larger_pieces() -> None:
+    sending, file = Sending(), File(content(1_000_000))
+    sending.outbox.serve_broker()
+    sending.outbox.send([b"head", slices(file)])
+    assert sending.received == b"head" + file.content
+    assert max(sending.transport.writes) == BROKER_PIECE_BYTES and file.reads == 4
