@@ -14,7 +14,6 @@ Left out: sockets, clocks and timeouts, which belong to the shells; TLS and SASL
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -30,13 +29,14 @@ if TYPE_CHECKING:
     from tidelog.protocol.messages.api_versions import ApiVersionsResponse
 
 Buffer = bytes | bytearray | memoryview
-# Gives memory of exactly so many bytes, for an answer that is about to be received.
-Reserve = Callable[[int], bytearray | memoryview]
 _API_VERSIONS_KEY = 18
 _NEGOTIATION = -1
 _NO_CAP = 32767
 # Above this, collecting a frame in pieces and joining them costs more than a buffer of its own.
 _LARGE_FRAME_BYTES = 64 << 10
+# What `KeptFramer` keeps from one frame to the next.
+KEPT_BYTES_MAX = 16 << 20
+_KEPT_BYTES_STEP = 256 << 10
 
 
 @dataclass(slots=True)
@@ -73,14 +73,13 @@ class Framer:
     """Cuts a stream of bytes into frames without their length prefix.
 
     A frame that is large has a buffer of its own as soon as its length is known; who can receive
-    into memory asks for `room`, and the bytes are where they stay. `reserve` gives the buffer.
+    into memory asks for `room`, and the bytes are where they stay.
     """
 
-    __slots__ = ("_chunks", "_filled", "_large", "_max_bytes", "_needed", "_reserve", "_size")
+    __slots__ = ("_chunks", "_filled", "_large", "_max_bytes", "_needed", "_size")
 
-    def __init__(self, max_bytes: int, reserve: Reserve = records.reserve) -> None:
+    def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._reserve = reserve
         self._chunks: list[Buffer] = []
         self._size = 0
         self._needed = 4
@@ -121,7 +120,7 @@ class Framer:
         whole = memoryview(b"".join(self._chunks) if len(self._chunks) > 1 else data)
         position = 0
         while len(whole) - position >= 4:
-            length = self._length(whole, position)
+            length = frame_length(whole, position, self._max_bytes)
             self._needed = 4 + length
             if len(whole) - position < self._needed:
                 break
@@ -134,7 +133,7 @@ class Framer:
     def _keep(self, rest: memoryview) -> None:
         """The beginning of a frame, until the rest of it comes."""
         if self._needed > _LARGE_FRAME_BYTES:
-            self._large = memoryview(self._reserve(self._needed - 4))
+            self._large = memoryview(records.reserve(self._needed - 4))
             self._filled = len(rest) - 4
             self._large[: self._filled] = rest[4:]
             self._needed = 4
@@ -142,16 +141,77 @@ class Framer:
         self._chunks = [bytes(rest)] if rest else []
         self._size = len(rest)
 
-    def _length(self, data: memoryview, position: int) -> int:
-        length = int.from_bytes(data[position : position + 4], "big", signed=True)
-        if 0 <= length <= self._max_bytes:
-            return length
-        head = bytes(data[position : position + 4])
-        if head[:2] == b"\x15\x03":
-            raise ProtocolError("the broker answers in TLS; this connection is plaintext")
-        if head == b"HTTP":
-            raise ProtocolError("an HTTP server answers here, not a Kafka broker")
-        raise ProtocolError(f"a frame of {length} bytes is refused (limit {self._max_bytes})")
+
+class KeptFramer(Framer):
+    """As `Framer`, with one buffer for all frames: bytes are received where they are used.
+
+    A frame holds until `room` is asked for after it, so its owner receives nothing before it is
+    done with the frame. A frame above `KEPT_BYTES_MAX` has memory for itself alone.
+    """
+
+    __slots__ = ("_end", "_memory", "_start")
+
+    def __init__(self, max_bytes: int) -> None:
+        super().__init__(max_bytes)
+        self._memory = memoryview(b"")
+        # What lies between has come in and was not handed out.
+        self._start = self._end = 0
+
+    @property
+    def room(self) -> memoryview:
+        held = self._end - self._start
+        needed = self._start_over_with(held)
+        if needed > len(self._memory) or len(self._memory) > KEPT_BYTES_MAX >= needed:
+            steps = 1 if needed > KEPT_BYTES_MAX else _KEPT_BYTES_STEP
+            memory = memoryview(records.reserve(-(-needed // steps) * steps))
+            memory[:held] = self._memory[:held]
+            self._memory = memory
+        return self._memory[self._end :]
+
+    def _start_over_with(self, held: int) -> int:
+        """Bring what is held to the front; how much memory its frame needs."""
+        if self._start:
+            self._memory[:held] = self._memory[self._start : self._end]
+            self._start, self._end = 0, held
+        if held < 4:
+            return _KEPT_BYTES_STEP
+        return 4 + frame_length(self._memory, 0, self._max_bytes)
+
+    def fill(self, count: int) -> list[memoryview]:
+        frames = []
+        self._end += count
+        while self._end - self._start >= 4:
+            begin = self._start + 4
+            end = begin + frame_length(self._memory, self._start, self._max_bytes)
+            if end > self._end:
+                break
+            frames.append(self._memory[begin:end].toreadonly())
+            self._start = end
+        return frames
+
+    def feed(self, data: Buffer) -> list[memoryview]:
+        """For bytes that came elsewhere; the frames are copies, since more room may be needed."""
+        frames, given = [], memoryview(data)
+        while given:
+            room = self.room
+            count = min(len(room), len(given))
+            room[:count] = given[:count]
+            frames += [memoryview(bytes(frame)) for frame in self.fill(count)]
+            given = given[count:]
+        return frames
+
+
+def frame_length(data: memoryview, position: int, max_bytes: int) -> int:
+    """The length that stands before a frame; ProtocolError where it cannot be one."""
+    length = int.from_bytes(data[position : position + 4], "big", signed=True)
+    if 0 <= length <= max_bytes:
+        return length
+    head = bytes(data[position : position + 4])
+    if head[:2] == b"\x15\x03":
+        raise ProtocolError("the broker answers in TLS; this connection is plaintext")
+    if head == b"HTTP":
+        raise ProtocolError("an HTTP server answers here, not a Kafka broker")
+    raise ProtocolError(f"a frame of {length} bytes is refused (limit {max_bytes})")
 
 
 class Connection:
@@ -162,14 +222,14 @@ class Connection:
         client_id: str,
         max_frame_bytes: int,
         address: str = "broker",
-        reserve: Reserve = records.reserve,
+        framer: Framer | None = None,
     ) -> None:
         self.address = address
         self.ready = False
         self.closed = False
         self.versions: dict[int, tuple[int, int]] = {}
         self._client_id = client_id
-        self._framer = Framer(max_frame_bytes, reserve)
+        self._framer = framer or Framer(max_frame_bytes)
         self._tickets = 0
         self._correlation = 0
         self._waiting: deque[tuple[int, Call]] = deque()

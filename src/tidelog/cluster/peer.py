@@ -11,7 +11,7 @@ connecting too; one that passes it costs the connection, since nothing can be to
 behind it. A lost connection fails every request under way with `NetworkError`; with `ConnectError`
 nothing was sent. When to try again is the caller's decision; `Backoff` says how long to wait.
 
-With `reuses_memory` a large answer is received into a buffer that the next answer is received into
+With `reuses_memory` an answer is received into a buffer that the next answer is received into
 as well: its records are views that hold until the next request, or, where another request is under
 way already, until `resume`, before which no further answer is received.
 """
@@ -23,9 +23,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tidelog._kernels import records
 from tidelog.client.channel import Channel
-from tidelog.client.connection import Call, Connection
+from tidelog.client.connection import Call, Connection, Framer, KeptFramer
 from tidelog.client.faults import ConnectError, NetworkError, RequestTimeoutError
 from tidelog.cluster.image import Endpoint
 from tidelog.errors import KafkaError, TidelogError
@@ -36,9 +35,6 @@ from tidelog.security.scram import ScramError
 # An answer to which no broker of ours comes; a larger one is refused before there is memory for it.
 _FRAME_BYTES_MAX: Final = 512 << 20
 _NODE: Final = -1
-# What is kept from one answer to the next; a larger answer has memory of its own.
-_KEPT_BYTES_MAX: Final = 16 << 20
-_KEPT_BYTES_STEP: Final = 256 << 10
 
 Send = Callable[[str, object], Awaitable[Any]]
 
@@ -66,7 +62,6 @@ class PeerConnection:
         self.lives = 0
         self._network = network
         self._options = options or PeerOptions()
-        self._reserve = _Kept().reserve if self._options.reuses_memory else records.reserve
         self._opening = asyncio.Lock()
         self._channel: Channel | None = None
         # The connection that is being made.
@@ -164,8 +159,12 @@ class PeerConnection:
     async def _open(self) -> Channel:
         self._check_open()
         options = self._options
+        framer = KeptFramer if options.reuses_memory else Framer
         connection = Connection(
-            options.client_id, options.frame_bytes_max, self.address, self._reserve
+            options.client_id,
+            options.frame_bytes_max,
+            self.address,
+            framer(options.frame_bytes_max),
         )
         try:
             channel = await self._network.connect(
@@ -204,23 +203,6 @@ def _sender(channel: Channel) -> Send:
         return outcome
 
     return send
-
-
-class _Kept:
-    """Memory that one answer after the other is received into."""
-
-    __slots__ = ("_memory",)
-
-    def __init__(self) -> None:
-        self._memory = memoryview(b"")
-
-    def reserve(self, size: int) -> bytearray | memoryview:
-        if size > _KEPT_BYTES_MAX:
-            return records.reserve(size)
-        if size > len(self._memory):
-            steps = -(-size // _KEPT_BYTES_STEP)
-            self._memory = memoryview(records.reserve(steps * _KEPT_BYTES_STEP))
-        return self._memory[:size]
 
 
 class Backoff:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.unit.client.helpers import Peer, join, metadata_response, versions_response
-from tidelog.client.connection import Call, Connection, Framer
+from tidelog.client.connection import KEPT_BYTES_MAX, Call, Connection, Framer, KeptFramer
 from tidelog.client.faults import NetworkError, UnsupportedApiError
 from tidelog.client.metadata import ANY
 from tidelog.errors import ProtocolError
@@ -211,3 +211,39 @@ def test_frames_are_the_same_where_large_ones_are_received_into_their_place() ->
         assert frames == BODIES
         assert framer.room is None
     assert placed > 5
+
+
+def test_frames_are_the_same_where_all_are_received_into_memory_that_is_kept() -> None:
+    bodies = [*BODIES, b"h" * 600_000, b"i" * (KEPT_BYTES_MAX + 1), b"j", b"k" * 300_000]
+    stream = memoryview(b"".join(len(body).to_bytes(4, "big") + body for body in bodies))
+    for size in (1_000, 65_536, 1 << 20, len(stream)):
+        framer, frames, position, kept = KeptFramer(1 << 25), list[bytes](), 0, set[int]()
+        while position < len(stream):
+            room = framer.room
+            piece = stream[position : position + min(size, len(room))]
+            room[: len(piece)] = piece
+            frames += [bytes(frame) for frame in framer.fill(len(piece))]
+            position += len(piece)
+            kept.add(len(room.obj))
+        assert frames == bodies
+        assert [bytes(frame) for frame in KeptFramer(1 << 25).feed(stream)] == bodies
+        assert max(kept) > KEPT_BYTES_MAX
+        assert len(framer.room.obj) <= KEPT_BYTES_MAX, "what was for one frame goes with it"
+
+
+def test_frames_that_came_together_hold_until_there_is_room_for_more() -> None:
+    framer = KeptFramer(1 << 20)
+    stream = b"\0\0\0\5first\0\0\0\6second\0\0\0\5th"
+    framer.room[: len(stream)] = stream
+    frames = framer.fill(len(stream))
+    assert [bytes(frame) for frame in frames] == [b"first", b"second"]
+    framer.room[:3] = b"ird"
+    assert [bytes(frame) for frame in framer.fill(3)] == [b"third"]
+
+
+@pytest.mark.parametrize("data", [b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff", b"HTTP/1.1"])
+def test_a_frame_that_cannot_be_one_is_refused_in_kept_memory_too(data: bytes) -> None:
+    framer = KeptFramer(1 << 20)
+    framer.room[: len(data)] = data
+    with pytest.raises(ProtocolError, match=r"refused|HTTP"):
+        framer.fill(len(data))
