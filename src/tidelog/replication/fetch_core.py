@@ -100,6 +100,10 @@ class Followed:
         """The partition's place has changed by itself (`FollowedPartition.fetch_watchers`)."""
         self.session.place_changed(self)
 
+    def small_news(self) -> None:
+        """Nothing here can wait."""
+        self.news()
+
     @property
     def is_throttled(self) -> bool:
         """Whether its records count against the broker's rate, and wait for it."""

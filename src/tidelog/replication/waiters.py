@@ -102,6 +102,10 @@ class Watcher(Protocol):
         """What can be read of the partition may have changed; you are not watching any more."""
         ...
 
+    def small_news(self) -> None:
+        """There is something to tell when you speak next, not worth speaking for; watch on."""
+        ...
+
 
 class Watchers:
     """Those who want to hear of the next change of what can be read of a partition.
@@ -121,6 +125,11 @@ class Watchers:
 
     def discard(self, watcher: Watcher) -> None:
         self._watchers.pop(watcher, None)
+
+    def remind(self) -> None:
+        """Tell them of what can wait until they speak next."""
+        for watcher in self._watchers:
+            watcher.small_news()
 
     def notify(self) -> None:
         if self._watchers:

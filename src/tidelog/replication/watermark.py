@@ -39,7 +39,9 @@ class Watermark:
             self.check_bounds()
             self._log.producers.high_watermark_moved(offset)
             self.waiters.advance(offset)
-            self.notify()
+            self.watchers.notify()
+            # Replicas read beyond it: they hear of it with what they are told next.
+            self.replica_watchers.remind()
 
     def log_was_cut(self) -> None:
         """The log may end below what was committed, and begin above it."""

@@ -96,6 +96,9 @@ class FetchTarget:
         session = self.session
         return session.last_used if session.targets.get(self.key) is self else 0.0
 
+    def small_news(self) -> None:
+        self.session.ready[self] = None
+
     def unwatch(self) -> None:
         if self.watched is not None:
             self.watched.discard(self)

@@ -357,3 +357,46 @@ async def test_an_idle_follower_that_was_removed_shows_itself_with_its_next_fetc
     request.session_epoch = 2
     await leader.call("Fetch", 15, request)
     assert proposed == [cluster.leader]
+
+
+def following(cluster: Cluster, offset: int) -> tuple[Asking, FetchRequest]:
+    """The leader, as its follower 2 asks it, and a fetch that may wait for a minute."""
+    leader = asking(cluster, 0, principal=Principal("User:__broker", is_broker=True))
+    state = ReplicaState(2, EPOCHS[2])
+    request = fetching(offset, cluster.state.leader_epoch, replica_state=state)
+    request.max_wait_ms, request.min_bytes, request.session_epoch = 60_000, 1, 0
+    return leader, request
+
+
+@virtual_time
+async def test_a_follower_gets_what_was_appended_together_in_one_answer() -> None:
+    cluster = await replicated(b"a")
+    leader, request = following(cluster, 1)
+    waiting = asyncio.ensure_future(leader.call("Fetch", 15, request))
+    await asyncio.sleep(1)
+    cluster.put(b"b")
+    cluster.put(b"c")
+    (told,) = (await waiting).responses[0].partitions
+    assert [header.base_offset for _, header in iterate_batches(told.records)] == [1, 2]
+
+
+@virtual_time
+async def test_a_follower_that_waits_hears_of_the_watermark_when_its_time_is_up() -> None:
+    cluster = await replicated(b"a")
+    cluster.put(b"b")
+    await cluster.fetch(2)
+    leader, request = following(cluster, 2)
+    request.max_wait_ms = 0
+    session = await leader.call("Fetch", 15, request)
+    request.max_wait_ms = 60_000
+    request.session_id, request.session_epoch, request.topics = session.session_id, 1, []
+    began = asyncio.get_running_loop().time()
+    waiting = asyncio.ensure_future(leader.call("Fetch", 15, request))
+    await asyncio.sleep(1)
+    before = cluster.leader.high_watermark
+    await cluster.fetch(1)
+    await cluster.fetch(1)
+    assert (before, cluster.leader.high_watermark) == (1, 2)
+    (told,) = (await waiting).responses[0].partitions
+    assert told.high_watermark == 2 and not told.records
+    assert asyncio.get_running_loop().time() - began == 60, "it was not woken for it"

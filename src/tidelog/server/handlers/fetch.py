@@ -34,17 +34,18 @@ from tidelog.protocol.messages.fetch import (
 )
 from tidelog.replication.partition import Partition, PartitionRead, Reader
 from tidelog.security.authorizer import CLUSTER, Operation
-from tidelog.server.fetch_sessions import FINAL_EPOCH, FetchPlan, FetchTarget, FetchWaiter
+from tidelog.server.fetch_sessions import FINAL_EPOCH, FetchPlan, FetchTarget
 from tidelog.server.handlers.fetch_answers import (
     DivergingEpochError,
     has_changed,
     partition_data,
     remember,
 )
+from tidelog.server.handlers.fetch_wait import FetchWait
 from tidelog.server.handlers.leader_throttle import leader_throttle
 from tidelog.server.handlers.leaders import MOVED, CurrentLeaders
 from tidelog.server.handlers.read_replicas import reader_of, reader_rack, sent_nearer
-from tidelog.server.pieces import PIECE_UNITS, Work
+from tidelog.server.pieces import PIECE_UNITS
 from tidelog.server.routes import served
 from tidelog.server.tools import DataContext
 
@@ -421,80 +422,3 @@ class FetchAttempt:
             answer.node_endpoints = self._leaders.endpoints(NodeEndpoint)
         self._leave()
         return answer
-
-
-class FetchWait(FetchWaiter):
-    """Sums what has become readable while a fetch waits."""
-
-    def __init__(self, attempt: FetchAttempt, future: asyncio.Future[FetchResponse]) -> None:
-        self._attempt = attempt
-        self._future = future
-        self._available: dict[FetchTarget, int] = {}
-        self._total = 0
-        self._is_finishing = False
-
-    def start(self, with_data: list[FetchTarget]) -> None:
-        session = self._attempt.session
-        if session.waiting is not None:
-            # The client has given up on its last fetch, or it would not have sent another.
-            session.waiting.finish()
-        session.waiting = self
-        for target in with_data:
-            self.news(target)
-
-    def stop(self) -> None:
-        if self._attempt.session.waiting is self:
-            self._attempt.session.waiting = None
-
-    def finish(self) -> None:
-        """Look again and answer with whatever there is now."""
-        if self._is_finishing or self._future.done():
-            return
-        self._is_finishing = True
-        work = Work(self._attempt.answer_again())
-        try:
-            is_done = work.run_piece()
-        except Exception as error:
-            # It belongs to those who wait, not to the append that woke them.
-            self._future.set_exception(error)
-            return
-        if is_done:
-            self._future.set_result(work.result)
-        else:
-            task = asyncio.ensure_future(self._finish_in_pieces(work))
-            self._future.add_done_callback(lambda _: task.cancel())
-
-    async def _finish_in_pieces(self, work: Work[FetchResponse]) -> None:
-        try:
-            answer = await self._attempt.turns.finish(work)
-        except Exception as error:
-            if not self._future.done():
-                self._future.set_exception(error)
-        else:
-            if not self._future.done():
-                self._future.set_result(answer)
-
-    def news(self, target: FetchTarget) -> None:
-        if self._is_finishing:
-            return
-        attempt = self._attempt
-        try:
-            partition = attempt.partition(target)
-            partition.check_reader(target.known_epoch, attempt.reader)
-            partition.check_offset(target.fetch_offset)
-            if target.position is None:
-                target.position = partition.log.locate(target.fetch_offset)
-        except (TidelogError, OSError):
-            self.finish()
-            return
-        if partition is not target.partition:
-            self.finish()
-            return
-        readable = partition.readable_bytes(target.position, attempt.isolation)
-        available = min(target.max_bytes, readable)
-        self._total += available - self._available.get(target, 0)
-        self._available[target] = available
-        if self._total >= attempt.min_bytes:
-            self.finish()
-        else:
-            attempt.session.watch(target, partition)
