@@ -302,15 +302,29 @@ class Connection(asyncio.BufferedProtocol):
     def _resume(self, exchange: Exchange, pending: Pending) -> None:
         if self._closing:
             return
+        is_followed = self._is_followed(exchange)
+        if is_followed:
+            # One commit has ended both waits: let the answers leave together.
+            self._outbox.hold()
         try:
             self._take(exchange, pending.resume())
         except (ProtocolError, CloseConnection) as error:
+            self._outbox.let_go()
             self.close(str(error), level=logging.WARNING)
-            return
         except Exception:
+            self._outbox.let_go()
             self._fail()
-            return
-        self._process()
+        else:
+            if not is_followed:
+                self._process()
+
+    def _is_followed(self, exchange: Exchange) -> bool:
+        """Whether the request behind this one has its result as well, and is resumed next."""
+        exchanges = self._exchanges
+        if len(exchanges) < 2 or exchanges[0] is not exchange:
+            return False
+        after = exchanges[1].future
+        return after is not None and after.done()
 
     def _fail(self) -> None:
         """A fault of ours: it costs this connection, and the trace is in the log."""

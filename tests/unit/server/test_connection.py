@@ -186,6 +186,36 @@ async def test_an_error_after_a_wait_keeps_the_answers_before_it(
 
 
 @virtual_time
+async def test_waits_that_end_together_are_answered_in_one_write(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waits = Waits()
+    peer = Middle(monkeypatch, {"Heartbeat": Route(waits, overlaps=True)}).connect()
+    for number, name in enumerate("abc"):
+        beat(peer, number, name)
+    waits.futures["a"].set_result(HeartbeatResponse())
+    waits.futures["b"].set_result(HeartbeatResponse())
+    await turns_of_the_loop()
+    assert peer.answered == [0, 1] and len(peer.writes) == 1
+    await waits.answer("c")
+    assert peer.answered == [0, 1, 2] and len(peer.writes) == 2
+
+
+@virtual_time
+async def test_an_answer_that_is_held_for_the_next_leaves_though_that_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waits = Waits()
+    peer = Middle(monkeypatch, {"Heartbeat": Route(waits, overlaps=True)}).connect()
+    for number, name in enumerate("ab"):
+        beat(peer, number, name)
+    waits.futures["a"].set_result(HeartbeatResponse())
+    waits.futures["b"].set_exception(RuntimeError("lost"))
+    await turns_of_the_loop()
+    assert peer.answered == [0] and peer.is_closed
+
+
+@virtual_time
 async def test_nothing_is_taken_up_from_a_peer_that_does_not_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
