@@ -194,8 +194,11 @@ def i30_recovered_prefix(ghost: Ghost, before: Replica, after: Replica) -> None:
 
 
 def i31_synced_stays(ghost: Ghost, before: Replica, after: Replica, kept: int) -> None:
-    """What was synced before a power cut, or written before a kill, is in the recovered log."""
-    if after.end < min(kept, before.end):
+    """What was synced before a power cut, or written before a kill, is in the recovered log.
+
+    What was deleted before is not missed: a log of which no more than that was synced is empty.
+    """
+    if max(after.end, before.log_start) < min(kept, before.end):
         raise Violation(
             "I31 synced stays",
             f"b{after.broker_id} of {ghost} came back with {after.end} records, {kept} of"
