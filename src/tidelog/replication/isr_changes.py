@@ -1,10 +1,10 @@
 """Asking the controller for changes of in-sync sets: one batch under way at a time.
 
-A partition comes here when a follower has caught up, and all of them are looked at now and then for
-followers that fell behind. What becomes of a proposal follows from the answer: done, refused for
-certain, or unknown. An unknown one is asked for again as it was, since it may have been done; one
-that the controller calls outdated waits for the metadata. Meanwhile the partition counts with
-either outcome (`in_sync`).
+A partition comes here when a follower has caught up, and when the metadata tells something new of
+it or of the brokers; all of them are looked at now and then for followers that fell behind. What
+becomes of a proposal follows from the answer: done, refused for certain, or unknown. An unknown one
+is asked for again as it was, since it may have been done; one that the controller calls outdated
+waits for the metadata. Meanwhile the partition counts with either outcome (`in_sync`).
 """
 
 from __future__ import annotations
@@ -157,6 +157,9 @@ class IsrChanges:
         before = partition.isr
         with partition.contained:
             partition.leading.decided(proposal, None if answer is None else answer.state)
+        if answer is not None and partition.leading.lacks_followers:
+            # Another may have caught up meanwhile. Who has all of the log is not heard of again.
+            self._waiting[partition] = None
         if partition.isr != before:
             _log.info(
                 "in-sync set changed partition=%s isr=%s partition_epoch=%d",

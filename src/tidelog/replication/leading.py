@@ -170,6 +170,12 @@ class Leading:
 
     # -- who is in sync ---------------------------------------------------------------------------
 
+    @property
+    def lacks_followers(self) -> bool:
+        """Whether some follower is not in the ISR, and might join it."""
+        in_sync = self.in_sync
+        return in_sync is not None and len(in_sync.isr) <= len(in_sync.followers)
+
     def propose(self) -> Proposal | None:
         """The change of the ISR to ask the controller for; None where there is none to ask."""
         if self.in_sync is None:

@@ -140,6 +140,8 @@ class Partition:
         if not self.following.is_cutting:
             with self.contained:
                 self._take_role(state)
+        if self.leading.lacks_followers:
+            self._standing.reconsider(self)
         if before is not None and elected_without_records(before, state, self._standing.broker_id):
             end = self.log.log_end_offset, self.watermark.offset
             report_unclean_leader(self.topic_partition, before, state, end)
@@ -408,10 +410,7 @@ class Partition:
                 slices.release()
                 slices = None
         read = PartitionRead(
-            slices,
-            self.watermark.offset,
-            self.last_stable_offset,
-            self.log.log_start_offset,
+            slices, self.watermark.offset, self.last_stable_offset, self.log.log_start_offset
         )
         if isolation == Isolation.READ_COMMITTED:
             read.aborted = []

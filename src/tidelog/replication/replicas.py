@@ -2,9 +2,8 @@
 
 The owner of every `Partition`. It hears of each change of the image and works towards the newest
 one: what is gone is dropped, what is new is created, what is there leads or follows. Small changes
-of partitions that exist happen at once. Everything that touches the disk is done by one
-task, in batches on a thread, so that ten thousand new partitions stall nobody; `settled` waits for
-it.
+of partitions that exist happen at once. Everything that touches the disk is done by one task, in
+batches on a thread, so that ten thousand new partitions stall nobody; `settled` waits for it.
 
 At a start all logs are recovered first, without serving any (`start`): only once the broker is
 registered, in an epoch of this life, does the metadata say what it leads now (`serve`).
@@ -441,12 +440,13 @@ class Replicas:
         return topic_config(self.config, topic.configs)
 
     def _take_brokers(self, image: MetadataImage) -> None:
-        self.standing.eligible = {
-            each.id: each.epoch for each in image.brokers.values() if not each.shutting_down
-        }
+        brokers = image.brokers.values()
+        self.standing.eligible = {each.id: each.epoch for each in brokers if not each.shutting_down}
         for partition in self:
             # A replica that was not in sync leaves without a word of the partition's own state.
             partition.leading.deletions_moved()
+            if partition.leading.lacks_followers:
+                self.standing.reconsider(partition)
 
     def _take_broker_configs(self, image: MetadataImage) -> None:
         configs, known = image.broker_configs, set(self.config.unused())

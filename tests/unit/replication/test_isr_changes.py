@@ -33,6 +33,7 @@ class Controller:
         decided = self._cluster.state._replace(
             isr=isr, partition_epoch=self._cluster.state.partition_epoch + 1
         )
+        self._cluster.state = decided
         return [PartitionDecided(decided)]
 
 
@@ -55,7 +56,6 @@ async def test_a_follower_that_fell_behind_leaves_and_comes_back_by_fetching() -
     cluster, controller, _ = await lagging(None)
     assert (cluster.leader.isr, cluster.leader.high_watermark) == ((0, 1), 2)
     assert controller.asked[0].proposal.isr == ((0, EPOCHS[0]), (1, EPOCHS[1]))
-    cluster.state = cluster.state._replace(isr=(0, 1), partition_epoch=2)
     for _ in range(2):
         await cluster.fetch(2)
     await asyncio.sleep(0.1)
@@ -102,3 +102,37 @@ async def test_nobody_is_proposed_by_a_broker_that_no_longer_leads() -> None:
     cluster.elect(1, (1,))
     await asyncio.sleep(5)
     assert len(controller.asked) == 1
+
+
+async def leading_alone(*answers: ErrorCode | None) -> tuple[Cluster, Controller]:
+    """Both followers have all of the log, and neither is in the ISR."""
+    cluster = await replicated(b"a")
+    cluster.shrink((0,))
+    cluster.leader.leading.min_isr = 1
+    controller = Controller(cluster, *answers)
+    IsrChanges(cluster.places[0].standing, controller.submit_all)
+    return cluster, controller
+
+
+@virtual_time
+async def test_a_follower_that_caught_up_while_another_was_proposed_joins_as_well() -> None:
+    cluster, controller = await leading_alone(None)
+    await cluster.fetch(1)
+    await asyncio.sleep(0.005)
+    assert len(controller.asked) == 1 and cluster.leader.isr == (0,)
+    # It has everything, so it is not heard of before there is something new.
+    await cluster.fetch(2)
+    await asyncio.sleep(0.1)
+    assert cluster.leader.isr == REPLICAS and len(controller.asked) == 2
+
+
+@virtual_time
+async def test_a_proposal_that_was_overtaken_is_made_anew_once_the_metadata_tells() -> None:
+    cluster, controller = await leading_alone(ErrorCode.INVALID_UPDATE_VERSION, None)
+    await cluster.fetch(1)
+    await asyncio.sleep(0.1)
+    assert len(controller.asked) == 1 and cluster.leader.isr == (0,)
+    # Somebody else has changed the partition.
+    cluster.change(0, (0,), cluster.state.leader_epoch)
+    await asyncio.sleep(0.1)
+    assert cluster.leader.isr == (0, 1) and len(controller.asked) == 2
