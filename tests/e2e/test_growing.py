@@ -1,4 +1,5 @@
-"""One path, under load: one broker, three, three replicas, a lost leader, ZooKeeper."""
+"""One path, under load: an earlier version's directory, one broker, three, three replicas, a lost
+leader, ZooKeeper."""
 
 from __future__ import annotations
 
@@ -10,9 +11,14 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
+from tests.e2e.earlier_version import OFFSETS_TOPIC, make_earlier
 from tests.e2e.test_cluster_cli import Shell
 from tests.waiting import eventually
+from tidelog.client.admin import describe_configs
+from tidelog.client.blocking import Client
+from tidelog.client.producer import init_producer_id
 from tidelog.errors import TidelogError
+from tidelog.model import ConfigResourceType
 from tidelog.testing import Broker, Cluster, ZooKeeper
 
 PAUSE_S = 0.002
@@ -68,10 +74,75 @@ def read(servers: str, count: int) -> set[bytes]:
     return found
 
 
+@pytest.mark.parametrize("killed", [False, True], ids=["stopped", "killed"])
+def test_a_directory_of_the_earlier_version_becomes_that_of_three_brokers(
+    tmp_path: Path, killed: bool
+) -> None:
+    """Topics, settings, records, committed offsets and producer ids, without a step between."""
+    data, written = tmp_path / "data", Acknowledged()
+    with Broker(data_dir=data) as broker:
+        shell = Shell(broker.bootstrap_servers)
+        shell.run("topic", "create", "orders", "-p", "1", "--set", "retention.ms=123456789")
+        shell.run("topic", "create", "gone", "-p", "1")
+        shell.run("topic", "delete", "gone")
+        with written.written_meanwhile(broker.bootstrap_servers):
+            pass
+        committed = commit_end(broker.bootstrap_servers)
+        (before,) = shell.json("topic", "describe", "orders")
+        highest = producer_id(broker.bootstrap_servers)
+    make_earlier(data, killed=killed)
+    with Cluster(3, data_dir=data) as cluster:
+        shell = Shell(cluster.bootstrap_servers)
+        (after,) = shell.json("topic", "describe", "orders")
+        assert (after["id"], after["settings"]) == (before["id"], before["settings"])
+        assert after["settings"]["retention.ms"] == "123456789"
+        assert [each["end"] for each in after["partitions"]] == [committed]
+        assert "gone" not in [each["name"] for each in shell.json("topic", "list")]
+        (place,) = shell.json("group", "describe", "billing")["partitions"]
+        assert (place["committed"], place["lag"]) == (committed, 0)
+        assert producer_id(cluster.bootstrap_servers) > highest
+        with written.written_meanwhile(cluster.bootstrap_servers):
+            shell.run("topic", "replicate", "--all", "--factor", "3", "--wait")
+        # A commit must not be acknowledged by one broker of three: the minimum was for one.
+        assert minimum_in_sync(cluster.bootstrap_servers, OFFSETS_TOPIC) == "2"
+        assert written.values <= read(cluster.bootstrap_servers, len(written.values))
+
+
+def commit_end(servers: str) -> int:
+    """Consume all in the group "billing" and commit that; how far it is."""
+    settings = {"group.id": "billing", "auto.offset.reset": "earliest", "log_level": 0}
+    consumer = Consumer({"bootstrap.servers": servers, "enable.auto.commit": False, **settings})
+    consumer.subscribe(["orders"])
+    _, end = consumer.get_watermark_offsets(TopicPartition("orders", 0))
+    try:
+        count = 0
+        while count < end:
+            count += len(consumer.consume(1000, 1.0))
+        consumer.commit(asynchronous=False)
+    finally:
+        consumer.close()
+    return end
+
+
+def producer_id(servers: str) -> int:
+    """A new one."""
+    with Client(servers) as client:
+        return client.run(init_producer_id(client.cluster)).producer_id
+
+
+def minimum_in_sync(servers: str, topic: str) -> str | None:
+    with Client(servers) as client:
+        entries = client.run(describe_configs(client.cluster, ConfigResourceType.TOPIC, topic))
+    return next(each.value for each in entries if each.name == "min.insync.replicas")
+
+
 @pytest.mark.spark
 @pytest.mark.timeout(300)
 def test_one_broker_grows_to_three_and_moves_to_zookeeper_under_load(tmp_path: Path) -> None:
     data, written = tmp_path / "data", Acknowledged()
+    with Broker(data_dir=data) as broker, written.written_meanwhile(broker.bootstrap_servers):
+        pass
+    make_earlier(data)
     with Broker(data_dir=data) as broker, written.written_meanwhile(broker.bootstrap_servers):
         pass
     with Cluster(3, data_dir=data) as cluster:
