@@ -26,17 +26,10 @@ from typing import Any, Final
 from kazoo.client import KazooClient
 from kazoo.exceptions import (
     AuthFailedError,
-    BadVersionError,
     KazooException,
     NoAuthError,
-    NoChildrenForEphemeralsError,
-    NodeExistsError,
     NoNodeError,
-    NotEmptyError,
-    RolledBackError,
-    RuntimeInconsistency,
     SessionExpiredError,
-    ZookeeperError,
 )
 from kazoo.protocol.states import KazooState, ZnodeStat
 from kazoo.security import make_digest_acl
@@ -50,8 +43,6 @@ from tidelog.store.levels import walk
 from tidelog.store.loop_watchdog import LoopWatchdog
 from tidelog.store.port import (
     Cancel,
-    Conflict,
-    ConflictReason,
     ConnectionLoss,
     Create,
     Delete,
@@ -68,6 +59,7 @@ from tidelog.store.port import (
     check_transaction,
 )
 from tidelog.store.watches import SessionWatches
+from tidelog.store.zookeeper_results import raise_refused, stored
 
 logger = logging.getLogger(__name__)
 
@@ -77,14 +69,6 @@ _KAFKAS_NODES: Final = frozenset({"admin", "isr_change_notification", "latest_pr
 _RETRY: Final = {"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 1.0}
 # How often a thread that waits for a connection looks whether anybody still wants it.
 _LOOK_S: Final = 0.1
-
-_REASONS: Final[dict[type[ZookeeperError], ConflictReason]] = {
-    BadVersionError: ConflictReason.BAD_VERSION,
-    NoNodeError: ConflictReason.NO_NODE,
-    NodeExistsError: ConflictReason.NODE_EXISTS,
-    NotEmptyError: ConflictReason.NOT_EMPTY,
-    NoChildrenForEphemeralsError: ConflictReason.EPHEMERAL_PARENT,
-}
 
 
 async def connect(ensemble: Ensemble, clock: Clock, offload: Offload) -> ZooKeeperStore:
@@ -288,7 +272,7 @@ class ZooKeeperStore:
             value, stat = await self._call(self._client.get_async, path)
         except NoNodeError:
             return None
-        return _stored(value, stat)
+        return stored(value, stat)
 
     async def children(self, path: str) -> list[str]:
         try:
@@ -308,7 +292,7 @@ class ZooKeeperStore:
                 value, stat = await self._call(self._client.get_async, at)
             except NoNodeError:
                 return []
-            found[at] = _stored(value, stat)
+            found[at] = stored(value, stat)
             if not stat.numChildren:
                 return []
         prefix = at.rstrip("/") + "/"
@@ -332,7 +316,7 @@ class ZooKeeperStore:
             else:
                 transaction.check(each.path, each.version)
         results: list[Any] = await self._call(transaction.commit_async)
-        _raise_refused(operations, results)
+        raise_refused(operations, results)
         for result in results:
             if isinstance(result, ZnodeStat):
                 return int(result.mzxid)
@@ -488,22 +472,3 @@ def _settle(future: asyncio.Future[Any], result: Any) -> None:
         future.set_exception(result.exception)
     else:
         future.set_result(result.value)
-
-
-def _stored(value: bytes, stat: ZnodeStat) -> Stored:
-    return Stored(value, stat.version, stat.czxid, stat.mzxid, stat.ephemeralOwner)
-
-
-def _raise_refused(operations: Sequence[Operation], results: Sequence[object]) -> None:
-    """Conflict for the operation that was refused; the others then say that they were undone."""
-    for index, result in enumerate(results):
-        if not isinstance(result, Exception):
-            continue
-        if isinstance(result, RolledBackError | RuntimeInconsistency):
-            continue
-        reason = _REASONS.get(type(result))
-        if reason is None:
-            raise StoreError(f"ZooKeeper refused {operations[index].path}: {result!r}")
-        if reason is ConflictReason.NO_NODE and isinstance(operations[index], Create):
-            reason = ConflictReason.NO_PARENT
-        raise Conflict(index, operations[index], reason)
