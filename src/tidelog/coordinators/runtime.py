@@ -6,7 +6,8 @@ Promises, for every kind of shard:
   epoch; while it is being loaded it is answered for with COORDINATOR_LOAD_IN_PROGRESS, never with
   less than was kept. What the load read counts as uncommitted until the watermark has passed it.
 - A change is appended through `Partition.append`, as a client's record is, then replayed; a refused
-  append changes nothing and is answered with a retriable error.
+  append changes nothing and is answered with a retriable error. Small changes that many ask for
+  and that do not depend on each other are appended together (`gather`).
 - No answer leaves before what it rests on is committed, so nobody is shown what a failover could
   take back. That is all that its shard had appended when the answer was found, or the core of it
   (`ShardKind.is_core`). Where it takes too long, the client is told to try again.
@@ -21,22 +22,22 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Generic
 
 from tidelog.cluster.changes import Change
 from tidelog.cluster.image import MetadataImage
+from tidelog.coordinators.gathering import Answer, Handled
 from tidelog.coordinators.kind import S, ShardKind
 from tidelog.coordinators.loading import load
 from tidelog.coordinators.outcome import Outcome, Reply
+from tidelog.coordinators.slot import RuntimeStats, Slot
 from tidelog.coordinators.timers import Now
 from tidelog.errors import ErrorCode, KafkaError, PartitionBrokenError, ProtocolError, TidelogError
 from tidelog.host.host import Host
 from tidelog.protocol.batches import Record, encode_batch, read_header
 from tidelog.replication.partition import Partition
 from tidelog.replication.replicas import Replicas
-from tidelog.replication.waiters import CommitWait
 from tidelog.storage.admission import Admitted
 
 _log = logging.getLogger(__name__)
@@ -49,50 +50,6 @@ _LOAD_RETRY_SECONDS: Final = 5.0
 _BATCH_RECORDS_MAX: Final = 1_000
 
 
-@dataclass(slots=True, eq=False)
-class _Answer:
-    """What somebody waits for, once the reply is there and what it rests on is committed."""
-
-    reply: Reply[Any]
-    core_only: bool
-    future: asyncio.Future[Any]
-    wait: CommitWait | None = None
-
-    def leave(self, refusal: KafkaError | None = None) -> None:
-        error = refusal or self.reply.error
-        if self.future.done():
-            return
-        if error is not None:
-            self.future.set_exception(error)
-        else:
-            self.future.set_result(self.reply.value)
-
-
-@dataclass(slots=True, eq=False)
-class _Slot(Generic[S]):
-    """A partition of the kind's topic that this broker leads."""
-
-    partition: Partition
-    leader_epoch: int
-    shard: S
-    last_offset: int = -1
-    last_core_offset: int = -1
-    error: KafkaError | None = None
-    loading: asyncio.Task[None] | None = None
-    # Replies that came while something was handled: they rest on what it appends too.
-    answered: list[_Answer] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class RuntimeStats:
-    """Counters since the start."""
-
-    timeouts: int = 0
-    loads: int = 0
-    load_seconds: float = 0.0
-    load_seconds_max: float = 0.0
-
-
 class CoordinatorRuntime(Generic[S]):
     """The shards of one kind that this broker leads."""
 
@@ -102,8 +59,8 @@ class CoordinatorRuntime(Generic[S]):
         self._broker_id = broker_id
         self._replicas = replicas
         self._host = host
-        self._slots: dict[int, _Slot[S]] = {}
-        self._waiting: dict[asyncio.Future[Any], _Answer] = {}
+        self._slots: dict[int, Slot[S]] = {}
+        self._waiting: dict[asyncio.Future[Any], Answer] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._armed_ms = 0
         self._lost_ms = 0
@@ -143,6 +100,26 @@ class CoordinatorRuntime(Generic[S]):
 
         With `core_only` the answer rests on the core of the shard's records alone.
         """
+        return self._run(self._slot_of(key), handler, core_only)
+
+    def gather(
+        self,
+        key: str,
+        handler: Callable[[S, Now], Outcome],
+        refused: Callable[[KafkaError], Any],
+    ) -> asyncio.Future[Any]:
+        """As `call`, for what may come to the shard with others a little later, in one batch.
+
+        It must not matter to the handler what others of the batch change, and it has an answer at
+        once. An error is answered with what `refused` makes of it.
+        """
+        slot, loop = self._slot_of(key), asyncio.get_running_loop()
+        answer = self._awaited(Answer(Reply(), False, loop.create_future(), refused))
+        if slot.gathered.add(handler, answer):
+            loop.call_soon(self._run_gathered, slot)
+        return answer.future
+
+    def _slot_of(self, key: str) -> Slot[S]:
         if not self._running:
             raise _shutting_down()
         index = self.topic.partition_of(key)
@@ -153,7 +130,7 @@ class CoordinatorRuntime(Generic[S]):
             raise KafkaError(
                 ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if is_ours else ErrorCode.NOT_COORDINATOR
             )
-        return self._run(slot, handler, core_only)
+        return slot
 
     def call_each(
         self, handler: Callable[[S, Now], Outcome]
@@ -175,17 +152,9 @@ class CoordinatorRuntime(Generic[S]):
     # -- running a shard --------------------------------------------------------------------------
 
     def _run(
-        self, slot: _Slot[S], handler: Callable[[S, Now], Outcome], core_only: bool
+        self, slot: Slot[S], handler: Callable[[S, Now], Outcome], core_only: bool
     ) -> Any | asyncio.Future[Any]:
-        if slot.error is not None:
-            raise slot.error.again()
-        try:
-            slot.partition.check_leader()
-        except KafkaError as error:
-            # The metadata will say so in a moment; another broker may have newer answers already.
-            raise self._kind.refusal(error) from error
-        if slot.partition.leading.may_be_deposed:
-            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "other brokers are out of reach")
+        self._check(slot)
         try:
             outcome = handler(slot.shard, self.now())
             self._apply(slot, outcome)
@@ -197,9 +166,7 @@ class CoordinatorRuntime(Generic[S]):
         finally:
             if slot.answered:
                 self._release(slot)
-        deadline = slot.shard.timers.next_deadline_ms()
-        if deadline is not None and (deadline < self._armed_ms or self._timer is None):
-            self._arm(deadline)
+        self._arm_for(slot)
         answer = outcome.answer
         if isinstance(answer, Reply):
             return self._future(slot, answer, core_only)
@@ -209,7 +176,61 @@ class CoordinatorRuntime(Generic[S]):
         reply.resolve(answer)
         return self._future(slot, reply, core_only)
 
-    def _work(self, slot: _Slot[S], outcomes: Iterable[Outcome], what: str) -> None:
+    def _check(self, slot: Slot[S]) -> None:
+        """KafkaError where the shard cannot speak for the cluster."""
+        if slot.error is not None:
+            raise slot.error.again()
+        try:
+            slot.partition.check_leader()
+        except KafkaError as error:
+            # The metadata will say so in a moment; another broker may have newer answers already.
+            raise self._kind.refusal(error) from error
+        if slot.partition.leading.may_be_deposed:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "other brokers are out of reach")
+
+    def _run_gathered(self, slot: Slot[S]) -> None:
+        """Handle what was gathered and append it in one batch, for which one wait does."""
+        gathered, handled = slot.gathered, []
+        gathered.is_held = False
+        if not gathered.asked:
+            return
+        try:
+            self._check(slot)
+            handled = gathered.handle(slot.shard, self.now())
+            handled = self._apply_together(slot, handled)
+        except Exception as error:
+            gathered.fail(error)
+            for _, answer in handled:
+                answer.fail(error)
+            if not isinstance(error, (TidelogError, OSError)):
+                self._give_up(slot)
+            return
+        finally:
+            self._release(slot)
+        self._arm_for(slot)
+        self._leave_together(slot, [answer for _, answer in handled])
+
+    def _apply_together(self, slot: Slot[S], handled: Handled) -> Handled:
+        """Append and replay all in one; those that are written."""
+        records = [record for outcome, _ in handled for record in outcome.records]
+        try:
+            self._apply(slot, Outcome(None, records))
+            return handled
+        except KafkaError as error:
+            if error.code is not ErrorCode.INVALID_REQUEST:
+                raise
+        # One that cannot be written must not keep out the others.
+        written = []
+        for outcome, answer in handled:
+            try:
+                self._apply(slot, outcome)
+            except KafkaError as error:
+                answer.leave(error)
+            else:
+                written.append((outcome, answer))
+        return written
+
+    def _work(self, slot: Slot[S], outcomes: Iterable[Outcome], what: str) -> None:
         """Do what no client asked for: a refusal is logged, and the shard tries again itself."""
         try:
             for outcome in outcomes:
@@ -225,7 +246,7 @@ class CoordinatorRuntime(Generic[S]):
             # Whatever it is, the other shards go on.
             self._give_up(slot)
 
-    def _apply(self, slot: _Slot[S], outcome: Outcome) -> None:
+    def _apply(self, slot: Slot[S], outcome: Outcome) -> None:
         """Append and replay; KafkaError where the log refuses, or a record cannot be written."""
         assert slot.error is None, "nothing is written to a shard before it is loaded"
         records = outcome.records
@@ -239,7 +260,7 @@ class CoordinatorRuntime(Generic[S]):
         if outcome.then is not None:
             outcome.then()
 
-    def _append(self, slot: _Slot[S], records: Sequence[Any]) -> None:
+    def _append(self, slot: Slot[S], records: Sequence[Any]) -> None:
         now_ms = self._host.clock.wall_ms()
         encode = self._kind.encode
         try:
@@ -257,41 +278,58 @@ class CoordinatorRuntime(Generic[S]):
 
     # -- answers ----------------------------------------------------------------------------------
 
-    def _future(self, slot: _Slot[S], reply: Reply[Any], core_only: bool) -> asyncio.Future[Any]:
+    def _future(self, slot: Slot[S], reply: Reply[Any], core_only: bool) -> asyncio.Future[Any]:
         """The reply as a future that is done when what it rests on is committed."""
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        answer = _Answer(reply, core_only, future)
-        self._waiting[future] = answer
-        future.add_done_callback(self._forget)
+        answer = self._awaited(Answer(reply, core_only, asyncio.get_running_loop().create_future()))
         if reply.is_done:
             self._leave_when_committed(slot, answer)
         else:
             reply.when_done(partial(slot.answered.append, answer))
-        return future
+        return answer.future
 
-    def _release(self, slot: _Slot[S]) -> None:
+    def _awaited(self, answer: Answer) -> Answer:
+        self._waiting[answer.future] = answer
+        answer.future.add_done_callback(self._forget)
+        return answer
+
+    def _release(self, slot: Slot[S]) -> None:
         """Whatever was answered just now rests on what is in the log by now, and no more."""
         for answer in slot.answered:
             self._leave_when_committed(slot, answer)
         slot.answered.clear()
 
-    def _leave_when_committed(self, slot: _Slot[S], answer: _Answer) -> None:
+    def _leave_when_committed(self, slot: Slot[S], answer: Answer) -> None:
         offset = slot.last_core_offset if answer.core_only else slot.last_offset
         if slot.partition.is_committed(offset):
             answer.leave()
             return
-        deadline = answer.future.get_loop().time() + self._kind.commit_timeout_ms() / 1000
-        answer.wait = slot.partition.committed(offset, deadline)
-        answer.wait.add_done_callback(partial(self._committed, answer))
+        answer.wait = slot.partition.committed(offset, self._commit_deadline())
+        answer.wait.add_done_callback(partial(self._committed, (answer,)))
 
-    def _committed(self, answer: _Answer, wait: asyncio.Future[None]) -> None:
+    def _leave_together(self, slot: Slot[S], answers: Sequence[Answer]) -> None:
+        """As `_leave_when_committed`, for what rests on the same."""
+        if slot.partition.is_committed(slot.last_offset):
+            for answer in answers:
+                answer.leave()
+            return
+        wait = slot.partition.committed(slot.last_offset, self._commit_deadline())
+        wait.add_done_callback(partial(self._committed, answers))
+        if slot.partition.config.durability_fsync:
+            slot.gathered.is_held = True
+            wait.add_done_callback(lambda _: self._run_gathered(slot))
+
+    def _commit_deadline(self) -> float:
+        return asyncio.get_running_loop().time() + self._kind.commit_timeout_ms() / 1000
+
+    def _committed(self, answers: Sequence[Answer], wait: asyncio.Future[None]) -> None:
         if wait.cancelled():
             return
         error = wait.exception()
         assert error is None or isinstance(error, KafkaError)
         if error is not None and error.code is ErrorCode.REQUEST_TIMED_OUT:
             self.stats.timeouts += 1
-        answer.leave(None if error is None else self._kind.refusal(error))
+        for answer in answers:
+            answer.leave(None if error is None else self._kind.refusal(error))
 
     def _forget(self, future: asyncio.Future[Any]) -> None:
         wait = self._waiting.pop(future).wait
@@ -299,6 +337,11 @@ class CoordinatorRuntime(Generic[S]):
             wait.cancel()
 
     # -- time -------------------------------------------------------------------------------------
+
+    def _arm_for(self, slot: Slot[S]) -> None:
+        deadline = slot.shard.timers.next_deadline_ms()
+        if deadline is not None and (deadline < self._armed_ms or self._timer is None):
+            self._arm(deadline)
 
     def _arm(self, at_ms: int) -> None:
         if self._timer is not None:
@@ -381,17 +424,17 @@ class CoordinatorRuntime(Generic[S]):
         else:
             self._work(slot, slot.shard.loaded(self.now()), "take up a shard")
 
-    def _new_slot(self, partition: Partition, leader_epoch: int) -> _Slot[S]:
-        slot = _Slot(partition, leader_epoch, self._kind.new_shard(partition))
+    def _new_slot(self, partition: Partition, leader_epoch: int) -> Slot[S]:
+        slot = Slot(partition, leader_epoch, self._kind.new_shard(partition))
         self._slots[partition.topic_partition.partition] = slot
         return slot
 
-    def _start_load(self, slot: _Slot[S], pause_seconds: float = 0.0) -> None:
+    def _start_load(self, slot: Slot[S], pause_seconds: float = 0.0) -> None:
         slot.error = KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         name = f"load-{slot.partition.topic_partition}"
         slot.loading = asyncio.create_task(self._load(slot, pause_seconds), name=name)
 
-    async def _load(self, slot: _Slot[S], pause_seconds: float) -> None:
+    async def _load(self, slot: Slot[S], pause_seconds: float) -> None:
         if pause_seconds:
             await asyncio.sleep(pause_seconds)
         started = self._host.clock.monotonic()
@@ -441,8 +484,9 @@ class CoordinatorRuntime(Generic[S]):
         for answer in slot.answered:
             answer.leave()
         slot.answered.clear()
+        slot.gathered.fail(slot.error)
 
-    def _give_up(self, slot: _Slot[S]) -> None:
+    def _give_up(self, slot: Slot[S]) -> None:
         """The shard is not what it must be: nothing more is answered from it."""
         name = slot.partition.topic_partition
         _log.exception("shard given up, will be loaded again partition=%s", name)

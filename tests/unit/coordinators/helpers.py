@@ -32,6 +32,7 @@ class ManualPartition:
         self.leads = True
         self.leader_epoch = 0
         self.leading = SimpleNamespace(may_be_deposed=False)
+        self.config = SimpleNamespace(durability_fsync=False)
         clock = SimpleNamespace(ages=lambda: SimpleNamespace(age_ms=lambda _: 0))
         self.log = SimpleNamespace(
             context=SimpleNamespace(running_clock=clock), log_start_offset=0, read=self._read

@@ -13,8 +13,10 @@ without transactions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Generator, Iterable
 from itertools import islice
+from typing import Any
 from uuid import UUID
 
 from tidelog.coordinators.groups.commits import Commit, Committer
@@ -26,6 +28,7 @@ from tidelog.errors import ErrorCode, KafkaError
 from tidelog.model import NO_TOPIC_ID
 from tidelog.protocol.messages.offset_commit import (
     OffsetCommitRequest,
+    OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
@@ -51,6 +54,8 @@ from tidelog.protocol.messages.offset_fetch import (
 from tidelog.security.authorizer import Operation
 from tidelog.server.handlers.asked import by_topic, distinct_by
 from tidelog.server.handlers.groups import ask
+from tidelog.server.pieces import first_piece
+from tidelog.server.routes import served
 from tidelog.server.tools import GroupContext
 
 _VERSION_WITH_TOPIC_IDS = 10
@@ -63,26 +68,73 @@ _OFFSETS_AT_ONCE = 500
 # OffsetCommit
 
 
-async def offset_commit(
-    request: OffsetCommitRequest, context: GroupContext
-) -> OffsetCommitResponse:
-    response = OffsetCommitResponse()
-    commits: list[Commit] = []
-    answers: list[OffsetCommitResponsePartition] = []
-    pace = context.pace()
-    asked = await context.complete(by_topic(request.topics, ("name", "topic_id"), _INDEX))
+@served(waits=True, is_brief=True)
+def offset_commit(request: OffsetCommitRequest, context: GroupContext) -> Any:
+    steps = by_topic(request.topics, ("name", "topic_id"), _INDEX)
+    _, asked = first_piece(steps)
+    if not isinstance(asked, list):
+        return _commit_many(request, steps, context)
+    commits = _Commits(request, context)
     for topic, parts in asked:
-        name, topic_id, code = _commit_topic(topic, context)
-        answer = OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id)
-        response.topics.append(answer)
+        commits.begin(topic)
         for index, part in parts.items():
-            result = OffsetCommitResponsePartition(index, code)
-            answer.partitions.append(result)
+            commits.add(index, part)
+    return commits.gather()
+
+
+async def _commit_many(
+    request: OffsetCommitRequest, steps: Generator[int, None, Any], context: GroupContext
+) -> OffsetCommitResponse:
+    """The same with a pause now and then, and some offsets at a time."""
+    commits, pace = _Commits(request, context), context.pace()
+    for topic, parts in await context.complete(steps):
+        commits.begin(topic)
+        for index, part in parts.items():
+            if commits.add(index, part) == _OFFSETS_AT_ONCE:
+                await _settled(commits.gather())
             await pace.step()
-            if code:
-                continue
-            answers.append(result)
-            commits.append(
+    await _settled(commits.gather())
+    return commits.response
+
+
+async def _settled(answer: object) -> None:
+    if isinstance(answer, asyncio.Future):
+        await answer
+
+
+class _Commits:
+    """The offsets of a request on their way to the group's shard, and the answer to it."""
+
+    __slots__ = ("_answers", "_commits", "_committer", "_context", "_request", "_topic", "response")
+
+    def __init__(self, request: OffsetCommitRequest, context: GroupContext) -> None:
+        self.response = OffsetCommitResponse()
+        self._request = request
+        self._context = context
+        self._committer = Committer(
+            request.member_id,
+            request.group_instance_id,
+            request.generation_id_or_member_epoch,
+            context.version,
+        )
+        self._topic: tuple[str, UUID, ErrorCode]
+        self._commits: list[Commit] = []
+        self._answers: list[OffsetCommitResponsePartition] = []
+
+    def begin(self, topic: OffsetCommitRequestTopic) -> None:
+        """What is added from now on is of this topic."""
+        self._topic = _commit_topic(topic, self._context)
+        answer = OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id)
+        self.response.topics.append(answer)
+
+    def add(self, index: int, part: OffsetCommitRequestPartition) -> int:
+        """Take an offset along; how many there are by now."""
+        name, topic_id, code = self._topic
+        result = OffsetCommitResponsePartition(index, code)
+        self.response.topics[-1].partitions.append(result)
+        if not code:
+            self._answers.append(result)
+            self._commits.append(
                 Commit(
                     name,
                     topic_id,
@@ -92,32 +144,33 @@ async def offset_commit(
                     part.committed_metadata or "",
                 )
             )
-    for start in range(0, max(1, len(commits)), _OFFSETS_AT_ONCE):
-        end = start + _OFFSETS_AT_ONCE
-        codes = await _commit(request, commits[start:end], context)
-        for result, code in zip(answers[start:end], codes, strict=True):
-            result.error_code = code
-    return response
+        return len(self._commits)
 
+    def gather(self) -> OffsetCommitResponse | asyncio.Future[Any]:
+        """Have all that was added committed; the answer when that is done."""
+        request, response = self._request, self.response
+        commits, answers = self._commits, self._answers
+        self._commits, self._answers = [], []
 
-async def _commit(
-    request: OffsetCommitRequest, commits: list[Commit], context: GroupContext
-) -> list[ErrorCode]:
-    committer = Committer(
-        request.member_id,
-        request.group_instance_id,
-        request.generation_id_or_member_epoch,
-        context.version,
-    )
+        def commit(shard: GroupShard, now: Now) -> Outcome:
+            retention_ms = request.retention_time_ms
+            outcome = shard.commit(request.group_id, self._committer, commits, now, retention_ms)
+            for result, code in zip(answers, outcome.answer, strict=True):
+                result.error_code = code
+            outcome.answer = response
+            return outcome
 
-    def commit(shard: GroupShard, now: Now) -> Outcome:
-        return shard.commit(request.group_id, committer, commits, now, request.retention_time_ms)
+        def refused(error: KafkaError) -> OffsetCommitResponse:
+            for result in answers:
+                result.error_code = error.code
+            return response
 
-    try:
-        codes: list[ErrorCode] = await ask(context, Operation.READ, request.group_id, commit)
-    except KafkaError as error:
-        codes = [error.code] * len(commits)
-    return codes
+        try:
+            self._context.require_group(Operation.READ, request.group_id)
+            coordinator = self._context.tools.coordinator
+            return coordinator.gather(request.group_id, commit, refused)
+        except KafkaError as error:
+            return refused(error)
 
 
 def _commit_topic(
