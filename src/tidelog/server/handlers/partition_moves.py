@@ -11,7 +11,7 @@ factor.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 
 from tidelog.cluster.commands import Answer, Command, ElectLeader, Reassign
 from tidelog.cluster.image import MetadataImage, TopicImage
@@ -19,7 +19,9 @@ from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
     ReassignablePartitionResponse,
+    ReassignableTopic,
     ReassignableTopicResponse,
 )
 from tidelog.protocol.messages.elect_leaders import (
@@ -43,7 +45,9 @@ _PREFERRED = 0
 _UNCLEAN = 1
 _COMMANDS_AT_ONCE = 256
 _Place = tuple[str, int]
-_Outcomes = Sequence[tuple[_Place, Answer | KafkaError]]
+# What became of each place, as it is answered: a refusal itself would hold what it was raised in.
+_Told = tuple[int, str | None]
+_Outcomes = Sequence[tuple[_Place, _Told]]
 
 
 async def elect_leaders(
@@ -59,7 +63,8 @@ async def elect_leaders(
     places = await context.complete(_places_to_elect(request, context.image))
     if refusal is not None:
         # The first version has no place for an error of the whole.
-        outcomes: _Outcomes = [(place, refusal) for place in places if context.version == 0]
+        told = _told(refusal)
+        outcomes: _Outcomes = [(place, told) for place in places if context.version == 0]
         code = refusal.code if context.version > 0 else ErrorCode.NONE
         results = await context.complete(_elected((), outcomes))
         return ElectLeadersResponse(error_code=code, replica_election_results=results)
@@ -67,8 +72,9 @@ async def elect_leaders(
     asked = request.topic_partitions
     # Every topic that was asked for is in the answer, also with none of its partitions.
     names = context.image.topics if asked is None else [each.topic for each in asked]
-    elections = [(each, ElectLeader(*each, unclean)) for each in places]
-    outcomes = await _submit(elections, request.timeout_ms, context)
+    outcomes = await _submit(
+        places, lambda place: ElectLeader(*place, unclean), request.timeout_ms, context
+    )
     results = await context.complete(_elected(names, outcomes))
     return ElectLeadersResponse(replica_election_results=results)
 
@@ -106,7 +112,7 @@ def _elected(
         yield 1
     for (topic, partition), outcome in outcomes:
         result = results.setdefault(topic, ReplicaElectionResult(topic))
-        result.partition_result.append(PartitionResult(partition, *_error_of(outcome)))
+        result.partition_result.append(PartitionResult(partition, *outcome))
         yield 1
     return list(results.values())
 
@@ -121,14 +127,13 @@ async def alter_partition_reassignments(
         )
     topics = await context.complete(by_topic(request.topics, ("name",), "partition_index"))
     may_change = request.allow_replication_factor_change
-    moves = [
-        ((topic.name, index), Reassign(topic.name, index, asked.replicas, may_change))
-        for topic, partitions in topics
-        for index, asked in partitions.items()
-    ]
-    responses = await context.complete(
-        _reassigned(await _submit(moves, request.timeout_ms, context))
-    )
+    asked = await context.complete(_asked(topics))
+
+    def command(place: _Place) -> Command:
+        return Reassign(*place, asked[place], may_change)
+
+    outcomes = await _submit(list(asked), command, request.timeout_ms, context)
+    responses = await context.complete(_reassigned(outcomes))
     return AlterPartitionReassignmentsResponse(
         error_message=None,
         allow_replication_factor_change=may_change,
@@ -136,34 +141,48 @@ async def alter_partition_reassignments(
     )
 
 
+def _asked(
+    topics: Sequence[tuple[ReassignableTopic, Mapping[int, ReassignablePartition]]],
+) -> Generator[int, None, dict[_Place, list[int] | None]]:
+    found = {}
+    for topic, partitions in topics:
+        for index, each in partitions.items():
+            found[topic.name, index] = each.replicas
+            yield 1
+        yield 1
+    return found
+
+
 def _reassigned(outcomes: _Outcomes) -> Generator[int, None, list[ReassignableTopicResponse]]:
     results: dict[str, ReassignableTopicResponse] = {}
     for (name, index), outcome in outcomes:
         result = results.setdefault(name, ReassignableTopicResponse(name))
-        result.partitions.append(ReassignablePartitionResponse(index, *_error_of(outcome)))
+        result.partitions.append(ReassignablePartitionResponse(index, *outcome))
         yield 1
     return list(results.values())
 
 
 async def _submit(
-    asked: Sequence[tuple[_Place, Command]], timeout_ms: int, context: ClusterContext
+    places: Sequence[_Place],
+    command: Callable[[_Place], Command],
+    timeout_ms: int,
+    context: ClusterContext,
 ) -> _Outcomes:
-    """Have the controller do each command, some at a time; what became of each place."""
-    outcomes: list[tuple[_Place, Answer | KafkaError]] = []
-    timeout_s = seconds_for(timeout_ms)
-    for start in range(0, len(asked), _COMMANDS_AT_ONCE):
-        some = asked[start : start + _COMMANDS_AT_ONCE]
-        commands = [command for _, command in some]
-        submitter = context.tools.submitter
+    """Have the controller do the command for each place, some at a time; what became of it."""
+    outcomes: list[tuple[_Place, _Told]] = []
+    submitter, timeout_s = context.tools.submitter, seconds_for(timeout_ms)
+    for start in range(0, len(places), _COMMANDS_AT_ONCE):
+        some = places[start : start + _COMMANDS_AT_ONCE]
+        commands = [command(each) for each in some]
         answers = await submitter.submit_all(commands, context.principal, timeout_s)
-        outcomes += zip((place for place, _ in some), answers, strict=True)
+        outcomes += zip(some, map(_told, answers), strict=True)
     return outcomes
 
 
-def _error_of(outcome: Answer | KafkaError) -> tuple[int, str | None]:
+def _told(outcome: Answer | KafkaError) -> _Told:
     if isinstance(outcome, KafkaError):
-        return outcome.code, outcome.message
-    return ErrorCode.NONE, None
+        return int(outcome.code), outcome.message
+    return int(ErrorCode.NONE), None
 
 
 def list_partition_reassignments(
