@@ -12,6 +12,7 @@ import pytest
 from tests.unit.cluster.helpers import image_with
 from tests.unit.replication.helpers import in_seconds, read
 from tests.unit.replication.node import Node
+from tidelog.cluster.changes import PartitionsChanged
 from tidelog.cluster.commands import (
     AddPartitions,
     AlterConfigs,
@@ -245,10 +246,14 @@ async def test_a_deletion_does_not_wait_for_a_replica_that_died_out_of_sync() ->
     node = await Node(image_with((0, 1))).start()
     await node.do(CreateTopic("orders", assignments={0: [0, 1]}))
     partition = node.find("orders")
+    (state,) = node.image.topics["orders"].partitions
+    shrunk = PartitionsChanged("orders", (state._replace(isr=(0,), partition_epoch=1),))
+    old, node.image = node.image, node.image.apply_all((shrunk,), node.image.version + 1)
+    node.replicas.image_changed(old, node.image, (shrunk,))
     wait = partition.deleted_everywhere(0, in_seconds(60))
     await asyncio.sleep(1)
     assert len(partition.leading.deletion_waiters) == 1
-    # Broker 1 was not in sync, so nothing but the list of brokers changes.
+    # Nothing but the list of brokers changes.
     old, new = node.image, dataclasses.replace(node.image, brokers={0: node.image.brokers[0]})
     node.replicas.image_changed(old, new, ())
     await wait

@@ -28,7 +28,7 @@ LONE = topic(state(-1, (2,), ()), name="lone")
 
 
 def asking() -> Asking:
-    async def submit_all(commands: Sequence[Command]) -> list[KafkaError]:
+    async def submit_all(commands: Sequence[Command], *_: object) -> list[KafkaError]:
         assert all(isinstance(each, ElectLeader) for each in commands)
         return [KafkaError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE) for _ in commands]
 
