@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from bench import limit, profile, report, runner, standalone
+from bench import limit, many, profile, report, runner, standalone
 from bench.figures import floors
 from bench.measure import machine
 from bench.peers import bare_loop, bare_protocol, kafka
@@ -35,7 +35,7 @@ _SETTINGS = {
 # Kinds of rows whose brokers are started for them alone.
 _STANDALONE = (
     "start", "in-process", "groups", "groups-commits", "offsets",
-    "spark-read", "spark-write", "spark-stream",
+    "spark-read", "spark-write", "spark-stream", "brokers", "idle-replicas",
 )  # fmt: skip
 
 
@@ -77,7 +77,7 @@ def peer_makers(
     """How to make each side, Kafka first, and what cannot be run here."""
     theirs_class = KafkaCluster if of_clusters else kafka.ApacheKafka
     ours_class = TidelogCluster if of_clusters else TidelogBroker
-    settings = {**_SETTINGS, **dict(each.split("=", 1) for each in ours)}
+    settings = our_settings(ours)
     makers: list[Callable[[], Peer]] = []
     not_run = []
     if only != "tidelog":
@@ -88,6 +88,10 @@ def peer_makers(
     if only != "kafka":
         makers.append(lambda: ours_class(settings=settings))
     return makers, not_run
+
+
+def our_settings(given: Sequence[str]) -> dict[str, str]:
+    return {**_SETTINGS, **dict(each.split("=", 1) for each in given)}
 
 
 def run(options: argparse.Namespace) -> runner.Result:
@@ -111,7 +115,7 @@ def run(options: argparse.Namespace) -> runner.Result:
     loads = [row for row in rows if row.kind not in _STANDALONE and row.brokers == 1]
     if loads:
         _run_loads(loads, makers, options, results)
-    clusters = [row for row in rows if row.brokers > 1]
+    clusters = [row for row in rows if row.kind not in _STANDALONE and row.brokers > 1]
     if clusters:
         cluster_makers, _ = peer_makers(options.only, options.set, of_clusters=True)
         _run_loads(clusters, cluster_makers, options, results)
@@ -150,7 +154,14 @@ def _run_standalone(
         return standalone.run_spark(row, makers, rounds, quick, say)
     if row.kind == "spark-stream":
         return standalone.run_stream(row, makers, rounds, quick, say)
-    return None if options.only == "kafka" else standalone.run_in_process(row, rounds, say)
+    if options.only == "kafka":
+        return None
+    ours = our_settings(options.set)
+    if row.kind == "brokers":
+        return many.run_brokers(row, min(rounds, row.rounds_max), quick, ours, say)
+    if row.kind == "idle-replicas":
+        return many.run_idle_replicas(row, quick, ours, say)
+    return standalone.run_in_process(row, rounds, say)
 
 
 def _unless_it_fails(
@@ -187,6 +198,8 @@ def _run_loads(
             _unless_it_fails(row, results, run_it)
         if peers[0].brokers == 1:
             results["rows"].append(runner.run_memory(peers))
+        else:
+            results["rows"] += many.cluster_loop(peers)
         _profile_what_is_short(rows, peers, options, results)
 
 

@@ -27,13 +27,14 @@ def program() -> str | None:
 
 @contextlib.contextmanager
 def profiled(pid: int) -> Iterator[Shares]:
-    """Samples the process while the block runs; the list is filled when it ends."""
+    """Samples a process and its children while the block runs; fills the list when it ends."""
     shares: Shares = []
     command = program()
     assert command is not None, "py-spy is not installed"
     with tempfile.TemporaryDirectory(prefix="profile-") as directory:
         stacks = Path(directory) / "stacks"
         options = ["--native", "--rate", "400", "--duration", "600", "--format", "raw"]
+        options.append("--subprocesses")
         spy = subprocess.Popen(
             [command, "record", "--pid", str(pid), *options, "--output", str(stacks)],
             stdout=subprocess.DEVNULL,

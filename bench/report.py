@@ -39,6 +39,9 @@ _NAMES = {
     "client_cores": "cores of the client",
     "client_late_p99_ms": "ms the client was late (p99)",
     "resident_mb": "resident MB",
+    "resident_mb_each": "resident MB for each broker",
+    "idle_percent": "% of a core",
+    "callback_ms": "ms of CPU in one callback at most",
 }
 _SHOWN_OF_GROUPS = (
     "elapsed_s",
@@ -54,6 +57,10 @@ _SHOWN_OF_GROUPS = (
 _SHOWN = {
     "throughput": ("records_per_s", "mb_per_s", "cpu_s_per_gb"),
     "cluster-throughput": ("records_per_s", "mb_per_s", "cpu_s_per_gb"),
+    "cluster-batches": ("records_per_s", "mb_per_s", "cpu_s_per_gb"),
+    "cluster-loop": ("callback_ms", "resident_mb_each"),
+    "brokers": ("mb_per_s", "cpu_s_per_gb", "p50_ms", "p99_ms", "resident_mb_each", "callback_ms"),
+    "idle-replicas": ("idle_percent", "resident_mb_each", "elapsed_s", "callback_ms"),
     "limit": ("records_per_s", "mb_per_s", "cpu_s_per_gb"),
     "compressed": ("mb_per_s", "cpu_s_per_gb", "p50_ms", "p99_ms"),
     "latency": ("p50_ms", "p99_ms"),

@@ -33,7 +33,7 @@ class Row:
     bare: tuple[str, ...] = ()  # also run against these: "bare" (a loop in C), "uvloop"
     settings: dict[str, str] = field(default_factory=dict)  # of brokers started for this row alone
     rounds_max: int = 1_000
-    brokers: int = 1  # with 3, topics have three replicas, of which two must be in sync
+    brokers: int = 1  # above 1 the row is of a cluster
 
     def sized(self, quick: bool) -> dict[str, Any]:
         arguments = dict(self.arguments)
@@ -149,6 +149,25 @@ def _replicated(row: Row) -> Row:
     return replace(row, key=f"cluster-{row.key}", title=title, kind=kind, bare=(), brokers=3)
 
 
+def _brokers(brokers: int, partitions: int) -> Row:
+    plural = "broker" if brokers == 1 else "brokers"
+    topic = f"a topic of {partitions} partitions" if partitions > 1 else "a topic of one partition"
+    title = f"{brokers} {plural} on this machine, one replica, {topic}: 1 MB batches, acks=all"
+    sizes = {"partitions": partitions, "total_bytes": 1_000 * MB}
+    key, load = f"brokers-{brokers}-{partitions}", "spread.produce"
+    return Row(
+        key,
+        title,
+        "brokers",
+        load,
+        sizes,
+        amount="total_bytes",
+        partitions=partitions,
+        brokers=brokers,
+        rounds_max=3,
+    )
+
+
 _BATCHES = "acks=all, batches to 1 MB"
 _PARTS = "4 partitions"
 _JAVA_BATCHES = "64 KB batches, linger 5 ms"
@@ -177,8 +196,23 @@ ROWS: tuple[Row, ...] = (
         for size, name in ((16 * KB, "16 KB"), (500 * KB, "500 KB"))
     ),
     _replicated(_produce("produce-1k", f"Produce, librdkafka, 1 KB, {_BATCHES}", 500_000, KB)),
-    _replicated(_java("java-1k", f"Produce, Java, 1 KB, {_JAVA_BATCHES}", 200_000, KB)),
-    _replicated(_synchronous("all")),
+    replace(
+        _replicated(_java("java-1k", f"Produce, Java, 1 KB, {_JAVA_BATCHES}", 200_000, KB)),
+        kind="cluster-batches",
+    ),
+    replace(_replicated(_synchronous("all")), quick_divisor=2),
+    _brokers(1, 4),
+    _brokers(2, 4),
+    _brokers(4, 4),
+    _brokers(4, 1),
+    Row(
+        "idle-replicas",
+        "Three brokers with 3,000 idle replicas each: the busiest broker",
+        "idle-replicas",
+        "",
+        {"replicas": 3_000, "seconds": 20.0},
+        amount="replicas",
+    ),
     _spark("read", 5_000_000, 100, "100 B"),
     _spark("read", 1_500_000, KB, "1 KB"),
     _spark("write", 2_000_000, 100, "100 B"),

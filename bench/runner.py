@@ -124,6 +124,8 @@ def brief(result: Result) -> str:
     if "client_cores" in result:
         own = f"client {result['client_cores']:.2f} cores"
         parts.append(f"{own}, late by {result['client_late_p99_ms']:.1f} ms (p99)")
+    if "resident_mb_each" in result:
+        parts.append(f"{result['resident_mb_each']:.0f} MB each")
     if "resident_mb" in result:
         parts.append(f"{result['resident_mb']:.0f} MB")
     return ", ".join(parts)

@@ -32,14 +32,14 @@ def pipelined_produce(
     assert produce_error(connection.ask(request), topic) == 0
     count = total_bytes // len(request)
     stopwatch = Stopwatch(pid)
-    answer = _pipelined(connection, [request], count, in_flight)
+    answer = pipelined(connection, [request], count, in_flight)
     result = stopwatch.result(records=count * records, requests=count, bytes=count * len(batch))
     assert produce_error(answer, topic) == 0
     connection.close()
     return {**result, "stored": (count + 1) * records}
 
 
-def _pipelined(
+def pipelined(
     connection: Connection, requests: Sequence[bytes], count: int, in_flight: int
 ) -> bytes:
     """Send `count` requests in turn, several in flight; the last answer."""
@@ -74,7 +74,7 @@ def compressed_produce(
         assert produce_error(connection.ask(request), topic) == 0
     count = total_bytes // batch_bytes
     stopwatch = Stopwatch(pid)
-    answer = _pipelined(connection, requests, count, 5)
+    answer = pipelined(connection, requests, count, 5)
     result = stopwatch.result(records=count * records, requests=count, bytes=count * records * 250)
     assert produce_error(answer, topic) == 0
     took_ms = []

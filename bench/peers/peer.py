@@ -27,7 +27,7 @@ class Peer(ABC):
 
     name = "peer"
     stores = True  # what it acknowledged can be asked for
-    brokers = 1
+    brokers = replicas = 1
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class Peer(ABC):
 
     def topic(self, partitions: int = 1) -> AbstractContextManager[str]:
         """A topic for one measurement."""
-        return fresh_topic(self.bootstrap_servers, partitions, replicas=self.brokers)
+        return fresh_topic(self.bootstrap_servers, partitions, replicas=self.replicas)
 
     def stop(self) -> None:
         """Shut the broker down cleanly; its directory stays until the context ends."""

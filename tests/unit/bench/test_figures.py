@@ -173,3 +173,20 @@ def test_rows_that_are_not_run_again_are_kept_with_their_time() -> None:
     ]  # fmt: skip
     assert merged["taken"] == "friday"
     assert merged["profiles"] == {"start": "monday", "memory": "monday", "produce-1k": "friday"}
+
+
+def test_three_brokers_are_held_against_kafka_and_against_what_a_loop_in_c_needs() -> None:
+    kafka, ours = [a_round(1_000, 1.0, 0.01)], [a_round(1_200, 1.0, 0.006)]
+    produce = row("cluster-throughput", kafka=kafka, tidelog=ours) | {"key": "cluster-produce-1k"}
+    absolute, rate, cpu = floors(results(produce))
+    assert (absolute.bound, absolute.met) == (3.4, False)
+    assert rate.bound == pytest.approx(1_300) and not rate.met
+    assert cpu.bound == pytest.approx(6.0) and cpu.met
+
+
+def test_what_idle_replicas_cost_is_shown_with_its_floors() -> None:
+    idle = {"elapsed_s": 5.0, "idle_percent": 3.3, "callback_ms": 40.0, "resident_mb_each": 60.0}
+    share, callback = floors(results(row("idle-replicas", tidelog=[idle])))
+    assert not share.met and callback.met
+    text = page(results(row("idle-replicas", tidelog=[idle])), None)
+    assert "**short by 10%**" in text and "3.3 % of a core" in text
