@@ -89,7 +89,7 @@ def test_the_features_are_some_of_kafkas_at_its_levels(kafka: str, ours: str) ->
         assert lowest <= each.min_version <= each.max_version == highest
     # Levels above 0 would promise what is not there.
     names = {each.name for each in found.finalized_features}
-    assert names == {"metadata.version", "group.version"}
+    assert names == {"metadata.version", "group.version", "transaction.version"}
 
 
 def test_kafkas_tool_describes_the_features(ours: str) -> None:
@@ -97,7 +97,7 @@ def test_kafkas_tool_describes_the_features(ours: str) -> None:
     assert done.returncode == 0, done.stderr
     told = {line.split()[1]: line.split() for line in done.stdout.splitlines()}
     assert "4.3-IV0" in told["metadata.version"]
-    assert set(told) == {"metadata.version", "group.version"}
+    assert set(told) == {"metadata.version", "group.version", "transaction.version"}
 
 
 def test_kafka_python_takes_the_broker_for_kafka_4_3(ours: str) -> None:

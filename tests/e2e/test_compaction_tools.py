@@ -39,6 +39,7 @@ from tidelog.storage.log import Log
 from tidelog.storage.log_context import NewLog
 from tidelog.storage.losses import Expectation
 from tidelog.storage.recovery import Opening
+from tidelog.storage.verification import COORDINATOR
 
 pytestmark = pytest.mark.java
 
@@ -95,7 +96,7 @@ def in_transaction(log: Log, number: int) -> None:
         end, producer_id=4_001, producer_epoch=0, coordinator_epoch=0, timestamp=FIRST_TIMESTAMP
     )
     admitted = admit(memoryview(marker), TopicConfig(), FIRST_TIMESTAMP, from_client=False)
-    log.append(admitted, number // 150, FIRST_TIMESTAMP, from_client=False)
+    log.append(admitted, number // 150, FIRST_TIMESTAMP, COORDINATOR)
 
 
 def clean(log: Log) -> None:

@@ -38,6 +38,7 @@ from tidelog.storage.log import Log
 from tidelog.storage.log_context import LogContext, NewLog
 from tidelog.storage.losses import Expectation
 from tidelog.storage.recovery import Opening
+from tidelog.storage.verification import COORDINATOR
 
 pytestmark = pytest.mark.java
 
@@ -94,7 +95,7 @@ class Writer:
         )
         now_ms = SystemClock().wall_ms()
         admitted = admit(memoryview(marker), TopicConfig(), now_ms, from_client=False)
-        self.log.append(admitted, epoch, now_ms, from_client=False)
+        self.log.append(admitted, epoch, now_ms, COORDINATOR)
 
     @staticmethod
     def _record(offset: int) -> Record:

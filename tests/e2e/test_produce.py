@@ -141,10 +141,14 @@ def test_a_retry_of_an_idempotent_batch_is_stored_once(client: RawClient, topic:
     assert offset_at(client, topic, -1) == 6
 
 
-def test_transactions_are_refused_for_good(client: RawClient) -> None:
-    refused = client.call("InitProducerId", 4, InitProducerIdRequest(transactional_id="t"))
-    assert refused.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    assert not ErrorCode(refused.error_code).retriable
+def test_a_transactional_batch_needs_a_transactional_id(client: RawClient, topic: str) -> None:
+    """CVE-2018-17196: what counts is the batch, also where its transaction is open already."""
+    records = batch([b"x"], producer_id=5, producer_epoch=0, base_sequence=0, transactional=True)
+    # Twice: the second is recognised by how it begins.
+    for _ in range(2):
+        refused = answer_to(client, produce(topic, records))
+        assert refused.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert offset_at(client, topic, -1) == 0
 
 
 def test_produce_by_topic_id_from_version_13(client: RawClient, topic: str) -> None:

@@ -37,6 +37,7 @@ from tidelog.protocol.batches import Record
 from tidelog.storage.data_dir import DataDir
 from tidelog.storage.log import Log
 from tidelog.storage.log_context import NewLog
+from tidelog.storage.verification import COORDINATOR
 from tidelog.testing.disk import CrashMode, PowerCut, SimulatedDisk
 
 WALKS = 2000 if os.environ.get("TIDELOG_LONG") else 100
@@ -173,7 +174,7 @@ class Walk:
                 in_it = record.offset >= state.transaction_first_offset
                 record.aborted = record.aborted or (in_it and record.producer_id == producer_id)
         item = marker(control_type, producer_id=producer_id)
-        self.log.append(item, self.epoch, NOW_MS, from_client=False)
+        self.log.append(item, self.epoch, NOW_MS, COORDINATOR)
         self.producers[producer_id].in_transaction = False
 
     def wait(self) -> None:

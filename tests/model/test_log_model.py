@@ -32,6 +32,7 @@ from tidelog.storage.admission import Admitted
 from tidelog.storage.data_dir import DataDir
 from tidelog.storage.log import Log
 from tidelog.storage.log_context import NewLog
+from tidelog.storage.verification import CLIENT, COORDINATOR, Origin
 from tidelog.testing.disk import CrashMode, SimulatedDisk
 
 WALKS = 4000 if os.environ.get("TIDELOG_LONG") else 100
@@ -131,13 +132,13 @@ class Walk:
                 timestamp=NOW_MS + chance.randint(-500, 500),
                 codec=chance.choice(list(Codec)),
             )
-            self.appended(item, from_client=True)
+            self.appended(item)
             return
         producer_id = chance.randint(1, 3)
         producer = self.producers.setdefault(producer_id, Producer())
         if producer.in_transaction and chance.random() < 0.4:
             producer.in_transaction = False
-            self.appended(marker(chance.randint(0, 1), producer_id=producer_id), from_client=False)
+            self.appended(marker(chance.randint(0, 1), producer_id=producer_id), COORDINATOR)
             return
         if chance.random() < 0.3:
             producer.in_transaction = True
@@ -150,11 +151,11 @@ class Walk:
             transactional=producer.in_transaction,
         )
         producer.sequence += count
-        self.appended(item, from_client=True)
+        self.appended(item)
 
-    def appended(self, item: Admitted, *, from_client: bool) -> None:
+    def appended(self, item: Admitted, origin: Origin = CLIENT) -> None:
         end = self.log.log_end_offset
-        result = self.log.append(item, self.epoch, NOW_MS, from_client=from_client)
+        result = self.log.append(item, self.epoch, NOW_MS, origin)
         assert result.base_offset == end
         assert not result.duplicate
         data = bytes(item.buffer)

@@ -37,6 +37,7 @@ from tidelog.storage.admission import Admitted
 from tidelog.storage.data_dir import DataDir
 from tidelog.storage.log import Log
 from tidelog.storage.log_context import NewLog
+from tidelog.storage.verification import CLIENT, COORDINATOR, Origin
 from tidelog.testing.disk import CrashMode, PowerCut, SimulatedDisk
 
 DATA = "/data"
@@ -74,7 +75,7 @@ class Life:
         self.append_idempotent()
         self.attempt(self.checkpoint)
         self.append(transactional(0, producer_id=8))
-        self.append(marker(0, producer_id=8), from_client=False)
+        self.append(marker(0, producer_id=8), COORDINATOR)
         for size in (300, 10, 300):
             self.append(batch(size=size, fill=len(self.sent)))
         self.attempt(self.truncate)
@@ -141,12 +142,12 @@ class Life:
         assert self.data_dir is not None
         return self.data_dir.logs[PARTITION]
 
-    def append(self, item: Admitted, *, from_client: bool = True) -> None:
+    def append(self, item: Admitted, origin: Origin = CLIENT) -> None:
         if self.data_dir is None:
             return
         end = self.log.log_end_offset
         try:
-            self.log.append(item, 1, NOW_MS, from_client=from_client)
+            self.log.append(item, 1, NOW_MS, origin)
         except SURVIVED:
             self.faults += 1
             if self.log.log_end_offset == end:

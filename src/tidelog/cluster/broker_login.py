@@ -6,14 +6,21 @@ proves it as well, so nobody can pose as a leader either.
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Final
 
 from tidelog.client.faults import raise_for
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.host.random import Random
 from tidelog.protocol.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from tidelog.security.broker_identity import BrokerIdentity
+from tidelog.store.port import StoreError
+
+_log = logging.getLogger(__name__)
+
+_RETRY_S: Final = 0.5
 
 Send = Callable[[str, object], Awaitable[Any]]
 
@@ -34,6 +41,17 @@ class BrokerLogin:
         found = await self._read()
         if found is not None:
             self.identity = found
+
+    async def learn_soon(self) -> None:
+        """The same as soon as the store can be asked; what it tells may still be nothing."""
+        while self.identity is None:
+            try:
+                await self.learn()
+            except StoreError as error:
+                _log.warning("the key of the cluster was not read: %s", error)
+                await asyncio.sleep(_RETRY_S)
+            else:
+                break
 
     async def authenticate(self, send: Send) -> None:
         """Log in on a new connection; KafkaError or ScramError where one side does not know."""

@@ -21,6 +21,7 @@ from tidelog.config.setting import INT_MAX, LONG_MAX, Update, boolean, integer, 
 from tidelog.config.store_settings import STORE_SETTINGS
 from tidelog.config.topic_defaults import TOPIC_DEFAULTS
 from tidelog.config.topic_settings import MIB
+from tidelog.config.transaction_settings import TRANSACTION_SETTINGS
 
 DEFAULT_REQUEST_POOL_BYTES: Final = 256 * MIB
 
@@ -372,6 +373,7 @@ BROKER_SECTIONS: Final = (
     ("Connections and requests", _CONNECTIONS),
     ("Topics and producers", _TOPICS),
     ("Groups and their offsets", GROUP_SETTINGS),
+    ("Transactions", TRANSACTION_SETTINGS),
     ("Replication", REPLICATION_SETTINGS),
     ("Storage", _STORAGE),
     ("Defaults of topics", TOPIC_DEFAULTS),

@@ -90,11 +90,10 @@ share.coordinator.state.topic.segment.bytes share.coordinator.threads
 share.coordinator.write.timeout.ms share.fetch.purgatory.purge.interval.requests
 socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms ssl.allow.dn.changes
 ssl.allow.san.changes ssl.principal.mapping.rules telemetry.max.bytes
-transaction.abort.timed.out.transaction.cleanup.interval.ms transaction.max.timeout.ms
-transaction.remove.expired.transaction.cleanup.interval.ms transaction.state.log.load.buffer.size
-transaction.state.log.min.isr transaction.state.log.num.partitions
-transaction.state.log.replication.factor transaction.state.log.segment.bytes
-transaction.two.phase.commit.enable transactional.id.expiration.ms
+transaction.abort.timed.out.transaction.cleanup.interval.ms
+transaction.state.log.load.buffer.size
+transaction.state.log.min.isr
+transaction.two.phase.commit.enable
 """
 
 # Settings that Kafka 4.3.0 takes while it runs, for one broker or for all.

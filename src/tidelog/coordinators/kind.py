@@ -26,6 +26,12 @@ class Shard(Protocol):
     def replay(self, record: Any) -> None:
         """Apply one record of the log, in its order."""
 
+    def replay_pending(self, record: Any, producer_id: int) -> None:
+        """Apply one record of a producer's transaction, which may yet be aborted."""
+
+    def end_transaction(self, producer_id: int, committed: bool) -> None:
+        """The transaction of a producer ended in this log."""
+
     def loaded(self, now: Now) -> Iterator[Outcome]:
         """The whole log has been replayed."""
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from tidelog.audit import audit
 from tidelog.errors import StorageError
 from tidelog.host.offload import Offload
+from tidelog.model import NO_PRODUCER_ID
 from tidelog.protocol.batches import (
     BatchHeader,
     Record,
@@ -21,16 +22,25 @@ from tidelog.protocol.batches import (
     iterate_batches,
 )
 from tidelog.replication.partition import Partition
+from tidelog.storage.producers import read_marker
 from tidelog.storage.slices import Slices
 
 # Replayed without a break: a few milliseconds of the loop's time.
 _CHUNK_BYTES: Final = 64 * 1024
 
 
+class Stored(NamedTuple):
+    """A record, or how a transaction ends; the producer is -1 where it was in no transaction."""
+
+    record: Record | None
+    producer_id: int = NO_PRODUCER_ID
+    ends: bool | None = None
+
+
 async def load(
     partition: Partition,
     offload: Offload,
-    replay: Callable[[Record], None],
+    replay: Callable[[Stored], None],
     *,
     accept_loss: bool = False,
 ) -> int:
@@ -45,13 +55,13 @@ async def load(
         with partition.contained:
             slices = log.read(offset, _CHUNK_BYTES, end)
         try:
-            following, records, damaged = await offload.run(read_records, slices)
+            following, stored, damaged = await offload.run(read_records, slices)
         finally:
             slices.release()
         if damaged:
             _judge(damaged, partition, accept_loss)
-        for record in records:
-            replay(record)
+        for each in stored:
+            replay(each)
         if following <= offset:
             raise StorageError(f"{partition.topic_partition} is not readable at offset {offset}")
         offset = following
@@ -71,15 +81,15 @@ def _judge(damaged: list[BatchHeader], partition: Partition, accept_loss: bool) 
     audit("coordinator records left out", partition=name, first_batch=first, last_batch=last)
 
 
-def read_records(slices: Slices) -> tuple[int, list[Record], list[BatchHeader]]:
-    """Read and inflate whole batches: the offset that follows them, their records, and the
+def read_records(slices: Slices) -> tuple[int, list[Stored], list[BatchHeader]]:
+    """Read and inflate whole batches: the offset that follows them, what they hold, and the
     headers of those that do not match their checksums. Blocks.
 
     The offset is -1 where there is no batch. Kafka may have compressed what it wrote here.
     """
     data = slices.read_all()
     following = -1
-    records: list[Record] = []
+    stored: list[Stored] = []
     damaged: list[BatchHeader] = []
     for position, header in iterate_batches(data):
         if not check_crc(data, position, header.size_bytes):
@@ -89,5 +99,10 @@ def read_records(slices: Slices) -> tuple[int, list[Record], list[BatchHeader]]:
             continue
         following = header.last_offset + 1
         if not header.is_control:
-            records += decode_records(data, position)
-    return following, records, damaged
+            producer_id = header.producer_id if header.is_transactional else NO_PRODUCER_ID
+            stored += (Stored(each, producer_id) for each in decode_records(data, position))
+            continue
+        marker = read_marker(data[position : position + header.size_bytes], header)
+        if marker is not None:
+            stored.append(Stored(None, header.producer_id, marker.committed))
+    return following, stored, damaged

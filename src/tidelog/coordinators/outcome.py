@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from tidelog.errors import KafkaError
+from tidelog.storage.verification import Verification
 
 T = TypeVar("T")
 
@@ -46,12 +47,24 @@ class Reply(Generic[T]):
 
 
 @dataclass(slots=True)
+class InTransaction:
+    """In whose open transaction records are written: they count when it is committed."""
+
+    producer_id: int
+    producer_epoch: int
+    verification: Verification | None
+
+
+@dataclass(slots=True)
 class Outcome:
     """`records` are appended and replayed first, then `then` runs, then the answer may leave.
 
     `answer` is a response, or a `Reply` that will hold one; `records` are of the shard's kind.
+    `committed` runs once all that the shard has appended up to here is committed, if it ever is.
     """
 
     answer: Any = None
     records: list[Any] = field(default_factory=list)
     then: Callable[[], None] | None = None
+    committed: Callable[[], None] | None = None
+    transaction: InTransaction | None = None

@@ -25,6 +25,13 @@ class ProducerIds:
         self._next += 1
         return self._next - 1
 
+    async def refill(self) -> None:
+        """Have ids at hand; KafkaError where none could be had."""
+        async with self._allocating:
+            if self._next == self._end:
+                block = await self._allocate_block()
+                self._next, self._end = block.first, block.first + block.size
+
     async def take_from_new_block(self) -> int:
         """The next id, after a new block became durable; KafkaError where none could be had."""
         async with self._allocating:

@@ -33,12 +33,13 @@ from tidelog.coordinators.loading import load
 from tidelog.coordinators.outcome import Outcome, Reply
 from tidelog.coordinators.slot import RuntimeStats, Slot
 from tidelog.coordinators.timers import Now
-from tidelog.errors import ErrorCode, KafkaError, PartitionBrokenError, ProtocolError, TidelogError
+from tidelog.errors import ErrorCode, KafkaError, PartitionBrokenError, TidelogError
 from tidelog.host.host import Host
-from tidelog.protocol.batches import Record, encode_batch, read_header
+from tidelog.protocol.batches import BatchHeader
 from tidelog.replication.partition import Partition
 from tidelog.replication.replicas import Replicas
 from tidelog.storage.admission import Admitted
+from tidelog.storage.verification import Origin, Verification
 
 _log = logging.getLogger(__name__)
 
@@ -120,9 +121,11 @@ class CoordinatorRuntime(Generic[S]):
         return answer.future
 
     def _slot_of(self, key: str) -> Slot[S]:
+        return self._slot_at(self.topic.partition_of(key))
+
+    def _slot_at(self, index: int) -> Slot[S]:
         if not self._running:
             raise _shutting_down()
-        index = self.topic.partition_of(key)
         slot = self._slots.get(index)
         if slot is None:
             # Ours and not there yet: being created, or not opened so far.
@@ -252,29 +255,37 @@ class CoordinatorRuntime(Generic[S]):
         records = outcome.records
         for start in range(0, len(records), _BATCH_RECORDS_MAX):
             chunk = records[start : start + _BATCH_RECORDS_MAX]
-            self._append(slot, chunk)
+            slot.append(self._kind, chunk, outcome.transaction, self._host.clock.wall_ms())
             for record in chunk:
-                slot.shard.replay(record)
+                slot.replay(record, outcome.transaction)
                 if self._kind.is_core(record):
                     slot.last_core_offset = slot.last_offset
         if outcome.then is not None:
             outcome.then()
+        if outcome.committed is not None:
+            slot.when_committed(outcome.committed, partial(self._give_up, slot))
 
-    def _append(self, slot: Slot[S], records: Sequence[Any]) -> None:
-        now_ms = self._host.clock.wall_ms()
-        encode = self._kind.encode
+    def begin_verification(self, key: str, producer_id: int, epoch: int) -> Verification | None:
+        """For records that a producer writes to the key's shard in its transaction.
+
+        None where that is open there already; KafkaError where the shard is not here.
+        """
+        slot = self._slot_of(key)
+        self._check(slot)
+        header = BatchHeader(producer_id=producer_id, producer_epoch=epoch)
+        return slot.partition.log.producers.begin_verification(header)
+
+    def end_transaction(self, index: int, marker: Admitted, origin: Origin) -> int:
+        """Append the marker of a producer to a shard's log; its offset. KafkaError where not."""
+        slot = self._slot_at(index)
+        self._check(slot)
+        slot.take(marker, self._host.clock.wall_ms(), origin)
         try:
-            batch = encode_batch([Record(0, now_ms, *encode(record), []) for record in records])
-        except ProtocolError as error:
-            # Kept where it came from: whoever asked is refused, and no other group is disturbed.
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"cannot be written: {error}") from error
-        admitted = Admitted(memoryview(batch), read_header(batch))
-        try:
-            result = slot.partition.append(admitted, -1, now_ms)
-        except KafkaError as error:
-            raise self._kind.refusal(error) from error
-        assert result.last_offset > slot.last_offset, "somebody else writes to the shard's log"
-        slot.last_offset = result.last_offset
+            slot.ended(marker)
+        except Exception:
+            self._give_up(slot)
+            raise
+        return slot.last_offset
 
     # -- answers ----------------------------------------------------------------------------------
 
@@ -443,7 +454,7 @@ class CoordinatorRuntime(Generic[S]):
         while True:
             try:
                 end = await load(
-                    slot.partition, self._host.offload, partial(self._replay, slot.shard),
+                    slot.partition, self._host.offload, partial(slot.replay_stored, self._kind),
                     accept_loss=accept_loss,
                 )  # fmt: skip
                 break
@@ -469,22 +480,11 @@ class CoordinatorRuntime(Generic[S]):
             slot.partition.topic_partition, end, seconds * 1000,
         )  # fmt: skip
 
-    def _replay(self, shard: S, record: Record) -> None:
-        decoded = self._kind.decode(record.key, record.value)
-        if decoded is not None:
-            shard.replay(decoded)
-
     def _discard(self, index: int) -> None:
         """Forget a shard: another broker has it, or will load it."""
         slot = self._slots.pop(index)
         slot.error = KafkaError(ErrorCode.NOT_COORDINATOR)
-        if slot.loading is not None:
-            slot.loading.cancel()
-        slot.shard.abandon(slot.error)
-        for answer in slot.answered:
-            answer.leave()
-        slot.answered.clear()
-        slot.gathered.fail(slot.error)
+        slot.abandon(slot.error)
 
     def _give_up(self, slot: Slot[S]) -> None:
         """The shard is not what it must be: nothing more is answered from it."""

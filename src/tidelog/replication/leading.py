@@ -47,6 +47,7 @@ class Leading:
         """Lead in a new epoch, in which nothing is known of the followers yet."""
         self.epoch_start = self._log.log_end_offset
         self._log.epochs.assign(state.leader_epoch, self.epoch_start)
+        self._log.producers.void_all()
         self.in_sync = InSyncReplicas(
             self._standing.broker_id,
             state,

@@ -15,8 +15,6 @@ method still holds at its bottom.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
-from enum import Enum
 from typing import NoReturn
 
 from tidelog.cluster.image import PartitionState
@@ -36,36 +34,16 @@ from tidelog.replication.following import Copy, EpochEnd, Following
 from tidelog.replication.in_sync import Asks
 from tidelog.replication.leading import Leading
 from tidelog.replication.losses import elected_without_records, report_unclean_leader
+from tidelog.replication.reading import PartitionRead, Reader
 from tidelog.replication.standing import Standing
 from tidelog.replication.truncations import DiskWork
 from tidelog.replication.waiters import CommitWait, CommitWaiters
 from tidelog.replication.watermark import Watermark
 from tidelog.storage.admission import Admitted, config_on_loop
 from tidelog.storage.log import AppendResult, Log
-from tidelog.storage.slices import Slices
+from tidelog.storage.verification import CLIENT, Origin
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(slots=True)
-class PartitionRead:
-    """What a fetch of one partition came to."""
-
-    slices: Slices | None
-    high_watermark: int
-    last_stable_offset: int
-    log_start_offset: int
-    aborted: list[tuple[int, int]] | None = None
-    # The broker that the reader should go to instead, which is nearer.
-    preferred_replica: int = -1
-
-
-class Reader(Enum):
-    """Who reads: a replica, a consumer at leaders alone, one at any replica (KIP-392)."""
-
-    REPLICA = "replica"
-    AT_LEADERS = "at leaders"
-    ANYWHERE = "anywhere"
 
 
 class Partition:
@@ -272,23 +250,28 @@ class Partition:
 
     # -- writing ----------------------------------------------------------------------------------
 
-    def append(self, admitted: Admitted, required_acks: int, now_ms: int) -> AppendResult:
+    def append(
+        self, admitted: Admitted, required_acks: int, now_ms: int, origin: Origin = CLIENT
+    ) -> AppendResult:
         """Append what `admit` let through; KafkaError where it cannot be."""
         self.check_leader()
         if self._room.refusal is not None:
-            self._refuse(admitted, self._room.refusal.again())
+            self.refuse(admitted, self._room.refusal.again())
         refusal = self.leading.check_acks(required_acks)
         if refusal is not None:
-            self._refuse(admitted, refusal)
+            self.refuse(admitted, refusal)
+        header = admitted.header
+        if header.is_transactional and not header.is_control:
+            self.log.producers.check_verified(header, origin.verification)
         with self.contained:
             end_before = self.log.log_end_offset
-            result = self.log.append(admitted, self.leader_epoch, now_ms)
+            result = self.log.append(admitted, self.leader_epoch, now_ms, origin)
             if not result.duplicate:
                 self._flushing.appended()
                 self.leading.appended(end_before)
         return result
 
-    def _refuse(self, admitted: Admitted, error: KafkaError) -> NoReturn:
+    def refuse(self, admitted: Admitted, error: KafkaError) -> NoReturn:
         """Refuse a batch for now; those that its producer sent behind it hear the same.
 
         Any other error would make clients believe that records were lost and send them again.

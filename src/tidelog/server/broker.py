@@ -13,12 +13,7 @@ from uuid import UUID
 
 from tidelog._kernels import COMPILED
 from tidelog.cluster.broker_login import BrokerLogin
-from tidelog.cluster.commands import (
-    AllocateProducerIds,
-    BeginShutdown,
-    ConfirmDeletion,
-    ProducerIdBlock,
-)
+from tidelog.cluster.commands import BeginShutdown, ConfirmDeletion
 from tidelog.cluster.controller_link import ControllerLink
 from tidelog.cluster.image import BrokerRegistration, MetadataImage
 from tidelog.cluster.image_feed import ImageFeed
@@ -29,7 +24,6 @@ from tidelog.cluster.peer import PeerConnection, PeerOptions
 from tidelog.cluster.planner import PlannerRules
 from tidelog.config import BrokerConfig
 from tidelog.coordinators.groups.coordinator import GroupCoordinator
-from tidelog.coordinators.producer_ids import ProducerIds
 from tidelog.errors import TidelogError
 from tidelog.host.host import Host
 from tidelog.host.line_rate import LineRate
@@ -48,6 +42,7 @@ from tidelog.server.configured import (
     connection_limits,
     data_directory,
     descriptor_shares,
+    own_min_isr,
     session_limits,
 )
 from tidelog.server.deferred import DeferredWork
@@ -70,21 +65,21 @@ from tidelog.server.tools import (
     DataTools,
     DiskTools,
     GroupTools,
-    ProducerTools,
     RequestTools,
     SaslTools,
+    TransactionTools,
 )
+from tidelog.server.transactions import Surroundings, Transactions, allocated_ids
 from tidelog.storage.data_dir import DataDir
 from tidelog.storage.file_cache import FileCache
 from tidelog.storage.log_context import LogContext
 from tidelog.store.embedded import EmbeddedStore
-from tidelog.store.port import Store, StoreError
+from tidelog.store.port import Store
 from tidelog.version import VERSION
 
 _log = logging.getLogger(__name__)
 
 METADATA_FILE = "metadata.db"
-_KEY_RETRY_S = 0.5
 
 
 @dataclass(slots=True)
@@ -101,6 +96,7 @@ class Parts:
     fetchers: Fetchers
     submitter: Submitter
     groups: GroupCoordinator
+    transactions: Transactions
     fetch_sessions: FetchSessions
     login: BrokerLogin
     requests: RequestTools
@@ -219,6 +215,18 @@ class Broker:
         groups = GroupCoordinator(
             config.node_id, replicas, host, lambda: metadata.image, submitter.submit
         )
+        transactions = Transactions(
+            Surroundings(
+                replicas,
+                host,
+                metadata,
+                submitter,
+                groups,
+                allocated_ids(membership, link),
+                lambda endpoint: PeerConnection(host.network, endpoint, options),
+                config.listeners.inter_broker,
+            )
+        )
         fetch_sessions = FetchSessions(session_limits(config), host.clock, host.random)
         answers, metrics = AnswerCache(), BrokerMetrics()
         requests = RequestTools(
@@ -233,11 +241,12 @@ class Broker:
                 metrics,
                 LineRate(host.clock),
                 config.node_id,
+                transactions.verifier,
             ),
             DiskTools(replicas, host.disk, os.path.abspath(data_dir.path)),
-            ProducerTools(ProducerIds(partial(self._allocate_producer_ids, membership, link))),
+            TransactionTools(transactions.coordinator, groups, transactions.writer),
             SaslTools(lambda: login.identity, host.random, FailureDelays(host.clock)),
-            GroupTools(groups, config.node_id),
+            GroupTools(groups, config.node_id, transactions.coordinator, transactions.verifier),
             ControllerTools(membership, host.offload),
             ClusterTools(
                 config.node_id,
@@ -271,6 +280,7 @@ class Broker:
             fetchers=fetchers,
             submitter=submitter,
             groups=groups,
+            transactions=transactions,
             fetch_sessions=fetch_sessions,
             login=login,
             requests=requests,
@@ -278,14 +288,6 @@ class Broker:
             listeners=listeners,
             housekeeping=Housekeeping(household, host),
         )
-
-    async def _allocate_producer_ids(
-        self, membership: Membership, link: ControllerLink
-    ) -> ProducerIdBlock:
-        epoch = membership.broker_epoch
-        block = await link.submit(AllocateProducerIds(membership.broker_id, epoch))
-        assert isinstance(block, ProducerIdBlock)
-        return block
 
     async def _confirm_deletions(self, topic_ids: Sequence[UUID]) -> None:
         parts = self._running()
@@ -298,7 +300,7 @@ class Broker:
             await listener.bind()
         await self._serve_brokers(parts)
         await self._unless_failed(parts.metadata.start())
-        await self._unless_failed(_learn(parts.login))
+        await self._unless_failed(parts.login.learn_soon())
         check_version(parts.metadata.image)
         parts.data_dir.identify(parts.metadata.image.cluster_id, config.node_id)
         replicas = parts.replicas
@@ -311,11 +313,13 @@ class Broker:
         )
         await replicas.serve(parts.metadata.image)
         replicas.on_caught_up.append(parts.groups.partitions_followed)
+        replicas.on_caught_up.append(parts.transactions.coordinator.partitions_followed)
         replicas.confirm_deletions_through(self._confirm_deletions)
         parts.metadata.subscribe(parts.groups.image_changed)
         await replicas.settled()
         replicas.space.judge(replicas.config.get_int("disk.min.free.bytes"))
         parts.groups.start()
+        parts.transactions.start()
         await self._serve_pages(parts)
         parts.frontend.dispatcher.is_open = True
         for listener in parts.listeners:
@@ -359,7 +363,7 @@ class Broker:
             -1,
             config.get_str("broker.rack") or machine,
             endpoints,
-            min_isr=_own_min_isr(config),
+            min_isr=own_min_isr(config),
             metadata_version=VALUE_VERSION,
             **parts.data_dir.vouch(None if known is None else known.epoch)._asdict(),
         )
@@ -416,6 +420,7 @@ class Broker:
             listener.stop_accepting()
         # Members that wait for a rebalance would hold up the draining.
         parts.groups.stop()
+        await parts.transactions.stop()
         if self._connect_store is not None:
             # So would brokers that wait for news of the metadata: they go to the next controller.
             await parts.membership.stand_down()
@@ -457,24 +462,6 @@ class Broker:
     def _running(self) -> Parts:
         assert self._parts is not None, "the broker is not running"
         return self._parts
-
-
-async def _learn(login: BrokerLogin) -> None:
-    """Read the key of the cluster, as soon as the store can be asked."""
-    while login.identity is None:
-        try:
-            await login.learn()
-        except StoreError as error:
-            _log.warning("the key of the cluster was not read: %s", error)
-            await asyncio.sleep(_KEY_RETRY_S)
-        else:
-            break
-
-
-def _own_min_isr(config: BrokerConfig) -> int:
-    """What this broker's own settings say; 0 where they say nothing."""
-    name = "min.insync.replicas"
-    return config.get_int(name) if config.is_set(name) else 0
 
 
 def _is_in(image: MetadataImage, broker_id: int, broker_epoch: int) -> bool:

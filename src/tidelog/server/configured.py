@@ -44,3 +44,9 @@ def data_directory(config: BrokerConfig) -> str:
             " run a broker per disk"
         )
     return directories[0]
+
+
+def own_min_isr(config: BrokerConfig) -> int:
+    """What this broker's own settings say; 0 where they say nothing."""
+    name = "min.insync.replicas"
+    return config.get_int(name) if config.is_set(name) else 0

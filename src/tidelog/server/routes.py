@@ -19,8 +19,8 @@ from tidelog.server.tools import (
     DataTools,
     DiskTools,
     GroupTools,
-    ProducerTools,
     SaslTools,
+    TransactionTools,
 )
 
 # By what its handlers work with and the name of the API: a module of `server/handlers`, imported
@@ -32,14 +32,21 @@ _HANDLERS: Final[dict[type, dict[str, str]]] = {
         "ListOffsets": "list_offsets:list_offsets",
         "DeleteRecords": "delete_records:delete_records",
         "OffsetForLeaderEpoch": "offset_for_leader_epoch:offset_for_leader_epoch",
+        "DescribeProducers": "transaction_admin:describe_producers",
         "OffsetsWithinBytes": "offsets_within_bytes:offsets_within_bytes",
     },
     DiskTools: {
         "DescribeLogDirs": "describe_log_dirs:describe_log_dirs",
         "AlterReplicaLogDirs": "alter_replica_log_dirs:alter_replica_log_dirs",
     },
-    ProducerTools: {
+    TransactionTools: {
         "InitProducerId": "init_producer_id:init_producer_id",
+        "AddPartitionsToTxn": "transactions:add_partitions_to_txn",
+        "AddOffsetsToTxn": "transactions:add_offsets_to_txn",
+        "EndTxn": "transactions:end_txn",
+        "WriteTxnMarkers": "write_txn_markers:write_txn_markers",
+        "DescribeTransactions": "transaction_admin:describe_transactions",
+        "ListTransactions": "transaction_admin:list_transactions",
     },
     SaslTools: {
         "SaslHandshake": "sasl:sasl_handshake",
@@ -54,6 +61,7 @@ _HANDLERS: Final[dict[type, dict[str, str]]] = {
         "OffsetCommit": "offsets:offset_commit",
         "OffsetFetch": "offsets:offset_fetch",
         "OffsetDelete": "offsets:offset_delete",
+        "TxnOffsetCommit": "txn_offset_commit:txn_offset_commit",
         "ListGroups": "group_admin:list_groups",
         "DescribeGroups": "group_admin:describe_groups",
         "DeleteGroups": "group_admin:delete_groups",

@@ -12,7 +12,9 @@ from tidelog.cluster.image_feed import ImageFeed
 from tidelog.cluster.membership import Membership
 from tidelog.config.broker_config import BrokerConfig
 from tidelog.coordinators.groups.coordinator import GroupCoordinator
-from tidelog.coordinators.producer_ids import ProducerIds
+from tidelog.coordinators.transactions.coordinator import TransactionCoordinator
+from tidelog.coordinators.transactions.marking import MarkerWriter
+from tidelog.coordinators.transactions.verification import Verifier
 from tidelog.host.clock import Clock
 from tidelog.host.disk import Disk
 from tidelog.host.line_rate import LineRate
@@ -55,6 +57,7 @@ class DataTools:
     # Of lines about data that cannot be read.
     damage_rate: LineRate
     broker_id: int
+    verifier: Verifier
 
 
 @dataclass(slots=True, frozen=True)
@@ -67,10 +70,12 @@ class DiskTools:
 
 
 @dataclass(slots=True, frozen=True)
-class ProducerTools:
-    """For requests of producers about themselves."""
+class TransactionTools:
+    """For requests of producers about themselves and their transactions."""
 
-    ids: ProducerIds
+    coordinator: TransactionCoordinator
+    groups: GroupCoordinator
+    writer: MarkerWriter
 
 
 @dataclass(slots=True, frozen=True)
@@ -89,6 +94,8 @@ class GroupTools:
 
     coordinator: GroupCoordinator
     broker_id: int
+    transactions: TransactionCoordinator
+    verifier: Verifier
 
 
 @dataclass(slots=True, frozen=True)
@@ -115,7 +122,7 @@ class ClusterTools:
 # A request with the tools of its handler's family.
 DataContext = RequestContext[DataTools]
 DiskContext = RequestContext[DiskTools]
-ProducerContext = RequestContext[ProducerTools]
+TransactionContext = RequestContext[TransactionTools]
 SaslContext = RequestContext[SaslTools]
 GroupContext = RequestContext[GroupTools]
 ControllerContext = RequestContext[ControllerTools]

@@ -45,6 +45,7 @@ from tidelog.storage.slices import Slices
 from tidelog.storage.snapshot_files import SnapshotFiles
 from tidelog.storage.swap import replace_segments
 from tidelog.storage.truncation import CutParts, Cuts
+from tidelog.storage.verification import CLIENT, Origin
 
 
 @dataclass(slots=True)
@@ -113,18 +114,9 @@ class Log:
     # Appending
 
     def append(
-        self,
-        admitted: Admitted,
-        leader_epoch: int,
-        now_ms: int,
-        *,
-        from_client: bool = True,
-        transaction_version: int = 0,
+        self, admitted: Admitted, leader_epoch: int, now_ms: int, origin: Origin = CLIENT
     ) -> AppendResult:
-        """Append as the leader: check the producer, stamp offset and epoch, write.
-
-        `from_client` is False for the batches of coordinators: no sequences, control batches too.
-        """
+        """Append as the leader: check the producer, stamp offset and epoch, write."""
         header = admitted.header
         self._check_batch(header, leader_epoch)
         marker: EndMarker | None = None
@@ -132,9 +124,9 @@ class Log:
             if header.is_control:
                 marker = read_marker(admitted.buffer, header)
                 if marker is not None:
-                    self.producers.check_marker(marker, transaction_version)
+                    self.producers.check_marker(marker, origin.transaction_version)
             else:
-                duplicate = self.producers.check(header, from_client=from_client)
+                duplicate = self.producers.check(header, from_client=origin.from_client)
                 if duplicate is not None:
                     return self._repeated(duplicate)
         offset = self.segments.active.next_offset
@@ -153,6 +145,9 @@ class Log:
         assert segment.next_offset == offset, f"{self.directory} ends at {segment.next_offset}"
         self.producers.now_ms = now_ms
         self._note(segment, header, marker)
+        if marker is not None:
+            version = origin.transaction_version
+            self.producers.void(header.producer_id, header.producer_epoch, version)
         time_ms = header.max_timestamp if header.attributes & ATTRIBUTES_LOG_APPEND_TIME else -1
         return AppendResult(offset, last_offset, time_ms, self.log_start_offset)
 

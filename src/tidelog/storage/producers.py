@@ -16,6 +16,7 @@ batch of it. The times in the batches do not count: a producer may well send old
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from weakref import WeakValueDictionary
 
 from tidelog.errors import ErrorCode, KafkaError, ProtocolError, StorageError
 from tidelog.model import LogPosition
@@ -29,6 +30,7 @@ from tidelog.protocol.batches import (
     decode_records,
 )
 from tidelog.storage.running_clock import Ages
+from tidelog.storage.verification import Verification
 
 BATCHES_KEPT = 5
 _SEQUENCE_LAST = 2**31 - 1
@@ -77,7 +79,8 @@ class ProducerState:
 
     def duplicate_of(self, header: BatchHeader) -> ProducerBatch | None:
         """The earlier batch that this one repeats."""
-        if header.producer_epoch != self.epoch:
+        if header.producer_epoch != self.epoch or header.base_sequence < 0:
+            # Coordinators number nothing, and repeat nothing.
             return None
         first, last = header.base_sequence, header.last_sequence
         for batch in self.batches:
@@ -131,7 +134,9 @@ class CompletedTransaction:
 class ProducerStates:
     """The producers of one log."""
 
-    __slots__ = ("_open", "_refused", "_undecided", "end_offset", "now_ms", "states")
+    __slots__ = (
+        "_open", "_refused", "_undecided", "_verifications", "end_offset", "now_ms", "states",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.states: dict[int, ProducerState] = {}
@@ -144,6 +149,8 @@ class ProducerStates:
         # Marker offsets of ended transactions above the high watermark, by their first offset.
         self._undecided: dict[int, tuple[int, LogPosition | None]] = {}
         self._refused: dict[int, tuple[int, int, ErrorCode]] = {}
+        # By producer, while somebody holds them.
+        self._verifications: WeakValueDictionary[int, Verification] | None = None
 
     def idle_since(self, offset: int) -> ProducerStates:
         """The producers without a batch at or above `offset`, as they were there."""
@@ -184,6 +191,84 @@ class ProducerStates:
                 f" {state.transaction_first_offset}; the batch is not transactional",
             )
         return None
+
+    def begin_verification(self, header: BatchHeader) -> Verification | None:
+        """For a batch that would open a transaction; None where it is open already.
+
+        KafkaError where the batch will be refused whatever the coordinator says.
+        """
+        state = self.states.get(header.producer_id)
+        if self._refused:
+            self._check_refused(header, state)
+        if state is not None and (
+            header.producer_epoch < state.epoch
+            or self._is_in_transaction(state, header)
+            or state.duplicate_of(header) is not None
+        ):
+            return None
+        if self._verifications is None:
+            self._verifications = WeakValueDictionary()
+        known = self._verifications.get(header.producer_id)
+        if known is None or known.epoch != header.producer_epoch:
+            known = self._verifications[header.producer_id] = Verification(header.producer_epoch)
+        return known
+
+    def check_verified(self, header: BatchHeader, verification: Verification | None) -> None:
+        """KafkaError where a transactional batch would open a transaction that may have ended."""
+        state = self.states.get(header.producer_id)
+        if state is not None and (
+            # The check that follows has the better word for it.
+            header.producer_epoch < state.epoch
+            or self._is_in_transaction(state, header)
+            or state.duplicate_of(header) is not None
+        ):
+            return
+        code: ErrorCode | None = ErrorCode.INVALID_TXN_STATE
+        if verification is not None and verification.epoch == header.producer_epoch:
+            code = verification.refusal
+            if verification.begins_epoch and header.base_sequence > 0:
+                raise KafkaError(
+                    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                    f"producer {header.producer_id} begins a transaction with sequence"
+                    f" {header.base_sequence}, not 0",
+                )
+        if code is not None:
+            raise KafkaError(
+                code, f"the batch of producer {header.producer_id} is in no open transaction"
+            )
+
+    def _is_in_transaction(self, state: ProducerState, header: BatchHeader) -> bool:
+        return state.transaction_first_offset >= 0 and state.epoch == header.producer_epoch
+
+    def void(self, producer_id: int, epoch: int, transaction_version: int) -> None:
+        """A marker of the producer has come: what was verified before holds no more.
+
+        In version 2 of the protocol a marker has the epoch behind the one that it ends, and a
+        transaction in that epoch is the next: it may be verified while its leader still waits for
+        this marker.
+        """
+        if not self._verifications:
+            return
+        known = self._verifications.get(producer_id)
+        if known is not None and known.epoch + (transaction_version >= 2) <= epoch:
+            known.refusal = ErrorCode.INVALID_TXN_STATE
+            del self._verifications[producer_id]
+
+    def void_all(self) -> None:
+        """Who leads has changed. Whether the transactions are still open has to be asked again."""
+        if self._verifications:
+            for known in self._verifications.values():
+                known.refusal = ErrorCode.NOT_ENOUGH_REPLICAS
+            self._verifications = None
+
+    def was_ended_by(self, producer_id: int, epoch: int, coordinator_epoch: int) -> bool:
+        """Whether the last that is known of a producer is this very marker."""
+        state = self.states.get(producer_id)
+        return (
+            state is not None
+            and state.transaction_first_offset < 0
+            and (state.epoch, state.coordinator_epoch) == (epoch, coordinator_epoch)
+        )
 
     def check_marker(self, marker: EndMarker, transaction_version: int) -> None:
         """Raise KafkaError where a transaction marker is late or its coordinator deposed."""

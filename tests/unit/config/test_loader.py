@@ -49,7 +49,6 @@ UNUSED_IN_BOTH = {
     "num.network.threads",
     "num.io.threads",
     "num.recovery.threads.per.data.dir",
-    "transaction.state.log.replication.factor",
     "transaction.state.log.min.isr",
 }
 

@@ -14,6 +14,7 @@ from tidelog.errors import ErrorCode, KafkaError
 from tidelog.model import TopicPartition
 from tidelog.replication.waiters import CommitWait, CommitWaiters
 from tidelog.storage.admission import Admitted
+from tidelog.storage.verification import CLIENT, Origin
 
 BROKER = 0
 
@@ -48,7 +49,7 @@ class ManualPartition:
         data = b"".join(self.batches)
         return SimpleNamespace(read_all=lambda: data, release=lambda: None)
 
-    def append(self, admitted: Admitted, acks: int, now_ms: int) -> Any:
+    def append(self, admitted: Admitted, acks: int, now_ms: int, origin: Origin = CLIENT) -> Any:
         assert acks == -1
         if self.refusal is not None:
             raise self.refusal

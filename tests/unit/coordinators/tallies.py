@@ -35,6 +35,12 @@ class Tally:
     def replay(self, record: int) -> None:
         self.total += max(0, record)
 
+    def replay_pending(self, record: int, producer_id: int) -> None:
+        raise AssertionError("nothing is in a transaction")
+
+    def end_transaction(self, producer_id: int, committed: bool) -> None:
+        raise AssertionError("nothing is in a transaction")
+
     def loaded(self, now: Now) -> Iterator[Outcome]:
         return iter(())
 

@@ -321,3 +321,29 @@ async def test_who_waits_is_told_when_the_broker_stops() -> None:
     assert await code_of(late) is ErrorCode.COORDINATOR_NOT_AVAILABLE
     with pytest.raises(KafkaError):
         world.add()
+
+
+@virtual_time
+async def test_a_shard_hears_what_of_its_records_is_committed_in_their_order() -> None:
+    world = World()
+    told: list[int] = []
+
+    def add(number: int) -> None:
+        outcome = Outcome(None, [number], committed=lambda: told.append(number))
+        world.runtime.call("k", lambda shard, now: outcome)
+
+    add(1)
+    add(2)
+    assert told == []
+    world.partition.commit(1)
+    await turns()
+    assert told == [1]
+    # It may take longer than any request waits.
+    await asyncio.sleep(1_000)
+    world.partition.commit()
+    await turns()
+    assert told == [1, 2]
+    add(3)
+    world.partition.follow()
+    await turns()
+    assert told == [1, 2]

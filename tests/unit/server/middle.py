@@ -31,9 +31,9 @@ from tidelog.server.tools import (
     DataTools,
     DiskTools,
     GroupTools,
-    ProducerTools,
     RequestTools,
     SaslTools,
+    TransactionTools,
 )
 from tidelog.testing.virtual_loop import virtual_host
 
@@ -65,7 +65,7 @@ class Middle:
             self.answer_memory,
             self.metrics,
         )
-        families = (DataTools, DiskTools, ProducerTools, SaslTools, GroupTools, ClusterTools)
+        families = (DataTools, DiskTools, TransactionTools, SaslTools, GroupTools, ClusterTools)
         self.dispatcher = Dispatcher(shared, [object.__new__(each) for each in families])
         limits = Limits(
             frame_bytes_max=FRAME_BYTES_MAX,

@@ -98,7 +98,7 @@ class FsyncPartition:
         self._waiters = waiters
         self._breaks = breaks
 
-    def append(self, admitted: object, acks: int, now_ms: int) -> AppendResult:
+    def append(self, admitted: object, acks: int, now_ms: int, origin: object) -> AppendResult:
         if self._breaks:
             raise PartitionBrokenError("an assertion failed")
         return AppendResult(0, 0, 0, 0)
@@ -117,7 +117,10 @@ async def test_a_partition_that_breaks_leaves_no_wait_of_its_neighbours_behind()
     for breaks in (False, True):
         one = Judged(cast(Partition, FsyncPartition(waiters, breaks=breaks)))
         one.admitted = cast(
-            Admitted, SimpleNamespace(header=SimpleNamespace(size_bytes=1, record_count=1))
+            Admitted,
+            SimpleNamespace(
+                header=SimpleNamespace(size_bytes=1, record_count=1, is_transactional=False)
+            ),
         )
         judged.append(one)
     data = [PartitionProduceData(index=index, records=None) for index in (0, 1)]

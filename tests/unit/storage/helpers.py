@@ -26,6 +26,7 @@ from tidelog.storage.recovery import Opening
 from tidelog.storage.running_clock import RunningClock
 from tidelog.storage.timestamp_search import FoundRecord, newest_timestamp, timestamp_searches
 from tidelog.storage.truncation import Truncation
+from tidelog.storage.verification import COORDINATOR
 from tidelog.testing.disk import SimulatedDisk
 from tidelog.testing.virtual_loop import SeededRandom
 
@@ -149,11 +150,13 @@ def idempotent(sequence: int, *, count: int = 1, producer_id: int = 7, epoch: in
     return batch(count, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
 
 
-def transactional(sequence: int, *, count: int = 1, producer_id: int = 7) -> Admitted:
+def transactional(
+    sequence: int, *, count: int = 1, producer_id: int = 7, epoch: int = 0
+) -> Admitted:
     return batch(
         count,
         producer_id=producer_id,
-        producer_epoch=0,
+        producer_epoch=epoch,
         base_sequence=sequence,
         transactional=True,
     )
@@ -176,7 +179,7 @@ def append(log: Log, item: Admitted | None = None, *, epoch: int = 0) -> AppendR
 
 
 def append_marker(log: Log, item: Admitted) -> AppendResult:
-    return log.append(item, 0, NOW_MS, from_client=False)
+    return log.append(item, 0, NOW_MS, COORDINATOR)
 
 
 def flush(log: Log) -> None:

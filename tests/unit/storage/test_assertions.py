@@ -40,6 +40,7 @@ from tidelog.storage.log import Log
 from tidelog.storage.log_context import NewLog
 from tidelog.storage.segment import CLEANED_SUFFIX
 from tidelog.storage.segments import create_segment
+from tidelog.storage.verification import COORDINATOR
 
 DAMAGED = 400
 
@@ -113,7 +114,7 @@ def lived(chance: random.Random) -> World:
             log.append(transactional(number // 5, producer_id=9), epoch, NOW_MS)
         elif number % 5 == 3:
             kind = chance.choice((CONTROL_ABORT, CONTROL_COMMIT))
-            log.append(marker(kind, producer_id=9), epoch, NOW_MS, from_client=False)
+            log.append(marker(kind, producer_id=9), epoch, NOW_MS, COORDINATOR)
         else:
             pairs = [(f"k{chance.randrange(6)}", "v" * chance.randrange(90)) for _ in range(3)]
             log.append(keyed(pairs), epoch, NOW_MS)

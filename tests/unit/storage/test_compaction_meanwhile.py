@@ -34,6 +34,7 @@ from tidelog.storage.compaction import Clean, CleanAbandonedError, UncleanableEr
 from tidelog.storage.log import Log
 from tidelog.storage.partition_directory import remove_tree
 from tidelog.storage.segment import DiskFullError
+from tidelog.storage.verification import COORDINATOR
 
 
 def world() -> World:
@@ -204,7 +205,7 @@ def test_a_damaged_batch_that_may_be_part_of_a_transaction_makes_a_log_uncleanab
     log = here.open()
     commit = Record(key=b"\0\0\0\1", value=bytes(6))
     batch = encode_batch([commit], producer_id=7, producer_epoch=0, **fields)
-    log.append(admitted(batch), 0, NOW_MS, from_client=False)
+    log.append(admitted(batch), 0, NOW_MS, COORDINATOR)
     put(log, ("a", "2"))
     log.producers.high_watermark_moved(log.log_end_offset)
     seal(log)

@@ -28,15 +28,16 @@ from tidelog.storage.admission import Admitted
 from tidelog.storage.log import Log
 from tidelog.storage.producers import ProducerStates
 from tidelog.storage.snapshots import decode_snapshot, encode_snapshot
+from tidelog.storage.verification import CLIENT, COORDINATOR, Origin
 from tidelog.testing.disk import CrashMode
 
 DAY_MS = 86_400_000
 
 
-def refused(log: Log, item: Admitted, **options: int) -> ErrorCode:
+def refused(log: Log, item: Admitted, origin: Origin = CLIENT) -> ErrorCode:
     end = log.log_end_offset
     with pytest.raises(KafkaError) as caught:
-        log.append(item, 0, NOW_MS, **options)
+        log.append(item, 0, NOW_MS, origin)
     assert log.log_end_offset == end
     return caught.value.code
 
@@ -388,11 +389,11 @@ def test_t13_a_late_marker_is_refused_by_its_epoch() -> None:
     log = World().open()
     append(log, transactional(0))
     late = marker(CONTROL_COMMIT, epoch=0)
-    options = {"from_client": False, "transaction_version": 2}
-    assert refused(log, late, **options) is ErrorCode.INVALID_PRODUCER_EPOCH
-    log.append(marker(CONTROL_COMMIT, epoch=1), 0, NOW_MS, **options)
+    origin = Origin(from_client=False, transaction_version=2)
+    assert refused(log, late, origin) is ErrorCode.INVALID_PRODUCER_EPOCH
+    log.append(marker(CONTROL_COMMIT, epoch=1), 0, NOW_MS, origin)
     # A marker that is sent again after its transaction has ended is harmless.
-    log.append(marker(CONTROL_COMMIT, epoch=1), 0, NOW_MS, **options)
+    log.append(marker(CONTROL_COMMIT, epoch=1), 0, NOW_MS, origin)
     assert refused(log, transactional(1)) is ErrorCode.INVALID_PRODUCER_EPOCH
     append(log, idempotent(0, epoch=1))
 
@@ -440,5 +441,5 @@ def test_coordinators_append_without_sequences() -> None:
     log = World().open()
     for _ in range(3):
         item = batch(producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
-        log.append(item, 0, NOW_MS, from_client=False)
+        log.append(item, 0, NOW_MS, COORDINATOR)
     assert log.log_end_offset == 3

@@ -28,6 +28,7 @@ from tidelog.protocol.batches import LOG_OVERHEAD, Record, encode_batch
 from tidelog.storage import replicated
 from tidelog.storage.log import Log
 from tidelog.storage.replicated import Continuation, check_replicated
+from tidelog.storage.verification import COORDINATOR
 from tidelog.testing.disk import PowerCut
 
 LIVES = 25
@@ -66,7 +67,7 @@ def a_leaders_life(chance: random.Random, log: Log) -> None:
 
 
 def append_marker_in(log: Log, kind: int, producer: int, epoch: int) -> None:
-    log.append(marker(kind, producer_id=producer), epoch, 0, from_client=False)
+    log.append(marker(kind, producer_id=producer), epoch, 0, COORDINATOR)
 
 
 def known_of(log: Log) -> object:

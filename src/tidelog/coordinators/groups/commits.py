@@ -17,6 +17,7 @@ class Committer(NamedTuple):
     instance_id: str | None
     generation: int
     version: int = 8
+    in_transaction: bool = False
 
     @property
     def is_member(self) -> bool:

@@ -21,8 +21,13 @@ from uuid import UUID
 from tidelog.coordinators.groups.classic.group import ClassicGroup, GroupState
 from tidelog.coordinators.groups.classic.rebalances import Rebalances
 from tidelog.coordinators.groups.commits import Commit, Committer
-from tidelog.coordinators.groups.consumer.commits import check_commit, check_fetch
+from tidelog.coordinators.groups.consumer.commits import (
+    check_commit,
+    check_commit_in_transaction,
+    check_fetch,
+)
 from tidelog.coordinators.groups.consumer.group import ConsumerGroup
+from tidelog.coordinators.groups.pending_offsets import PendingOffsets
 from tidelog.coordinators.groups.records import (
     CoordinatorRecord,
     OffsetCommitKey,
@@ -49,6 +54,7 @@ class Offsets:
         self._settings = settings
         self._rebalances = rebalances
         self._offsets: dict[str, GroupOffsets] = {}
+        self.pending = PendingOffsets()
 
     def __len__(self) -> int:
         return sum(
@@ -64,7 +70,9 @@ class Offsets:
         if not group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
         group = self._groups.find(group_id)
-        if isinstance(group, ConsumerGroup):
+        if committer.in_transaction:
+            self._check_in_transaction(group, committer, commits, now)
+        elif isinstance(group, ConsumerGroup):
             check_commit(group, committer, commits)
         elif group is not None:
             self._check_member(group, committer, now)
@@ -72,6 +80,23 @@ class Offsets:
             if committer.version >= _VERSION_WITH_EPOCHS:
                 raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION, "the group has no members")
+
+    def _check_in_transaction(
+        self, group: Group | None, committer: Committer, commits: Sequence[Commit], now: Now
+    ) -> None:
+        """As for any commit, but one that does not say who it is from is taken (KIP-447)."""
+        if group is None:
+            if committer.generation >= 0:
+                raise KafkaError(ErrorCode.ILLEGAL_GENERATION, "the group does not exist")
+        elif isinstance(group, ConsumerGroup):
+            if committer.is_member:
+                check_commit_in_transaction(group, committer, commits)
+        elif committer.is_member and (
+            committer.generation >= 0 or group.state is not GroupState.EMPTY
+        ):
+            member = group.require(committer.member_id, committer.instance_id)
+            group.require_generation(committer.generation)
+            self._rebalances.renew_session(group, member, now)
 
     def _check_member(self, group: ClassicGroup, committer: Committer, now: Now) -> None:
         if committer.generation < 0 and group.state is GroupState.EMPTY:
@@ -130,6 +155,10 @@ class Offsets:
             return None
         return found
 
+    def is_unstable(self, group_id: str, topic: str, partition: int) -> bool:
+        """Whether an open transaction may yet change the offset of a partition."""
+        return self.pending.is_pending(group_id, topic, partition)
+
     # Forgetting
 
     def delete_group(self, group_id: str) -> Records:
@@ -139,12 +168,14 @@ class Offsets:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
         if group.state != GroupState.EMPTY:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP, "the group has members")
-        records = [
-            offset_end(group_id, topic, partition)
+        known = [
+            (topic, partition)
             for topic, partitions in self.of_group(group_id).items()
             for partition in partitions
         ]
-        return records + group_end(group)
+        # What a transaction has pending would bring the group back.
+        known += [each for each in self.pending.of_group(group_id) if each not in set(known)]
+        return [offset_end(group_id, *each) for each in known] + group_end(group)
 
     def delete(
         self, group_id: str, partitions: Iterable[tuple[str, int]]
@@ -162,7 +193,8 @@ class Offsets:
                 codes.append(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
                 continue
             codes.append(ErrorCode.NONE)
-            if partition in self.of_group(group_id).get(topic, {}):
+            is_known = partition in self.of_group(group_id).get(topic, {})
+            if is_known or self.is_unstable(group_id, topic, partition):
                 records.append(offset_end(group_id, topic, partition))
         return records, codes
 
@@ -173,7 +205,7 @@ class Offsets:
             for partition, value in topics.get(topic, {}).items():
                 if value.topic_id in (NO_TOPIC_ID, topic_id):
                     records.append(offset_end(group_id, topic, partition))
-        return records
+        return records + [offset_end(*each) for each in self.pending.of_topic(topic)]
 
     def forget_missing_topics(self, topic_ids: Mapping[str, UUID]) -> Records:
         """The same for all topics that went while nobody could hear of it."""
@@ -189,9 +221,11 @@ class Offsets:
         """Tombstones of offsets that are due, and of groups that have neither members nor any."""
         records: Records = []
         for group in self._groups:
-            kept = 0
+            kept = len(self.pending.of_group(group.group_id))
             for topic, partitions in self.of_group(group.group_id).items():
                 for partition, value in partitions.items():
+                    if self.is_unstable(group.group_id, topic, partition):
+                        continue
                     if self._is_expired(group, topic, value, age_ms):
                         records.append(offset_end(group.group_id, topic, partition))
                     else:
@@ -220,6 +254,27 @@ class Offsets:
     # Replay
 
     def replay(self, key: OffsetCommitKey, value: OffsetCommitValue | None) -> None:
+        if value is None:
+            self.pending.forget(key)
+        else:
+            self.pending.overtake(key)
+        self._put(key, value)
+
+    def replay_pending(
+        self, producer_id: int, key: OffsetCommitKey, value: OffsetCommitValue | None
+    ) -> None:
+        if self._groups.find(key.group) is None:
+            self._groups.put(ClassicGroup(key.group))
+        self.pending.add(producer_id, key, value)
+
+    def end_transaction(self, producer_id: int, committed: bool) -> None:
+        """A producer's transaction ended: what it had pending counts now, or never did."""
+        ended = list(self.pending.end(producer_id))
+        if committed:
+            for key, value in ended:
+                self._put(key, value)
+
+    def _put(self, key: OffsetCommitKey, value: OffsetCommitValue | None) -> None:
         if value is not None:
             if self._groups.find(key.group) is None:
                 self._groups.put(ClassicGroup(key.group))

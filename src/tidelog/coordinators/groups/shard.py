@@ -45,7 +45,7 @@ from tidelog.coordinators.groups.stats import GroupStats
 from tidelog.coordinators.groups.table import GroupTable
 from tidelog.coordinators.groups.timers import Timer, TimerKind, Timers
 from tidelog.coordinators.groups.tombstones import group_end
-from tidelog.coordinators.outcome import Outcome
+from tidelog.coordinators.outcome import InTransaction, Outcome
 from tidelog.coordinators.timers import Now, TimerQueue
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.host.random import Random
@@ -187,6 +187,19 @@ class GroupShard:
         records, codes = self.offsets.commit(group_id, commits, retention_ms, now)
         return Outcome(codes, records)
 
+    def commit_in_transaction(
+        self,
+        group_id: str,
+        committer: Committer,
+        commits: Sequence[Commit],
+        transaction: InTransaction,
+        now: Now,
+    ) -> Outcome:
+        """As `commit`, for offsets that count once the transaction is committed."""
+        self.offsets.check(group_id, committer, commits, now)
+        records, codes = self.offsets.commit(group_id, commits, -1, now)
+        return Outcome(codes, records, transaction=transaction)
+
     def delete_offsets(self, group_id: str, partitions: Sequence[tuple[str, int]]) -> Outcome:
         records, codes = self.offsets.delete(group_id, partitions)
         return Outcome(codes, records)
@@ -275,6 +288,16 @@ class GroupShard:
         ):
             # An empty group changed its protocol: its offsets need one that can expire.
             self.table.put(ClassicGroup(key.group))
+
+    def replay_pending(self, record: CoordinatorRecord, producer_id: int) -> None:
+        """Apply one record of a producer's transaction: an offset, to no effect as yet."""
+        key, value = record.key, record.value
+        assert isinstance(key, OffsetCommitKey), f"{key} in a transaction"
+        assert value is None or isinstance(value, OffsetCommitValue)
+        self.offsets.replay_pending(producer_id, key, value)
+
+    def end_transaction(self, producer_id: int, committed: bool) -> None:
+        self.offsets.end_transaction(producer_id, committed)
 
     def loaded(self, now: Now) -> Iterator[Outcome]:
         """The whole log has been replayed: members must show that they live from now on."""

@@ -3,8 +3,9 @@
 Behaviour: what this broker serves, and nothing else; a client with an unknown version gets version
 0 of the answer with error 35 and steps down. An invalid client software name is refused (KIP-511).
 Features are those of Kafka that are here: `metadata.version` 30 says that the answers are those of
-Kafka 4.3, `group.version` 1 that there are consumer groups (KIP-848). `transaction.version` and the
-rest are not named, since there are no transactions, share groups or streams groups yet.
+Kafka 4.3, `group.version` 1 that there are consumer groups (KIP-848), `transaction.version` 2 that
+every transaction has an epoch to itself (KIP-890). The rest are not named, since there are no share
+groups or streams groups.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from tidelog.server.tools import ClusterContext
 
 _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 # The level of each; there are no others to go back to.
-FEATURES = {"group.version": 1, "metadata.version": 30}
+FEATURES = {"group.version": 1, "metadata.version": 30, "transaction.version": 2}
 _OWN_CLIENT = "tidelog"
 
 

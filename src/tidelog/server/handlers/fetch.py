@@ -7,9 +7,9 @@ batch however small the limits are, so that a reader never stands still; after i
 waits, up to `max_wait_ms`, while only positions are summed: nothing is read from disk for it. A
 partition of a session is looked at when it may have something to tell, and not otherwise.
 A follower reads to the end of the log; that it asks from an offset says that it has all before it,
-and may move the watermark and the ISR. Only a broker may fetch as a replica. While its fetch waits
-it may send another one of the same session, which ends the wait: so it tells of places that have
-changed. Of a throttled partition a follower that is not in sync gets what the rate leaves (KIP-73).
+and may move the watermark and the ISR. Only a broker may fetch as a replica; while it waits,
+another fetch of its session ends the wait and tells of places that have changed. Of a throttled
+partition a follower that is not in sync gets what the rate leaves (KIP-73).
 Versions: 7 sessions, 9 and 12 leader epochs and divergence, 10 zstd, 11 racks, 13 topic ids, 15 the
 broker epoch of a follower, 16 who leads instead (KIP-951). What 17 and 18 add is not needed.
 """
@@ -32,7 +32,8 @@ from tidelog.protocol.messages.fetch import (
     LeaderIdAndEpoch,
     NodeEndpoint,
 )
-from tidelog.replication.partition import Partition, PartitionRead, Reader
+from tidelog.replication.partition import Partition
+from tidelog.replication.reading import PartitionRead, Reader
 from tidelog.security.authorizer import CLUSTER, Operation
 from tidelog.server.fetch_sessions import FINAL_EPOCH, FetchPlan, FetchTarget
 from tidelog.server.handlers.fetch_answers import (
@@ -51,8 +52,7 @@ from tidelog.server.tools import DataContext
 
 _log = logging.getLogger(__name__)
 
-_VERSION_WITH_ZSTD = 10
-_VERSION_WITH_LEADERS = 16
+_VERSION_WITH_ZSTD, _VERSION_WITH_LEADERS = 10, 16
 
 
 @served(waits=True, is_brief=True)

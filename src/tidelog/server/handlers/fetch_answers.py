@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.fetch import AbortedTransaction, EpochEndOffset, PartitionData
-from tidelog.replication.partition import PartitionRead
+from tidelog.replication.reading import PartitionRead
 from tidelog.server.fetch_sessions import FetchTarget
 
 

@@ -1,14 +1,15 @@
 """FindCoordinator (key 10), versions 0 to 6.
 
 Behaviour: for groups (type 0) the broker that leads the partition of `__consumer_offsets` that the
-group's name falls on; the topic is created when it is first asked for. Transactional ids (type 1)
-are refused with a fatal error, since a retriable one would make producers ask for ever.
+group's name falls on, for transactional ids (type 1) the same of `__transaction_state`; the topic
+is created when it is first asked for.
 Versions: 4 asks for many keys at once.
-Gaps: transactional ids, share groups (type 2).
+Gaps: share groups (type 2).
 """
 
 from __future__ import annotations
 
+from tidelog.coordinators.internal_topic import InternalTopic
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.model import CoordinatorType
 from tidelog.protocol.messages.find_coordinator import (
@@ -16,7 +17,7 @@ from tidelog.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
-from tidelog.security.authorizer import Operation
+from tidelog.security.authorizer import Operation, Resource, ResourceType
 from tidelog.server.handlers.addresses import address_of
 from tidelog.server.handlers.asked import distinct
 from tidelog.server.tools import GroupContext
@@ -45,12 +46,10 @@ async def find_coordinator(
 
 async def _find(key: str, key_type: int, context: GroupContext) -> Coordinator:
     try:
-        _check_type(key_type)
-        context.require_group(Operation.DESCRIBE, key)
-        groups = context.tools.coordinator
-        await groups.topic.ensure()
+        topic = _topic_of(key, key_type, context)
+        await topic.ensure()
         image = context.image
-        broker = image.brokers.get(groups.topic.leader_of(key))
+        broker = image.brokers.get(topic.leader_of(key))
         address = None if broker is None else address_of(broker, image, context)
         if broker is None or address is None:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -59,11 +58,12 @@ async def _find(key: str, key_type: int, context: GroupContext) -> Coordinator:
         return Coordinator(key, -1, "", -1, error.code, error.message)
 
 
-def _check_type(key_type: int) -> None:
+def _topic_of(key: str, key_type: int, context: GroupContext) -> InternalTopic:
+    """The topic whose leaders coordinate such keys; KafkaError where the client may not know."""
     if key_type == CoordinatorType.TRANSACTION:
-        raise KafkaError(
-            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-            "transactions are not supported by this broker",
-        )
+        context.require(Operation.DESCRIBE, Resource(ResourceType.TRANSACTIONAL_ID, key))
+        return context.tools.transactions.topic
     if key_type != CoordinatorType.GROUP:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"coordinator type {key_type} is not known")
+    context.require_group(Operation.DESCRIBE, key)
+    return context.tools.coordinator.topic

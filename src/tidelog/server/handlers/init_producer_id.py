@@ -1,47 +1,89 @@
 """InitProducerId (key 22), versions 0 to 5.
 
-Behaviour: a new producer id for an idempotent producer, out of a block that is durable before its
-first id is given out, so no id is ever given twice. A producer that asks again with its id and
-epoch (version 3 on) gets a new id as well, with epoch 0, as Kafka does without transactions.
-Gaps: a transactional id is refused with a fatal error until there is a transaction coordinator.
+Behaviour: without a transactional id, a new producer id out of a block that is durable before its
+first id is given out, so no id is ever given twice; a producer that asks again with its id and
+epoch (version 3 on) gets a new id as well, with epoch 0, as in Kafka. With a transactional id, the
+id's producer in its next epoch, which fences those before; a transaction that is open is aborted
+first, and meanwhile the answer is CONCURRENT_TRANSACTIONS. A producer that names the id and epoch
+it holds is fenced where somebody else has come since, and gets the same answer again where it
+asks twice.
+Versions: before 4 a fenced producer is told INVALID_PRODUCER_EPOCH.
 """
 
 from __future__ import annotations
 
 import asyncio
+from typing import Final
 
+from tidelog.coordinators.transactions.settings import check_id
+from tidelog.coordinators.transactions.transaction import Producer
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from tidelog.protocol.messages.init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,
 )
-from tidelog.security.authorizer import CLUSTER, Operation
-from tidelog.server.tools import ProducerContext
+from tidelog.security.authorizer import CLUSTER, Operation, Resource, ResourceType
+from tidelog.server.tools import TransactionContext
+
+_VERSION_WITH_FENCED: Final = 4
 
 
 def init_producer_id(
-    request: InitProducerIdRequest, context: ProducerContext
+    request: InitProducerIdRequest, context: TransactionContext
 ) -> InitProducerIdResponse | asyncio.Future[InitProducerIdResponse]:
+    expected = Producer(request.producer_id, request.producer_epoch)
     if request.transactional_id is not None:
-        # "Coordinator not available" would make clients ask for ever.
-        code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        if request.transactional_id == "":
-            code = ErrorCode.INVALID_REQUEST
-        return _refused(code)
-    if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
+        return asyncio.ensure_future(_init(request, expected, request.transactional_id, context))
+    if _is_half(expected):
         return _refused(ErrorCode.INVALID_REQUEST)
     if not context.authorize(Operation.IDEMPOTENT_WRITE, CLUSTER):
         return _refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    ready = context.tools.ids.take()
+    ready = context.tools.coordinator.ids.take()
     if ready is not None:
         return InitProducerIdResponse(producer_id=ready, producer_epoch=0)
     return asyncio.ensure_future(_take_from_new_block(context))
 
 
-async def _take_from_new_block(context: ProducerContext) -> InitProducerIdResponse:
+def require_id(context: TransactionContext, transactional_id: str) -> None:
+    """KafkaError unless the principal may write under the id."""
+    context.require(Operation.WRITE, Resource(ResourceType.TRANSACTIONAL_ID, transactional_id))
+
+
+def told(code: ErrorCode, context: TransactionContext, since: int) -> ErrorCode:
+    """The code in words that a client of this version understands; `since` one that is newer."""
+    if code is ErrorCode.PRODUCER_FENCED and context.version < since:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    return code
+
+
+def _is_half(expected: Producer) -> bool:
+    has_no_id = expected.producer_id == NO_PRODUCER_ID
+    return has_no_id != (expected.epoch == NO_PRODUCER_EPOCH)
+
+
+async def _init(
+    request: InitProducerIdRequest,
+    expected: Producer,
+    transactional_id: str,
+    context: TransactionContext,
+) -> InitProducerIdResponse:
     try:
-        producer_id = await context.tools.ids.take_from_new_block()
+        require_id(context, transactional_id)
+        check_id(transactional_id)
+        if _is_half(expected):
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        code, producer = await context.tools.coordinator.init(
+            transactional_id, request.transaction_timeout_ms, expected
+        )
+    except KafkaError as error:
+        return _refused(error.code)
+    return InitProducerIdResponse(0, told(code, context, _VERSION_WITH_FENCED), *producer)
+
+
+async def _take_from_new_block(context: TransactionContext) -> InitProducerIdResponse:
+    try:
+        producer_id = await context.tools.coordinator.ids.take_from_new_block()
     except KafkaError as error:
         return _refused(error.code)
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)

@@ -31,7 +31,8 @@ from tidelog.protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from tidelog.protocol.schema import VERSION_MAX
-from tidelog.replication.partition import Partition, Reader
+from tidelog.replication.partition import Partition
+from tidelog.replication.reading import Reader
 from tidelog.security.authorizer import Operation
 from tidelog.server.handlers.asked import by_topic
 from tidelog.server.tools import DataContext

@@ -7,8 +7,8 @@ its name is not given out. An answer to OffsetFetch shows only what is durable. 
 groups a commit in an older member epoch is taken where the member has owned all of its
 partitions since then, and is stale otherwise (KIP-1251).
 Versions: OffsetFetch 2 asks for all partitions, 8 for several groups; 9 of both carries a member
-epoch; 10 of both names topics by id. `require_stable` (OffsetFetch 7) has nothing to wait for
-without transactions.
+epoch; 10 of both names topics by id. With `require_stable` (OffsetFetch 7) a partition whose offset
+an open transaction may yet change is answered with UNSTABLE_OFFSET_COMMIT.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ async def offset_fetch(request: OffsetFetchRequest, context: GroupContext) -> Of
         pace = context.pace()
         groups = []
         for each in asked:
-            groups.append(await _fetch(each, context))
+            groups.append(await _fetch(each, request.require_stable, context))
             await pace.step()
         return OffsetFetchResponse(groups=groups)
     topics = None
@@ -208,7 +208,8 @@ async def offset_fetch(request: OffsetFetchRequest, context: GroupContext) -> Of
             OffsetFetchRequestTopics(name=each.name, partition_indexes=each.partition_indexes)
             for each in request.topics
         ]
-    group = await _fetch(OffsetFetchRequestGroup(request.group_id, topics=topics), context)
+    asked_group = OffsetFetchRequestGroup(request.group_id, topics=topics)
+    group = await _fetch(asked_group, request.require_stable, context)
     return OffsetFetchResponse(
         topics=[
             OffsetFetchResponseTopic(
@@ -231,7 +232,9 @@ async def offset_fetch(request: OffsetFetchRequest, context: GroupContext) -> Of
     )
 
 
-async def _fetch(asked: OffsetFetchRequestGroup, context: GroupContext) -> OffsetFetchResponseGroup:
+async def _fetch(
+    asked: OffsetFetchRequestGroup, require_stable: bool, context: GroupContext
+) -> OffsetFetchResponseGroup:
     topics: list[tuple[OffsetFetchRequestTopics, Iterable[int]]] = []
     try:
         if asked.topics is None:
@@ -239,7 +242,7 @@ async def _fetch(asked: OffsetFetchRequestGroup, context: GroupContext) -> Offse
         else:
             named = by_topic(asked.topics, ("name", "topic_id"), None)
             topics = [*await context.complete(named)]
-        answers = await _offsets(asked, topics, context)
+        answers = await _offsets(asked, topics, require_stable, context)
         return OffsetFetchResponseGroup(asked.group_id, answers)
     except KafkaError as error:
         return OffsetFetchResponseGroup(
@@ -282,6 +285,7 @@ async def _committed_topics(
 async def _offsets(
     asked: OffsetFetchRequestGroup,
     topics: list[tuple[OffsetFetchRequestTopics, Iterable[int]]],
+    require_stable: bool,
     context: GroupContext,
 ) -> list[OffsetFetchResponseTopics]:
     """The offsets of these partitions, looked up so many at a time.
@@ -303,7 +307,10 @@ async def _offsets(
         for place, index in islice(wanted, _OFFSETS_AT_ONCE):
             name, topic_id, code = named[place]
             value = None if code else shard.offsets.find(asked.group_id, name, topic_id, index)
-            if value is not None:
+            unstable = require_stable and shard.offsets.is_unstable(asked.group_id, name, index)
+            if unstable and not code:
+                found.append((place, _no_offset(index, ErrorCode.UNSTABLE_OFFSET_COMMIT)))
+            elif value is not None:
                 found.append((place, _committed(index, value)))
             elif not finds_all:
                 found.append((place, _no_offset(index, code)))

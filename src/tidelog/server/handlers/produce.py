@@ -7,7 +7,8 @@ others. acks=0 has no answer, so a failure closes the connection, which is how t
 look again.
 Versions: 0 to 2 are advertised since librdkafka tests for them, and close the connection; 7 allows
 zstd; 8 carries record errors (KIP-467); 10 who leads instead (KIP-951); 13 topic ids.
-Gaps: transactional batches are refused until there is a transaction coordinator.
+A batch of a transaction is verified with the coordinator first, see `produce_admission`; from 12 on
+the partition is added to the transaction by that (KIP-890).
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from tidelog.protocol.messages.produce import (
 from tidelog.protocol.primitives import Buffer
 from tidelog.replication.partition import Partition
 from tidelog.security.authorizer import Operation
+from tidelog.server.handlers.produce_admission import admit_transactions
 from tidelog.server.handlers.produce_again import ProduceShortcut
 from tidelog.server.handlers.produce_answers import (
     VERSION_WITH_LEADERS,
@@ -46,6 +48,7 @@ from tidelog.storage.admission import (
     admit,
     takes_a_codec,
 )
+from tidelog.storage.verification import CLIENT
 
 _VERSION_WITH_ZSTD = 7
 
@@ -53,7 +56,7 @@ _VERSION_WITH_ZSTD = 7
 class Judged:
     """One partition of a request after the prepare stage."""
 
-    __slots__ = ("admitted", "error", "partition", "records", "takes_a_codec")
+    __slots__ = ("admitted", "error", "origin", "partition", "records", "takes_a_codec")
 
     def __init__(self, partition: Partition | None, error: KafkaError | None = None) -> None:
         self.partition = partition
@@ -61,6 +64,7 @@ class Judged:
         self.records: Buffer | None = None
         self.takes_a_codec = False
         self.admitted: Admitted | None = None
+        self.origin = CLIENT
 
 
 class _TakesLong(Exception):
@@ -91,10 +95,15 @@ def prepare(
                 if takes_a_codec(data.records, judged.partition.config, now_ms):
                     judged.takes_a_codec = True
                     codec_bytes += len(data.records)
+    admitted: list[Judged] | asyncio.Future[list[Judged]] | None = None
     if checked_bytes <= LOOP_CHECKED_BYTES and codec_bytes <= LOOP_CODEC_BYTES:
         with suppress(_TakesLong):
-            return _judge_all(found, now_ms, allow_zstd, on_loop=True)
-    return context.tools.offload.run(_judge_all, found, now_ms, allow_zstd)
+            admitted = _judge_all(found, now_ms, allow_zstd, on_loop=True)
+    if admitted is None:
+        admitted = context.tools.offload.run(_judge_all, found, now_ms, allow_zstd)
+    if request.transactional_id is None:
+        return admitted
+    return admit_transactions(request.transactional_id, admitted, context)
 
 
 @served(
@@ -150,7 +159,9 @@ def _append_each(
                 if one.error is not None:
                     raise one.error
                 assert one.partition is not None and one.admitted is not None
-                result = one.partition.append(one.admitted, request.acks, now_ms)
+                if one.admitted.header.is_transactional and request.transactional_id is None:
+                    raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+                result = one.partition.append(one.admitted, request.acks, now_ms, one.origin)
             except KafkaError as error:
                 answers.refuse(answer, error)
                 continue
@@ -208,10 +219,6 @@ def _judge_all(
                 now_ms,
                 allow_zstd=allow_zstd,
             )
-            if judged.admitted.header.is_transactional:
-                raise KafkaError(
-                    ErrorCode.INVALID_TXN_STATE, "transactions are not supported by this broker"
-                )
         except KafkaError as error:
             if limited and error.code is ErrorCode.MESSAGE_TOO_LARGE:
                 raise _TakesLong from None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tidelog.protocol.messages.fetch import FetchRequest
-from tidelog.replication.partition import Partition, PartitionRead, Reader
+from tidelog.replication.partition import Partition
+from tidelog.replication.reading import PartitionRead, Reader
 from tidelog.server.tools import DataContext
 
 # Only a client that knows of this can be told to go elsewhere.

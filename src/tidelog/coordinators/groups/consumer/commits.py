@@ -40,6 +40,18 @@ def check_commit(group: ConsumerGroup, committer: Committer, commits: Iterable[C
         _check_owned_since(member, committer.generation, commit)
 
 
+def check_commit_in_transaction(
+    group: ConsumerGroup, committer: Committer, commits: Iterable[Commit]
+) -> None:
+    """The same for a member that commits in a transaction; it knows of generations alone."""
+    try:
+        check_commit(group, committer._replace(version=_VERSION_WITH_EPOCHS), commits)
+    except KafkaError as error:
+        if error.code is not ErrorCode.STALE_MEMBER_EPOCH:
+            raise
+        raise KafkaError(ErrorCode.ILLEGAL_GENERATION, error.message) from error
+
+
 def _stale(member: ConsumerMember) -> ErrorCode:
     """A member of the classic protocol takes its epoch for a generation."""
     if member.classic is None:

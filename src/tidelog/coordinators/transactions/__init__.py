@@ -1,0 +1,1 @@
+"""Transactions: who writes under which id and epoch, and how each transaction ends."""

@@ -1,0 +1,221 @@
+"""The coordinator of transactions: the runtime over shards of `__transaction_state`.
+
+What a shard answers with CONCURRENT_TRANSACTIONS, because a decision is being carried out, mostly
+passes within milliseconds: requests wait for that here, briefly, before their client is told to ask
+again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection
+from functools import partial
+from typing import Any, Final
+
+from tidelog.cluster.commands import Command, CreateTopic
+from tidelog.cluster.image import MetadataImage
+from tidelog.cluster.names import TRANSACTIONS_TOPIC
+from tidelog.config.broker_config import BrokerConfig
+from tidelog.coordinators.internal_topic import InternalTopic
+from tidelog.coordinators.kind import ShardKind
+from tidelog.coordinators.outcome import Outcome
+from tidelog.coordinators.producer_ids import ProducerIds
+from tidelog.coordinators.runtime import CoordinatorRuntime
+from tidelog.coordinators.timers import Now
+from tidelog.coordinators.transactions.ends import Ending
+from tidelog.coordinators.transactions.records import decode_record, encode_record
+from tidelog.coordinators.transactions.settings import transaction_settings
+from tidelog.coordinators.transactions.shard import (
+    Answer,
+    Decision,
+    ProducerIdMissingError,
+    ShardTools,
+    TransactionShard,
+)
+from tidelog.coordinators.transactions.stats import TransactionStats
+from tidelog.coordinators.transactions.transaction import Producer
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.host.host import Host
+from tidelog.model import TopicPartition
+from tidelog.replication.partition import Partition
+from tidelog.replication.replicas import Replicas
+
+_REPLICAS_WITHOUT_SYNC: Final = 3
+# How long a request waits for the end of the transaction before.
+_PATIENCE_SECONDS: Final = 0.25
+_COMMIT_TIMEOUT_MS: Final = 5_000
+# An id of a new block may be gone before its taker has its turn.
+_BLOCKS_TRIED: Final = 3
+
+Handler = Callable[[TransactionShard, Now], Outcome]
+
+
+class TransactionCoordinator(CoordinatorRuntime[TransactionShard]):
+    """All transactional ids that this broker coordinates."""
+
+    def __init__(
+        self,
+        replicas: Replicas,
+        host: Host,
+        image: Callable[[], MetadataImage],
+        submit: Callable[[Command], Awaitable[object]],
+        ids: ProducerIds,
+    ) -> None:
+        self.transaction_stats = TransactionStats()
+        self.ids = ids
+        # Who carries out what is decided.
+        self.on_decided: Callable[[Decision], None] = lambda decision: None
+        # Requests that wait for the end of a transaction.
+        self._patient: dict[str, list[asyncio.Future[None]]] = {}
+
+        def creation(image: MetadataImage) -> CreateTopic:
+            return transactions_topic(replicas.config, len(image.brokers))
+
+        def new_shard(partition: Partition) -> TransactionShard:
+            clock = partition.log.context.running_clock
+            tools = ShardTools(
+                transaction_settings(replicas.config),
+                ids.take,
+                lambda: clock.ages().age_ms,
+                self._decided,
+                self._completed,
+                self.transaction_stats,
+            )
+            return TransactionShard(partition.leader_epoch, tools)
+
+        kind = ShardKind(
+            InternalTopic(TRANSACTIONS_TOPIC, image, submit, creation),
+            new_shard,
+            encode_record,
+            decode_record,
+            lambda: _COMMIT_TIMEOUT_MS,
+        )
+        super().__init__(kind, replicas.standing.broker_id, replicas, host)
+
+    # -- what producers ask -----------------------------------------------------------------------
+
+    async def init(self, transactional_id: str, timeout_ms: int, expected: Producer) -> Answer:
+        """An id and epoch for a producer; KafkaError where this is not the coordinator."""
+
+        def init(shard: TransactionShard, now: Now) -> Outcome:
+            return shard.init(transactional_id, timeout_ms, expected, now)
+
+        answer: Answer = await self._ask(transactional_id, init, lambda answer: answer.code)
+        return answer
+
+    async def add_partitions(
+        self, transactional_id: str, producer: Producer, partitions: Collection[TopicPartition]
+    ) -> ErrorCode:
+        def add(shard: TransactionShard, now: Now) -> Outcome:
+            return shard.add_partitions(transactional_id, producer, partitions, now)
+
+        code: ErrorCode = await self._ask(transactional_id, add, lambda code: code)
+        return code
+
+    async def verify(
+        self, transactional_id: str, producer: Producer, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Whether each is in the open transaction of the producer."""
+
+        def verify(shard: TransactionShard, _: Now) -> Outcome:
+            return shard.verify(transactional_id, producer, partitions)
+
+        codes: dict[TopicPartition, ErrorCode] = await self._ask(
+            transactional_id, verify, lambda codes: next(iter(codes.values()), ErrorCode.NONE)
+        )
+        return codes
+
+    async def end(self, transactional_id: str, producer: Producer, ending: Ending) -> Answer:
+        def end(shard: TransactionShard, now: Now) -> Outcome:
+            return shard.end(transactional_id, producer, ending, now)
+
+        answer: Answer = await self._ask(transactional_id, end, lambda answer: answer.code)
+        return answer
+
+    async def _ask(
+        self, transactional_id: str, handler: Handler, code_of: Callable[[Any], ErrorCode]
+    ) -> Any:
+        """The shard's answer; where another end is under way, what it is once that is over."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + _PATIENCE_SECONDS
+        while True:
+            answer = await self._answer(transactional_id, handler)
+            left_s = deadline - loop.time()
+            if code_of(answer) is not ErrorCode.CONCURRENT_TRANSACTIONS or left_s <= 0:
+                return answer
+            await self._ended(transactional_id, left_s)
+
+    async def _answer(self, transactional_id: str, handler: Handler) -> Any:
+        for _ in range(_BLOCKS_TRIED):
+            try:
+                answer = self.call(transactional_id, handler)
+                return await answer if isinstance(answer, asyncio.Future) else answer
+            except ProducerIdMissingError:
+                await self.ids.refill()
+        raise ProducerIdMissingError
+
+    async def _ended(self, transactional_id: str, seconds: float) -> None:
+        """Return when the id's transaction has ended, or the time is up."""
+        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiting = self._patient.setdefault(transactional_id, [])
+        waiting.append(ended)
+        try:
+            await asyncio.wait((ended,), timeout=seconds)
+        finally:
+            waiting.remove(ended)
+            if not waiting and self._patient.get(transactional_id) is waiting:
+                del self._patient[transactional_id]
+
+    def _decided(self, decision: Decision) -> None:
+        self.on_decided(decision)
+
+    def _completed(self, transactional_id: str) -> None:
+        for waiting in self._patient.get(transactional_id, ()):
+            if not waiting.done():
+                waiting.set_result(None)
+
+    # -- carrying out what is decided -------------------------------------------------------------
+
+    def is_ours(self, decision: Decision) -> bool:
+        """Whether this broker still has to see to it, in the epoch in which it was decided."""
+        try:
+            index = self.topic.partition_of(decision.transactional_id)
+        except KafkaError:
+            return False
+        return self.topic.led_by(self._broker_id).get(index) == decision.coordinator_epoch
+
+    def complete(self, decision: Decision) -> None:
+        """Every partition has the marker: write that down. KafkaError where that failed."""
+
+        def complete(shard: TransactionShard, now: Now) -> Outcome:
+            return shard.complete(decision, now)
+
+        answer = self.call(decision.transactional_id, complete)
+        if isinstance(answer, asyncio.Future):
+            answer.add_done_callback(partial(_look_at, decision))
+
+
+def _look_at(decision: Decision, answer: asyncio.Future[Any]) -> None:
+    """The record is in the log; if it is lost with its leader, the next one writes it again."""
+    if not answer.cancelled():
+        answer.exception()
+
+
+def transactions_topic(config: BrokerConfig, brokers: int) -> CreateTopic:
+    """The topic as it is created when a transactional id is first asked for.
+
+    Where fewer than three brokers have it, it is on their disks before it is answered for. How
+    many must be in sync is what holds for all topics.
+    """
+    replicas = min(config.get_int("transaction.state.log.replication.factor"), brokers)
+    return CreateTopic(
+        TRANSACTIONS_TOPIC,
+        partitions=config.get_int("transaction.state.log.num.partitions"),
+        replication_factor=replicas,
+        configs={
+            "cleanup.policy": "compact",
+            "compression.type": "uncompressed",
+            "segment.bytes": str(config.get_int("transaction.state.log.segment.bytes")),
+            **({"durability": "fsync"} if replicas < _REPLICAS_WITHOUT_SYNC else {}),
+        },
+    )

@@ -1,0 +1,396 @@
+"""The transactional ids of one partition of `__transaction_state`: a pure state machine.
+
+Handlers look at the state and return an `Outcome`: an answer and records; `replay` applies a
+record, and loading is replay of all. There is no clock here and nothing is awaited.
+
+What is promised:
+
+- A decision that is in the log is never taken back. Once it is committed, `decided` is called, and
+  again after every load, until `complete` has written the end.
+- An epoch is raised by a record, and neither given out nor raised again before that one is
+  committed. The last epoch of a producer id is kept for fencing; behind it a new id follows, which
+  takes over when the markers of the old one are written.
+- In version 2 (KIP-890) every end raises the epoch, so that what is late can be told from what
+  follows; the answer to an end that is asked for again is the same. Ends in version 1 keep it.
+- A transaction that outlives its time-out is aborted, and its producer fenced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, NamedTuple
+
+from tidelog.cluster.changes import Change
+from tidelog.coordinators.outcome import Outcome
+from tidelog.coordinators.timers import Now, TimerQueue
+from tidelog.coordinators.transactions.ends import Ending, end_in_version_1, end_in_version_2
+from tidelog.coordinators.transactions.records import TransactionLogValue, TransactionRecord
+from tidelog.coordinators.transactions.settings import TransactionSettings
+from tidelog.coordinators.transactions.stats import TransactionStats
+from tidelog.coordinators.transactions.transaction import (
+    EPOCH_LAST,
+    NO_TIME,
+    NOBODY,
+    Producer,
+    State,
+    Transaction,
+    by_topic,
+)
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
+
+RETRY_MS: Final = 1_000
+# Ids that expire at a stretch.
+_EXPIRED_AT_ONCE: Final = 500
+
+
+class Answer(NamedTuple):
+    """What a producer is told."""
+
+    code: ErrorCode
+    producer: Producer = NOBODY
+
+
+class ProducerIdMissingError(KafkaError):
+    """A new producer id is needed and there is none at hand: fetch some, and ask again."""
+
+    def __init__(self) -> None:
+        super().__init__(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "no producer id is at hand")
+
+
+@dataclass(slots=True, frozen=True)
+class Decision:
+    """A transaction that has to end so in every one of its partitions."""
+
+    transactional_id: str
+    producer: Producer
+    committed: bool
+    partitions: frozenset[TopicPartition]
+    coordinator_epoch: int
+    version: int
+
+
+class Timer(NamedTuple):
+    """One deadline: the time-out of an id's transaction or, without an id, when to look for ids
+    that have expired."""
+
+    transactional_id: str | None = None
+
+
+@dataclass(slots=True, frozen=True)
+class ShardTools:
+    """What a shard needs of the world."""
+
+    settings: TransactionSettings
+    # None where none is at hand.
+    take_producer_id: Callable[[], int | None]
+    # For how long the broker has run since this wall time.
+    age_of: Callable[[], Callable[[int], int]]
+    decided: Callable[[Decision], None]
+    # The transaction has come to its end: the next one may begin.
+    completed: Callable[[str], None]
+    stats: TransactionStats
+
+
+class TransactionShard:
+    """The coordinator of some transactional ids."""
+
+    def __init__(self, coordinator_epoch: int, tools: ShardTools) -> None:
+        self.coordinator_epoch = coordinator_epoch
+        self.timers: TimerQueue[Timer] = TimerQueue()
+        self.transactions: dict[str, Transaction] = {}
+        self._tools = tools
+        self._is_loaded = False
+
+    # Producers come
+
+    def init(self, transactional_id: str, timeout_ms: int, expected: Producer, now: Now) -> Outcome:
+        """A producer begins, or goes on after an error: then it says what it `expected` to be.
+
+        The answer is CONCURRENT_TRANSACTIONS where a transaction has to end first, which it does.
+        """
+        if not 0 < timeout_ms <= self._tools.settings.timeout_max_ms:
+            return Outcome(Answer(ErrorCode.INVALID_TRANSACTION_TIMEOUT))
+        known = self.transactions.get(transactional_id)
+        if known is None:
+            known = Transaction(transactional_id, producer_id=self._new_producer_id())
+        elif known.unsettled:
+            return Outcome(Answer(ErrorCode.CONCURRENT_TRANSACTIONS))
+        elif expected != NOBODY and not _may_go_on(known, expected):
+            return Outcome(Answer(ErrorCode.PRODUCER_FENCED))
+        if known.state.is_decided:
+            return Outcome(Answer(ErrorCode.CONCURRENT_TRANSACTIONS))
+        if known.state is State.ONGOING:
+            return self._fence(known, now, "fencing")
+        return self._raise_epoch(known, timeout_ms, expected, now)
+
+    def _raise_epoch(
+        self, known: Transaction, timeout_ms: int, expected: Producer, now: Now
+    ) -> Outcome:
+        """An id without an open transaction goes on in a new epoch, or as a new producer."""
+        value = known.value(State.EMPTY, now.wall_ms)
+        value.transaction_timeout_ms = timeout_ms
+        value.transaction_start_timestamp_ms = NO_TIME
+        last_epoch = NO_PRODUCER_EPOCH if expected == NOBODY else known.producer_epoch
+        if known.is_exhausted and expected.epoch in (NO_PRODUCER_EPOCH, known.producer_epoch):
+            value.producer_id, value.producer_epoch = self._new_producer_id(), 0
+        elif expected == NOBODY or known.producer_epoch in (NO_PRODUCER_EPOCH, expected.epoch):
+            value.producer_epoch = known.producer_epoch + 1
+        elif expected.epoch == known.last_epoch:
+            # The answer was lost: it is given again.
+            last_epoch = known.last_epoch
+        else:
+            return Outcome(Answer(ErrorCode.PRODUCER_FENCED))
+        assert 0 <= value.producer_epoch <= EPOCH_LAST, f"epoch {value.producer_epoch}"
+        answer = Answer(ErrorCode.NONE, Producer(value.producer_id, value.producer_epoch))
+        return self._change(known, value, answer, last_epoch)
+
+    def _new_producer_id(self) -> int:
+        taken = self._tools.take_producer_id()
+        if taken is None:
+            raise ProducerIdMissingError
+        return taken
+
+    # Partitions
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        producer: Producer,
+        partitions: Collection[TopicPartition],
+        now: Now,
+    ) -> Outcome:
+        """The answer is a code for all of them."""
+        known = self._find(transactional_id, producer)
+        if isinstance(known, ErrorCode):
+            return Outcome(known)
+        if known.state.is_decided or known.unsettled:
+            return Outcome(ErrorCode.CONCURRENT_TRANSACTIONS)
+        begins = known.state is not State.ONGOING
+        if not begins and known.partitions.issuperset(partitions):
+            return Outcome(ErrorCode.NONE)
+        value = known.value(State.ONGOING, now.wall_ms)
+        value.transaction_partitions = by_topic(known.partitions.union(partitions))
+        if begins:
+            value.transaction_start_timestamp_ms = now.wall_ms
+
+        def appended() -> None:
+            if begins:
+                self._tools.stats.begun += 1
+                self.timers.schedule(Timer(transactional_id), now.ms + known.timeout_ms)
+
+        return Outcome(ErrorCode.NONE, [known.record(value)], appended)
+
+    def verify(
+        self, transactional_id: str, producer: Producer, partitions: Collection[TopicPartition]
+    ) -> Outcome:
+        """The answer is a code for each of them: is it in the transaction that is open?"""
+        known = self._find(transactional_id, producer)
+        if not isinstance(known, ErrorCode) and (known.state.is_decided or known.unsettled):
+            known = ErrorCode.CONCURRENT_TRANSACTIONS
+        if isinstance(known, ErrorCode):
+            return Outcome(dict.fromkeys(partitions, known))
+        held = known.partitions if known.state is State.ONGOING else ()
+        return Outcome(
+            {
+                each: ErrorCode.NONE if each in held else ErrorCode.TRANSACTION_ABORTABLE
+                for each in partitions
+            }
+        )
+
+    def _find(self, transactional_id: str, producer: Producer) -> Transaction | ErrorCode:
+        known = self.transactions.get(transactional_id)
+        if known is None or known.producer_id != producer.producer_id:
+            return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        if known.producer_epoch != producer.epoch:
+            return ErrorCode.PRODUCER_FENCED
+        return known
+
+    # Ends
+
+    def end(self, transactional_id: str, producer: Producer, ending: Ending, now: Now) -> Outcome:
+        """A producer commits or aborts; the answer comes when the decision is committed."""
+        known = self.transactions.get(transactional_id)
+        if known is None:
+            return Outcome(Answer(ErrorCode.INVALID_PRODUCER_ID_MAPPING))
+        judge = end_in_version_2 if ending.version >= 2 else end_in_version_1
+        code = judge(known, producer, ending)
+        if code is ErrorCode.NONE:
+            # It was done before, and the answer was lost.
+            return Outcome(Answer(code, Producer(known.producer_id, known.producer_epoch)))
+        if code is not None:
+            return Outcome(Answer(code))
+        return self._decide(known, ending, now)
+
+    def _decide(self, known: Transaction, ending: Ending, now: Now) -> Outcome:
+        value = self._decision(known, ending.committed, now)
+        value.client_transaction_version = ending.version if ending.version >= 2 else 0
+        goes_on = Producer(known.producer_id, known.producer_epoch)
+        if ending.version >= 2:
+            if known.is_exhausted:
+                value.next_producer_id = self._new_producer_id()
+            value.producer_epoch = known.producer_epoch + 1
+            goes_on = Producer(known.producer_id, value.producer_epoch)
+            if value.next_producer_id != NO_PRODUCER_ID:
+                goes_on = Producer(value.next_producer_id, 0)
+        last_epoch = known.producer_epoch if ending.version >= 2 else known.last_epoch
+        cause = "" if ending.committed else "producer"
+        return self._change(known, value, Answer(ErrorCode.NONE, goes_on), last_epoch, cause)
+
+    def _fence(self, known: Transaction, now: Now, cause: str) -> Outcome:
+        """Abort what is open; its producer cannot go on, nor learn of the epoch that follows."""
+        assert known.producer_epoch <= EPOCH_LAST, f"epoch {known.producer_epoch} was given out"
+        value = self._decision(known, False, now)
+        value.producer_epoch = known.producer_epoch + 1
+        value.client_transaction_version = 2
+        answer = Answer(ErrorCode.CONCURRENT_TRANSACTIONS)
+        return self._change(known, value, answer, NO_PRODUCER_EPOCH, cause)
+
+    def _decision(self, known: Transaction, committed: bool, now: Now) -> TransactionLogValue:
+        state = State.PREPARE_COMMIT if committed else State.PREPARE_ABORT
+        value = known.value(state, now.wall_ms)
+        if known.state is not State.ONGOING:
+            value.transaction_start_timestamp_ms = now.wall_ms
+        return value
+
+    def _change(
+        self,
+        known: Transaction,
+        value: TransactionLogValue,
+        answer: Answer,
+        last_epoch: int,
+        cause: str = "",
+    ) -> Outcome:
+        """A record that raises an epoch, or decides: nothing else until it is committed.
+
+        `cause` tells why a transaction is aborted.
+        """
+
+        def appended() -> None:
+            self._tools.stats.decided(value, cause)
+            entry = self.transactions[known.transactional_id]
+            entry.last_epoch = last_epoch
+            entry.unsettled += 1
+            if entry.state is not State.ONGOING:
+                self.timers.cancel(Timer(entry.transactional_id))
+
+        return Outcome(
+            answer, [known.record(value)], appended, partial(self._settled, known.transactional_id)
+        )
+
+    def _settled(self, transactional_id: str) -> None:
+        known = self.transactions[transactional_id]
+        known.unsettled -= 1
+        assert known.unsettled >= 0, f"{transactional_id} was settled more often than it changed"
+        if known.state.is_decided and not known.unsettled:
+            self._tools.decided(self._decision_of(known))
+
+    def _decision_of(self, known: Transaction) -> Decision:
+        return Decision(
+            known.transactional_id,
+            Producer(known.producer_id, known.producer_epoch),
+            known.state is State.PREPARE_COMMIT,
+            known.partitions,
+            self.coordinator_epoch,
+            known.client_version,
+        )
+
+    def complete(self, decision: Decision, now: Now) -> Outcome:
+        """Every partition has the marker; the answer is whether this was still to be written."""
+        known = self.transactions.get(decision.transactional_id)
+        if known is None or not known.state.is_decided or known.unsettled:
+            return Outcome(False)
+        if self._decision_of(known) != decision:
+            return Outcome(False)
+        state = State.COMPLETE_COMMIT if decision.committed else State.COMPLETE_ABORT
+        value = known.value(state, now.wall_ms)
+        value.transaction_partitions = []
+        value.client_transaction_version = known.client_version
+        if known.next_producer_id != NO_PRODUCER_ID:
+            value.producer_id, value.producer_epoch = known.next_producer_id, 0
+        last_epoch = known.producer_epoch if known.client_version >= 2 else known.last_epoch
+
+        def appended() -> None:
+            known.last_epoch = last_epoch
+            self._tools.completed(decision.transactional_id)
+
+        return Outcome(True, [known.record(value)], appended)
+
+    # Time
+
+    def due(self, now: Now) -> Iterator[Outcome]:
+        for timer in self.timers.due(now.ms):
+            if timer.transactional_id is None:
+                yield from self._expire(now)
+                continue
+            known = self.transactions.get(timer.transactional_id)
+            if known is not None and known.state is State.ONGOING:
+                # Where it cannot be written now, it is tried again.
+                self.timers.schedule(timer, now.ms + RETRY_MS)
+                yield self._fence(known, now, "time-out")
+
+    def _expire(self, now: Now) -> Iterator[Outcome]:
+        """Forget ids that nobody has used for long; never one with a transaction open."""
+        settings = self._tools.settings
+        self.timers.schedule(Timer(), now.ms + settings.expiry_interval_ms)
+        age_of = self._tools.age_of()
+        expired = [
+            TransactionRecord(each.transactional_id, None)
+            for each in self.transactions.values()
+            if each.state in (State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
+            and not each.unsettled
+            and age_of(each.updated_ms) >= settings.expiration_ms
+        ]
+        for start in range(0, len(expired), _EXPIRED_AT_ONCE):
+            yield Outcome(None, expired[start : start + _EXPIRED_AT_ONCE])
+
+    # Replay
+
+    def replay(self, record: TransactionRecord) -> None:
+        """Apply one record of the log, in its order."""
+        if record.value is None:
+            self.transactions.pop(record.transactional_id, None)
+            return
+        known = self.transactions.get(record.transactional_id)
+        if known is None:
+            known = self.transactions[record.transactional_id] = Transaction(
+                record.transactional_id
+            )
+        known.replay(record.value, is_loading=not self._is_loaded)
+
+    def replay_pending(self, record: TransactionRecord, producer_id: int) -> None:
+        raise AssertionError(f"producer {producer_id} wrote to the log of transactions")
+
+    def end_transaction(self, producer_id: int, committed: bool) -> None:
+        raise AssertionError(f"a marker of producer {producer_id} in the log of transactions")
+
+    def loaded(self, now: Now) -> Iterator[Outcome]:
+        """All was replayed. Nothing is decided or raised before all that is committed, too."""
+        self._is_loaded = True
+        self.timers.schedule(Timer(), now.ms + self._tools.settings.expiry_interval_ms)
+        age_of = self._tools.age_of()
+        for each in self.transactions.values():
+            each.unsettled = 1
+            if each.state is State.ONGOING:
+                left_ms = each.timeout_ms - min(age_of(each.started_ms), each.timeout_ms)
+                self.timers.schedule(Timer(each.transactional_id), now.ms + left_ms)
+        yield Outcome(committed=self._tail_committed)
+
+    def _tail_committed(self) -> None:
+        for transactional_id in list(self.transactions):
+            self._settled(transactional_id)
+
+    def changed(self, changes: Sequence[Change]) -> Iterator[Outcome]:
+        return iter(())
+
+    def abandon(self, error: KafkaError) -> None:
+        """Another broker has these ids now; whoever waits for an end is told by its own clock."""
+
+
+def _may_go_on(known: Transaction, expected: Producer) -> bool:
+    """Whether a producer that names itself may be the current one, or the one before it."""
+    if expected.producer_id == known.producer_id:
+        return True
+    return expected.producer_id == known.previous_producer_id and expected.epoch >= EPOCH_LAST

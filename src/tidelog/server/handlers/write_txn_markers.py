@@ -1,0 +1,87 @@
+"""WriteTxnMarkers (key 27), versions 1 to 2.
+
+Behaviour: for coordinators of transactions, that is for brokers, and for principals with Alter on
+the cluster (KIP-1037), who end a transaction that hangs. A marker is answered when it is committed;
+the same one again is answered so without being written twice. One of a deposed coordinator, or with
+an epoch that the producer has left behind, is refused.
+Versions: 2 tells the version of the transactions' protocol; in version 2 of that a marker that ends
+data must have a greater epoch than they have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import groupby
+
+from tidelog.coordinators.transactions.marking import Mark
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.model import TopicPartition
+from tidelog.protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from tidelog.security.authorizer import CLUSTER, Operation
+from tidelog.server.handlers.asked import by_topic
+from tidelog.server.routes import served
+from tidelog.server.tools import TransactionContext
+
+# Markers that are written at a stretch, while everything else waits.
+_AT_ONCE = 200
+
+
+@served(waits=True)
+async def write_txn_markers(
+    request: WriteTxnMarkersRequest, context: TransactionContext
+) -> WriteTxnMarkersResponse:
+    may = context.authorize(Operation.CLUSTER_ACTION, CLUSTER)
+    may = may or context.authorize(Operation.ALTER, CLUSTER)
+    response, pace = WriteTxnMarkersResponse(), context.pace()
+    for marker in request.markers:
+        asked = await context.complete(by_topic(marker.topics, ("name",), None))
+        partitions = [
+            TopicPartition(topic.name, index) for topic, parts in asked for index in parts
+        ]
+        if may:
+            codes = await _write(marker, partitions, context)
+        else:
+            codes = [ErrorCode.CLUSTER_AUTHORIZATION_FAILED] * len(partitions)
+        response.markers.append(_result(marker, zip(partitions, codes, strict=True)))
+        await pace.step()
+    return response
+
+
+async def _write(
+    marker: WritableTxnMarker, partitions: list[TopicPartition], context: TransactionContext
+) -> list[ErrorCode]:
+    mark = Mark(
+        marker.producer_id,
+        marker.producer_epoch,
+        marker.transaction_result,
+        marker.coordinator_epoch,
+        marker.transaction_version,
+    )
+    codes: list[ErrorCode] = []
+    for start in range(0, len(partitions), _AT_ONCE):
+        some = partitions[start : start + _AT_ONCE]
+        try:
+            codes += await context.tools.writer.write(mark, some)
+        except KafkaError as error:
+            codes += [error.code] * len(some)
+        await context.turns.pause()
+    return codes
+
+
+def _result(
+    marker: WritableTxnMarker, outcomes: Iterable[tuple[TopicPartition, ErrorCode]]
+) -> WritableTxnMarkerResult:
+    topics = [
+        WritableTxnMarkerTopicResult(
+            name, [WritableTxnMarkerPartitionResult(each.partition, code) for each, code in some]
+        )
+        for name, some in groupby(outcomes, key=lambda outcome: outcome[0].topic)
+    ]
+    return WritableTxnMarkerResult(marker.producer_id, topics)
