@@ -23,6 +23,14 @@ from tidelog.config import load
 from tidelog.errors import ErrorCode
 from tidelog.host.host import system_host
 from tidelog.protocol.apis import APIS
+from tidelog.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
+from tidelog.protocol.messages.alter_partition import (
+    AlterPartitionRequest,
+    BrokerState,
+    ProposedPartition,
+    ProposedTopic,
+)
+from tidelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from tidelog.protocol.messages.find_coordinator import FindCoordinatorRequest
 from tidelog.protocol.messages.follow_metadata import FollowMetadataRequest
 from tidelog.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -166,6 +174,37 @@ def test_nobody_who_has_not_authenticated_acts_as_a_broker_on_any_of_them(racks:
             assert not followed.update
             submitted = client.call("SubmitCommand", 0, SubmitCommandRequest(timeout_ms=0))
             assert submitted.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+
+def test_a_client_that_poses_as_a_replica_moves_neither_watermark_nor_isr(racks: Racks) -> None:
+    leader = racks.leader()
+    partition = racks.brokers[leader].parts.replicas.find(TOPIC, 0)
+    with racks.client(leader) as client:
+        before = partition.high_watermark, partition.isr, partition.leader_epoch
+        topic_id = partition.topic_id
+        for replica, epoch in ((0, -1), (1, 2**40), (2, 0), (7, 5)):
+            part = FetchPartition(
+                0, partition.leader_epoch, partition.log.log_end_offset, partition_max_bytes=1
+            )
+            request = FetchRequest(
+                max_wait_ms=0, min_bytes=0, max_bytes=1, session_id=0, session_epoch=0,
+                replica_state=ReplicaState(replica, epoch),
+                topics=[FetchTopic("", topic_id, [part])],
+            )  # fmt: skip
+            answer = client.call("Fetch", 17, request)
+            assert answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+            assert (answer.session_id, answer.responses) == (0, [])
+        isr = [BrokerState(leader, 1)]
+        proposed = ProposedPartition(0, partition.leader_epoch, isr, 0, 0)
+        asked = AlterPartitionRequest(leader, 1, [ProposedTopic(topic_id, [proposed])])
+        for broker_id in range(3):
+            with racks.client(broker_id) as other:
+                answer = other.call("AlterPartition", 3, asked)
+                assert answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+                allocated = other.call("AllocateProducerIds", 0, AllocateProducerIdsRequest(0, 1))
+                assert allocated.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+                assert allocated.producer_id_len == 0
+        assert (partition.high_watermark, partition.isr, partition.leader_epoch) == before
 
 
 def hostile_frame(chance: random.Random, client: RawClient) -> bytes:
