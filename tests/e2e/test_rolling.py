@@ -1,4 +1,4 @@
-"""Brokers restarted one after the other under load, each into a next version that does not exist."""
+"""Brokers restarted one by one under load, each into a next version that does not exist."""
 
 from __future__ import annotations
 

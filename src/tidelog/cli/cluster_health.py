@@ -44,6 +44,8 @@ class View:
     min_isr: Mapping[str, int]
     # By broker, the replicas that it cannot serve.
     failed: Mapping[int, Sequence[str]] = field(default_factory=dict)
+    # Brokers that the cluster knows and that are not there.
+    away: Collection[int] = ()
 
 
 def find_problems(view: View) -> list[Problem]:
@@ -67,19 +69,21 @@ def find_problems(view: View) -> list[Problem]:
                 list(names),
             )
         )
-    gone = sorted(
-        {each for _, state in _states(view.topics) for each in state.replicas} - view.brokers
-    )
-    for broker in gone:
+    return found + _of_brokers(view)
+
+
+def _of_brokers(view: View) -> list[Problem]:
+    """Those that are not there, whether they hold something or not."""
+    holders = {each for _, state in _states(view.topics) for each in state.replicas}
+    found = []
+    for broker in sorted(holders.union(view.away) - view.brokers):
         held = [name for name, state in _states(view.topics) if broker in state.replicas]
-        found.append(
-            Problem(
-                f"broker {broker} is not there",
-                f"start it again, or give its replicas to others: tidelog cluster decommission"
-                f" {broker} --wait",
-                held,
-            )
-        )
+        leave = f"tidelog cluster decommission {broker}"
+        instead = f"give its replicas to others: {leave} --wait"
+        if not held:
+            instead = f"have the cluster forget it: {leave}"
+        problem = Problem(f"broker {broker} is not there", f"start it again, or {instead}", held)
+        found.append(problem)
     return found
 
 
@@ -149,7 +153,9 @@ def look(client: Client) -> View:
                 int(each.value or 1) for each in configs if each.name == _MIN_ISR
             )
     brokers = {broker.id for broker in described.brokers}
-    return View(brokers, described.controller_id, topics, min_isr, _failed(client, brokers))
+    away = [broker.id for broker in described.away]
+    failed = _failed(client, brokers)
+    return View(brokers, described.controller_id, topics, min_isr, failed, away)
 
 
 def _failed(client: Client, brokers: Iterable[int]) -> dict[int, list[str]]:

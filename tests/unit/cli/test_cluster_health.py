@@ -59,3 +59,9 @@ def test_a_replica_that_its_own_broker_cannot_serve_is_a_problem_though_it_leads
     (problem,) = find_problems(view)
     assert problem.what.startswith("1 partition (orders-0) offline on broker 1")
     assert "tidelog cluster decommission 1 --wait" in problem.help
+
+
+def test_a_broker_that_is_away_is_missed_though_it_holds_nothing() -> None:
+    (problem,) = find_problems(View({0, 1}, 0, [], {}, away=[2]))
+    assert problem.what == "broker 2 is not there"
+    assert problem.help.endswith("tidelog cluster decommission 2")
