@@ -23,6 +23,8 @@ UNIX: Final = "unix"
 ZOOKEEPER_PREFIX: Final = "zookeeper."
 DEFAULT_CHROOT: Final = "/tidelog"
 DEFAULT_ZOOKEEPER_PORT: Final = 2181
+# It is part of every path that a transaction names, and transactions have a bound.
+CHROOT_LENGTH_MAX: Final = 100
 
 
 class StoreAddress(NamedTuple):
@@ -59,7 +61,10 @@ def parse_store(address: str) -> StoreAddress | None:
             " password of ZooKeeper go into zookeeper.digest"
         )
     place = ",".join(_with_port(each) for each in hosts)
-    return StoreAddress(ZOOKEEPER, place, parts.path.rstrip("/") or DEFAULT_CHROOT)
+    chroot = parts.path.rstrip("/") or DEFAULT_CHROOT
+    if len(chroot.encode()) > CHROOT_LENGTH_MAX:
+        raise ConfigError(f"the chroot {chroot} has more than {CHROOT_LENGTH_MAX} bytes")
+    return StoreAddress(ZOOKEEPER, place, chroot)
 
 
 def is_loopback(host: str) -> bool:

@@ -27,7 +27,8 @@ ANY_VERSION: Final = -1
 NO_SESSION: Final = 0
 # ZooKeeper takes 1 MiB and answers anything larger by closing the connection.
 TRANSACTION_BYTES_MAX: Final = 512 * 1024
-_OPERATION_BYTES: Final = 64
+# What ZooKeeper adds to each operation: its frame, the access list of a node, the chroot.
+_OPERATION_BYTES: Final = 160
 
 
 class Stored(NamedTuple):

@@ -88,7 +88,8 @@ def test_a_large_topic_and_the_death_of_its_broker_take_no_transaction_above_the
         deletion = plan(image, DeleteTopic("large"), make_rules()).changes[0]
         cut = Steps()
         cut.add(layout.operations_of(deletion, image, 1), deletion)
-        assert [each.changes for each in cut] == [[], [deletion]]
+        *others, last = [each.changes for each in cut]
+        assert others and not any(others) and last == [deletion]
         assert max(each.size for each in cut) <= STEP_BYTES_MAX
         await cluster.controller.close()
 

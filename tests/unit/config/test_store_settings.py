@@ -31,6 +31,12 @@ def test_anything_else_is_refused_with_the_form(text: str) -> None:
         BrokerConfig({"store": text})
 
 
+def test_a_chroot_that_makes_transactions_too_large_is_refused() -> None:
+    BrokerConfig({"store": "zookeeper://localhost/" + "c" * 99})
+    with pytest.raises(ConfigError, match="has more than 100 bytes"):
+        BrokerConfig({"store": "zookeeper://localhost/" + "c" * 100})
+
+
 def test_a_broker_without_a_store_has_its_own() -> None:
     assert BrokerConfig().store is None
 

@@ -22,8 +22,9 @@ from tidelog.cluster import layout
 from tidelog.cluster.commands import CreatedTopic, CreateTopic
 from tidelog.protocol.apis import APIS
 from tidelog.protocol.messages.api_versions import ApiVersion
+from tidelog.storage.checkpoint import format_id
 from tidelog.store.port import Delete, Operation
-from tidelog.testing.simulation.machines import World
+from tidelog.testing.simulation.machines import PORT, World
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -133,5 +134,34 @@ def test_a_broker_that_stops_has_others_lead_before_it_goes(is_controller: bool)
         assert led_at_the_end == [[]]
         left = [each for each in machines if each is not stopped]
         await until(lambda: agree(left, [each.broker_id for each in left]))
+
+    simulate(main)
+
+
+def test_a_broker_registers_what_a_controller_must_know_of_it() -> None:
+    """Its rack is its machine unless one is named, for replicas must leave the machine."""
+
+    async def main(world: World) -> None:
+        machines = await start_all(world, 2)
+        for machine in machines:
+            own = parts(machine)
+            node = world.tree.nodes[layout.broker_path(machine.broker_id)]
+            entry = layout.decode("", node.value)
+            identity = own.data_dir.identity
+            assert identity is not None
+            assert entry["endpoints"] == [["PLAINTEXT", machine.name, PORT]]
+            assert entry["rack"] == machine.name
+            assert entry["directory_id"] == format_id(identity.directory_id)
+            assert entry["boot_id"] and entry["mount_id"]
+            assert entry["metadata_version"] == layout.VALUE_VERSION
+            assert node.created == own.membership.broker_epoch
+        before = parts(machines[1]).membership.broker_epoch
+        await machines[1].stop()
+        await machines[1].start()
+        node = world.tree.nodes[layout.broker_path(1)]
+        assert layout.decode("", node.value)["clean_epoch"] == before
+        await until(lambda: image(machines[0]).brokers[1].epoch == node.created)
+        seen = world.tree.nodes[f"{layout.BROKERS_SEEN}/1"]
+        assert layout.decode("", seen.value)["epoch"] == node.created
 
     simulate(main)

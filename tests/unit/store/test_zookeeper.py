@@ -16,18 +16,22 @@ import pytest
 from kazoo.retry import ForceRetryError
 
 from tests.unit.store.test_conformance import WAIT_S, until
+from tidelog.config.store_settings import CHROOT_LENGTH_MAX
 from tidelog.errors import StorageError
 from tidelog.host.clock import SystemClock
 from tidelog.host.offload import ThreadOffload
 from tidelog.store.ensemble import Ensemble
 from tidelog.store.port import (
+    TRANSACTION_BYTES_MAX,
     ConnectionLoss,
     Create,
+    Delete,
     SessionExpired,
     SessionState,
     Set,
     StoreUnreachable,
     WatchEvent,
+    transaction_bytes,
 )
 from tidelog.store.zookeeper import ZooKeeperStore, connect
 from tidelog.testing.zookeeper import ZooKeeper
@@ -306,6 +310,26 @@ def test_tls_needs_a_trusted_certificate_that_names_the_host(
 
     with ZooKeeper(tls=True) as zookeeper:
         asyncio.run(run(zookeeper))
+
+
+def test_trap_10_no_transaction_within_the_bound_is_too_large_for_zookeeper(
+    zookeeper: ZooKeeper,
+) -> None:
+    """The worst one: small operations, each with the longest chroot and an access list."""
+
+    async def run() -> None:
+        chroot = f"/{uuid.uuid4()}".ljust(CHROOT_LENGTH_MAX, "c")
+        owner = Ensemble(zookeeper.hosts, chroot, 20.0, digest=f"{'u' * 40}:secret")
+        async with session(owner) as store:
+            size = transaction_bytes([Create("/00000", b"")])
+            creates = [
+                Create(f"/{number:05d}", b"") for number in range(TRANSACTION_BYTES_MAX // size)
+            ]
+            await store.multi(creates)
+            assert len(await store.children("/")) == len(creates)
+            await store.multi([Delete(each.path) for each in creates])
+
+    asyncio.run(run())
 
 
 def test_a_session_of_another_length_than_asked_for_is_refused(zookeeper: ZooKeeper) -> None:
