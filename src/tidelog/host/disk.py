@@ -97,6 +97,7 @@ class SystemDisk:
     # Plain functions of `os`, bound once: a wrapper would cost on every read and write.
     close = staticmethod(os.close)
     pread = staticmethod(os.pread)
+    pwritev = staticmethod(os.pwritev)
     truncate = staticmethod(os.ftruncate)
     list_dir = staticmethod(os.listdir)
     remove_dir = staticmethod(os.rmdir)
@@ -121,9 +122,6 @@ class SystemDisk:
                 raise
             # This file system cannot tell (tmpfs, some network ones): have it read on a thread.
             raise BlockingIOError(errno.EAGAIN, "the page cache cannot be asked") from error
-
-    def pwritev(self, fd: int, parts: Sequence[Buffer], position: int) -> int:
-        return os.pwritev(fd, parts, position)
 
     def fdatasync(self, fd: int) -> None:
         _fdatasync(fd)

@@ -263,12 +263,13 @@ class Partition:
         header = admitted.header
         if header.is_transactional and not header.is_control:
             self.log.producers.check_verified(header, origin.verification)
-        with self.contained:
-            end_before = self.log.log_end_offset
+        try:
             result = self.log.append(admitted, self.leader_epoch, now_ms, origin)
             if not result.duplicate:
                 self._flushing.appended()
-                self.leading.appended(end_before)
+                self.leading.appended(result.base_offset)
+        except AssertionError as error:
+            self.contained.broke(error)
         return result
 
     def refuse(self, admitted: Admitted, error: KafkaError) -> NoReturn:

@@ -43,6 +43,7 @@ from tidelog.errors import (
 from tidelog.model import NO_TIMESTAMP, Codec, TimestampType
 from tidelog.protocol import batches, streams
 from tidelog.protocol.batches import BatchHeader
+from tidelog.protocol.checksum import crc32c
 
 INT64_MAX: Final = (1 << 63) - 1
 INT64_MIN: Final = -(1 << 63)
@@ -126,7 +127,7 @@ def admit_plain(records: memoryview, config: TopicConfig, now_ms: int) -> Admitt
         or (header.producer_id >= 0 and (header.producer_epoch < 0 or header.base_sequence < 0))
         or config.target_codec
         or config.message_timestamp_type
-        or batches.compute_crc(records, 0, size) != header.crc
+        or crc32c(records[batches.CHECKED_POSITION :]) != header.crc
     ):
         return None
     fault, _, max_timestamp, _ = kernel.validate(

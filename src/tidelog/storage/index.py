@@ -64,7 +64,7 @@ class SparseIndex:
 
     @property
     def size_bytes(self) -> int:
-        return self.entries * self._entry.size
+        return (self._stored + len(self._keys)) * self._entry.size
 
     def append(self, key: int, value: int) -> None:
         """Add an entry; the caller sees to it that both columns rise."""

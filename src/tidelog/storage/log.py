@@ -135,7 +135,9 @@ class Log:
         header.leader_epoch = leader_epoch
         last_offset = offset + header.last_offset_delta
         try:
-            self._roll_for(offset, last_offset, len(admitted.buffer), header.max_timestamp, now_ms)
+            size_bytes = len(admitted.buffer)
+            if not self._rolling.fits(last_offset, size_bytes, header.max_timestamp, now_ms):
+                self._roll_for(offset, last_offset, size_bytes, header.max_timestamp, now_ms)
             segment = self._write(admitted.buffer, has_markers=marker is not None)
         except KafkaError:
             # The log is as it was; what the producer sent behind this batch hears the same.

@@ -48,6 +48,18 @@ class Rolling:
         jitter = config.segment_jitter_ms
         self._longest_ms = longest_ms - (self._context.random.below(jitter) if jitter > 0 else 0)
 
+    def fits(self, last_offset: int, size_bytes: int, timestamp: int, now_ms: int) -> bool:
+        """True where a batch certainly belongs into the active segment, as nearly all do."""
+        active, limit = self._segments.active, self._config.segment_index_bytes
+        return (
+            active.size_bytes + size_bytes <= self._config.segment_bytes
+            and timestamp - active.first_timestamp <= self._longest_ms
+            and 0 <= active.first_timestamp <= now_ms + FUTURE_MS
+            and last_offset - active.base_offset <= LARGEST_RELATIVE_OFFSET
+            and active.offsets.size_bytes + 8 <= limit
+            and active.times.size_bytes + 12 <= limit
+        )
+
     def too_far(self, last_offset: int) -> bool:
         """True where an offset is too high for the active segment's indexes."""
         return last_offset - self._segments.active.base_offset > LARGEST_RELATIVE_OFFSET
