@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from bench.peers.kafka import run_tool
+from tests.e2e.test_cluster_cli import Shell
 from tests.waiting import eventually
 from tidelog.client.admin import describe_configs, describe_topic
 from tidelog.client.batching import ProducerRecord
@@ -21,6 +22,7 @@ pytestmark = pytest.mark.java
 
 SIDES = ("leader", "follower")
 MOVE = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
+ELECT = "org.apache.kafka.tools.LeaderElectionCommand"
 
 
 def run(cluster: Cluster, class_name: str, *arguments: str) -> str:
@@ -51,6 +53,13 @@ def cluster_replicas(cluster: Cluster) -> list[int]:
         return client.run(describe_topic(client.cluster, "t")).partitions[0].replicas
 
 
+def write(cluster: Cluster, count: int) -> None:
+    """So many times 10 kB, acknowledged by all in-sync replicas."""
+    with Producer(cluster.bootstrap_servers) as producer:
+        for _ in range(count):
+            producer.send(ProducerRecord("t", b"v" * 10_000, None))
+
+
 def test_replicas_are_moved_and_preferred_leaders_elected(tmp_path: Path) -> None:
     plan = tmp_path / "plan.json"
     moved = {"topic": "t", "partition": 0, "replicas": [2, 0]}
@@ -65,16 +74,13 @@ def test_replicas_are_moved_and_preferred_leaders_elected(tmp_path: Path) -> Non
         assert "Successfully started partition reassignment for t-0" in out
         eventually(lambda: "is completed" in run(cluster, MOVE, *file, "--verify"))
         out = run(
-            cluster, "org.apache.kafka.tools.LeaderElectionCommand",
-            "--election-type", "preferred", "--all-topic-partitions",
+            cluster, ELECT, "--election-type", "preferred", "--all-topic-partitions",
         )  # fmt: skip
         assert "t-0" in out
         eventually(lambda: cluster.leader_of("t") == 2)
 
         # Another move, at a limited rate: half a megabyte takes as many seconds as it must.
-        with Producer(cluster.bootstrap_servers) as producer:
-            for _ in range(50):
-                producer.send(ProducerRecord("t", b"v" * 10_000, None))
+        write(cluster, 50)
         moved["replicas"] = [2, 1]
         plan.write_text(json.dumps({"version": 1, "partitions": [moved]}))
         began = time.monotonic()
@@ -90,3 +96,64 @@ def test_replicas_are_moved_and_preferred_leaders_elected(tmp_path: Path) -> Non
         assert time.monotonic() - began >= 2, "three windows have not enough bytes for it"
         assert "Clearing topic-level throttles on topic t" in run(cluster, MOVE, *file, "--verify")
         assert throttles(cluster) == {}
+
+
+def test_a_move_is_planned_listed_and_cancelled(tmp_path: Path) -> None:
+    topics, plan = tmp_path / "topics.json", tmp_path / "plan.json"
+    topics.write_text(json.dumps({"version": 1, "topics": [{"topic": "t"}]}))
+    with Cluster(brokers=3) as cluster:
+        shell = Shell(cluster.bootstrap_servers)
+        shell.run("topic", "create", "t", "-p", "1", "--replicas", "1")
+        (home,) = cluster_replicas(cluster)
+        write(cluster, 200)
+        others = [str(each) for each in range(3) if each != home]
+        out = run(
+            cluster, MOVE, "--generate", "--topics-to-move-json-file", str(topics),
+            "--broker-list", ",".join(others),
+        )  # fmt: skip
+        current, proposed = (json.loads(each) for each in out.splitlines() if each.startswith("{"))
+        assert current["partitions"][0]["replicas"] == [home]
+        assert current["partitions"][0]["log_dirs"][0].endswith(f"/{home}")
+        (target,) = proposed["partitions"][0]["replicas"]
+        assert str(target) in others
+        plan.write_text(json.dumps(proposed))
+
+        # At this rate it would take minutes.
+        file = ("--reassignment-json-file", str(plan))
+        run(cluster, MOVE, *file, "--execute", "--throttle", "10000")
+        listed = run(cluster, MOVE, "--list")
+        assert f"t-0: replicas: {target},{home}. adding: {target}. removing: {home}." in listed
+        assert "is still in progress" in run(
+            cluster, MOVE, *file, "--verify", "--preserve-throttles"
+        )
+        cancelled = run(cluster, MOVE, *file, "--cancel")
+        assert "Successfully cancelled partition reassignment for: t-0" in cancelled
+        assert cluster_replicas(cluster) == [home] and throttles(cluster) == {}
+        assert "No partition reassignments found." in run(cluster, MOVE, "--list")
+
+
+@pytest.mark.long
+def test_a_leader_is_elected_that_lacks_records(tmp_path: Path) -> None:
+    """Only by name: a preferred election leaves the partition as it is."""
+    plan = tmp_path / "partitions.json"
+    plan.write_text(json.dumps({"partitions": [{"topic": "t", "partition": 0}]}))
+    with Cluster(brokers=3) as cluster:
+        run(
+            cluster, "org.apache.kafka.tools.TopicCommand",
+            "--create", "--topic", "t", "--replica-assignment", "1:2",
+        )  # fmt: skip
+        write(cluster, 1)
+        cluster.stop(2)
+        write(cluster, 1)
+        cluster.kill(1)
+        cluster.restart(2)
+        eventually(lambda: cluster.leader_of("t") == -1)
+        servers, file = ("--bootstrap-server", cluster.bootstrap_servers), str(plan)
+        preferred = run_tool(
+            ELECT, *servers, "--election-type", "preferred", "--path-to-json-file", file
+        )
+        assert "PreferredLeaderNotAvailableException" in preferred.stdout
+        assert preferred.returncode == 1 and cluster.leader_of("t") == -1
+        out = run(cluster, ELECT, "--election-type", "unclean", "--path-to-json-file", file)
+        assert "Successfully completed leader election (UNCLEAN) for partitions t-0" in out
+        eventually(lambda: cluster.leader_of("t") == 2)
