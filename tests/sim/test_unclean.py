@@ -6,9 +6,11 @@ import pytest
 
 from tests.sim.three import Three, simulate
 from tidelog.errors import ErrorCode
+from tidelog.model import TopicPartition
 from tidelog.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from tidelog.replication.partition import Partition
 from tidelog.server.broker import Parts
+from tidelog.testing.disk import CrashMode
 
 
 def parts(three: Three, broker_id: int) -> Parts:
@@ -126,5 +128,29 @@ def test_clean_elections_and_moves_lose_nothing(caplog: pytest.LogCaptureFixture
         await three.until(lambda: set(three.state().isr) == {0, 1})
         assert lines(caplog, "") == []
         assert lost_records(three) == 0
+
+    simulate(script)
+
+
+def test_a_lossy_sole_replica_leads_at_once_and_says_what_is_lost(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def script(three: Three) -> None:
+        await three.create({0: [2]})
+        await three.produce(10)
+        # The watermark is written down, the records are still in the page cache.
+        own = parts(three, 2)
+        own.data_dir.checkpoint({TopicPartition("t", 0): 10}).run()
+        epoch = three.state().leader_epoch
+        three.machines[2].cut_power(CrashMode.LOSE_ALL)
+        await three.until(lambda: not three.state().has_leader)
+        await three.machines[2].start()
+        await three.until(lambda: three.state().leader == 2)
+        assert three.state().leader_epoch > epoch
+        (elected,) = lines(caplog, "elected a leader that may lack committed records")
+        assert "partition=t-0 leader=2 " in elected
+        (lost,) = lines(caplog, "records lost with the power")
+        assert lost.endswith("first_offset=0 last_offset=9")
+        await three.produce(1)
 
     simulate(script)
