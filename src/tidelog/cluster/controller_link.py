@@ -106,6 +106,8 @@ class ControllerLink:
         self._metadata = _Line(open_peer)
         self._commands = _Line(open_peer)
         membership.on_owner_changed = self._owner_changed
+        # Called when another broker is the controller, or nobody.
+        self.on_controller_changed: Callable[[], None] = lambda: None
 
     def close(self) -> None:
         self._metadata.close()
@@ -238,6 +240,7 @@ class ControllerLink:
         """Whoever waits for an answer of the last controller waits in vain."""
         self._metadata.leave(self._membership.owner)
         self._commands.leave(self._membership.owner)
+        self.on_controller_changed()
 
 
 async def decide_here(

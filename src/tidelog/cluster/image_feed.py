@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Final
 
 from tidelog.cluster.changes import Change, TopicDeleted, Update, changes_between
@@ -46,6 +47,7 @@ class ImageFeed:
         self._image = MetadataImage()
         self._epoch = UNKNOWN_EPOCH
         self._delay_s = _RETRY_DELAY_S
+        self._hurried = asyncio.Event()
         self._subscribers: list[Subscriber] = []
         self._waiters: list[tuple[Callable[[MetadataImage], bool], asyncio.Future[None]]] = []
         self._task: asyncio.Task[None] | None = None
@@ -128,12 +130,25 @@ class ImageFeed:
             )
             if self.stale_since is None:
                 self.stale_since = asyncio.get_running_loop().time()
-            await asyncio.sleep(self._delay_s)
-            self._delay_s = min(2 * self._delay_s, _RETRY_DELAY_MAX_S)
+            await self._rest()
         else:
             self._delay_s = _RETRY_DELAY_S
             self.stale_since = None
             self._take(update)
+
+    async def _rest(self) -> None:
+        """Until it is time to ask again."""
+        self._hurried.clear()
+        rest_s = self._delay_s
+        self._delay_s = min(2 * self._delay_s, _RETRY_DELAY_MAX_S)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(rest_s):
+                await self._hurried.wait()
+
+    def hurry(self) -> None:
+        """Somebody else may be the controller: ask at once, and again soon."""
+        self._delay_s = _RETRY_DELAY_S
+        self._hurried.set()
 
     def _check(self, update: Update) -> None:
         image = update.image

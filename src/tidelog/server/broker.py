@@ -204,6 +204,7 @@ class Broker:
             host.offload,
         )
         metadata = ImageFeed(link.changes_after)
+        link.on_controller_changed = metadata.hurry
         membership.shows_entry = lambda epoch: _is_in(metadata.image, config.node_id, epoch)
         replicas = Replicas(config.node_id, config, data_dir, host, membership)
         isr_changes = IsrChanges(replicas.standing, link.submit_all)

@@ -273,6 +273,32 @@ def test_a_whole_image_of_a_new_controller_is_taken_also_at_the_same_version() -
     run_virtual(run())
 
 
+def test_a_feed_asks_the_next_controller_at_once_however_long_there_was_none() -> None:
+    async def run() -> None:
+        elected = asyncio.Event()
+
+        async def poll(version: int, timeout_s: float, controller_epoch: int) -> Update:
+            if not elected.is_set():
+                raise KafkaError(ErrorCode.NOT_CONTROLLER)
+            if version:
+                await asyncio.sleep(timeout_s)
+                return Update()
+            return Update(image=MetadataImage(5, controller_epoch=1))
+
+        feed = ImageFeed(poll)
+        starting = asyncio.create_task(feed.start())
+        await asyncio.sleep(60)
+        loop = asyncio.get_running_loop()
+        elected_at = loop.time()
+        elected.set()
+        feed.hurry()
+        await starting
+        assert loop.time() == elected_at
+        await feed.close()
+
+    run_virtual(run())
+
+
 def test_a_feed_waits_for_a_controller_that_cannot_be_reached() -> None:
     async def run() -> None:
         errors: list[Exception] = [
