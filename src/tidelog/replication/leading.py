@@ -71,11 +71,15 @@ class Leading:
     def check_acks(self, required_acks: int) -> KafkaError | None:
         """Why these acks cannot be promised now; None where they can.
 
-        acks=all needs enough replicas in sync. What only the leader would have is refused where
-        another may be the leader by now.
+        acks=all needs enough replicas in sync that still follow. What only the leader would have is
+        refused where another may be the leader by now.
         """
         assert self.in_sync is not None, "only a leader is asked"
         if required_acks == -1:
+            if self.may_be_deposed:
+                return KafkaError(
+                    ErrorCode.NOT_LEADER_OR_FOLLOWER, "another broker may lead by now"
+                )
             count = len(self.in_sync.isr)
             if count < self.min_isr:
                 return KafkaError(

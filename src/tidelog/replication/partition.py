@@ -297,6 +297,15 @@ class Partition:
         """
         return self._wait(self.watermark.waiters, offset, deadline, self.watermark.offset)
 
+    def doubt(self) -> None:
+        """Where another may lead by now, let nobody wait here for what cannot be committed."""
+        if self.watermark.waiters and self.leading.may_be_deposed:
+            self.watermark.waiters.fail(
+                KafkaError(
+                    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, "another broker may lead by now"
+                )
+            )
+
     def on_disk(self, offset: int, deadline: float) -> CommitWait:
         """As `committed`, for this broker's own disk alone."""
         end = self._flushing.committed_end().offset

@@ -180,6 +180,9 @@ class Housekeeping:
         now = asyncio.get_running_loop().time()
         for listener in self._listeners:
             listener.sweep(now)
+        if self._replicas.standing.entry.out_of_touch:
+            for partition in self._replicas:
+                partition.doubt()
 
     async def _look_at_disk(self) -> None:
         """See who may write; where clients may, try again what could not be created."""

@@ -341,6 +341,29 @@ async def test_a_leader_out_of_touch_is_sure_of_itself_while_all_of_the_isr_asks
 
 
 @virtual_time
+async def test_a_producer_does_not_wait_at_a_leader_that_may_be_deposed() -> None:
+    """It waited for as long as it may, while the next leader could be written."""
+    cluster = await replicated(b"a")
+    place, leader = cluster.places[0], cluster.leader
+    wait = leader.committed(place.put(leader, b"b").last_offset, in_seconds(60))
+    await asyncio.sleep(10)
+    leader.doubt()
+    assert not wait.done(), "the store would have said so"
+    place.standing.entry = Unregistered(EPOCHS[0], out_of_touch=True)
+    with pytest.raises(KafkaError, match="another broker may lead") as refused:
+        place.put(leader, b"c")
+    assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    leader.doubt()
+    with pytest.raises(KafkaError, match="another broker may lead") as unsure:
+        await wait
+    # It may be committed all the same.
+    assert unsure.value.code is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    for follower in (1, 2):
+        await cluster.fetch(follower)
+    assert place.put(leader, b"c").last_offset == 2
+
+
+@virtual_time
 async def test_an_older_state_of_a_partition_is_not_followed() -> None:
     cluster = await replicated(b"a")
     old = cluster.state
