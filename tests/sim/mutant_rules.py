@@ -21,6 +21,7 @@ from tidelog.replication.in_sync import UNKNOWN, Follower, InSyncReplicas, Look
 from tidelog.replication.isr_changes import IsrChanges
 from tidelog.replication.leading import Leading
 from tidelog.replication.partition import Partition
+from tidelog.replication.reading import Reader
 from tidelog.server import broker
 from tidelog.server.handlers.fetch import FetchAttempt
 
@@ -215,8 +216,8 @@ def any_epoch_may_fetch() -> list[Patch]:
     """A fetch counts in whichever leader epoch it was sent, and is not compared by epochs."""
     check = Partition.check_reader
 
-    def whoever(self: Partition, known_epoch: int, *, may_follow: bool) -> None:
-        check(self, -1, may_follow=may_follow)
+    def whoever(self: Partition, known_epoch: int, reader: Reader) -> None:
+        check(self, -1, reader)
 
     def agree(self: FetchAttempt, partition: Partition, target: Any) -> None:
         """The second defence: a log that diverges."""
