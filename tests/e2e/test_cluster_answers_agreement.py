@@ -51,16 +51,13 @@ class Kafka(KafkaCluster):
 
 @pytest.fixture(scope="module")
 def expected() -> Iterator[dict[str, object]]:
-    # Half of the usual: the script waits until one is missed.
-    settings = {"broker.session.timeout.ms": "4500"}
-    with Kafka(settings=SETTINGS | settings) as running:
+    with Kafka(settings=SETTINGS) as running:
         yield play(running.servers, running.lose)
 
 
 @pytest.fixture(scope="module")
 def answers() -> Iterator[dict[str, object]]:
-    settings = {"zookeeper.session.timeout.ms": "3000"}
-    with Cluster(brokers=3, settings=SETTINGS | settings) as running:
+    with Cluster(brokers=3, settings=SETTINGS) as running:
         yield play(running.bootstrap_servers.split(","), running.kill)
 
 

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Sequence
 
-from tests.unit.server.clusters import agree, controllers, image, parts, simulate, start_all, until
+from tests.unit.server.clusters import (
+    agree,
+    controllers,
+    image,
+    parts,
+    simulate,
+    start_all,
+    submit,
+    until,
+)
+from tests.unit.server.test_membership_faults import session
 from tidelog.client.aio import Producer
 from tidelog.client.batching import ProducerRecord
 from tidelog.cluster.commands import CreateTopic
 from tidelog.server.cluster_status import ClusterStatus
-from tidelog.testing.simulation.machines import PORT, Machine, World
+from tidelog.testing.simulation.machines import PORT, SESSION_S, Machine, World
 
 PARTITIONS = 3
 
@@ -165,5 +176,85 @@ def test_a_replica_that_does_not_hear_of_its_leader_says_since_when() -> None:
         assert world.loop.time() - began < 5
         world.network.heal_all()
         await until(lambda: metrics(follower)[name.format("seconds")] == 0)
+
+    simulate(main)
+
+
+def test_a_broker_without_the_store_says_since_when_and_the_others_do_not() -> None:
+    async def main(world: World) -> None:
+        machines = await replicated(world)
+        (controller,) = controllers(machines)
+        cut = next(each for each in machines if each is not controller)
+        session(cut).suspend()
+        await until(lambda: metrics(cut)["store_connected"] == 0)
+        assert metrics(cut)["out_of_touch"] == 0
+        await until(lambda: metrics(cut)["out_of_touch"] == 1)
+        assert SESSION_S / 2 < metrics(cut)["store_silent_seconds"] < SESSION_S
+        for each in machines:
+            if each is not cut:
+                told = metrics(each)
+                assert (told["store_connected"], told["out_of_touch"]) == (1, 0)
+        session(cut).resume()
+        await until(lambda: metrics(cut)["store_connected"] == 1)
+        await until(lambda: metrics(cut)["out_of_touch"] == 0)
+        assert metrics(cut)["store_silent_seconds"] == 0
+
+    simulate(main)
+
+
+def test_a_broker_that_does_not_reach_its_controller_has_old_metadata_and_says_so() -> None:
+    async def main(world: World) -> None:
+        machines = await replicated(world)
+        (controller,) = controllers(machines)
+        cut = next(each for each in machines if each is not controller)
+        world.network.cut(controller.name, cut.name)
+        await until(lambda: metrics(cut)["metadata_lag_seconds"] > 1)
+        world.network.heal_all()
+        await until(lambda: metrics(cut)["metadata_lag_seconds"] == 0)
+
+    simulate(main)
+
+
+def test_unclean_elections_and_what_they_lose_are_counted() -> None:
+    async def main(world: World) -> None:
+        machines = await start_all(world, 3)
+        configs = {"min.insync.replicas": "1", "unclean.leader.election.enable": "true"}
+        command = CreateTopic("t", assignments={0: [2, 1]}, configs=configs)
+        await submit(machines[0], command)
+        await until(lambda: agree(machines, range(3)))
+        await produce(world, 3)
+        await asyncio.sleep(6)
+        machines[1].kill()
+        await until(lambda: agree([machines[0], machines[2]], [0, 2]))
+        await produce(world, 4)
+        await asyncio.sleep(6)
+        machines[2].kill()
+        await machines[1].start()
+        left = [machines[0], machines[1]]
+        await until(lambda: agree(left, [0, 1]))
+        await until(lambda: total(left, "unclean_elections_total") == 1)
+        await machines[2].start()
+        await until(lambda: metrics(machines[2])["lost_records_total"] == 4)
+
+    simulate(main)
+
+
+def test_a_broker_is_ready_when_it_is_registered_and_its_replicas_are_in_sync() -> None:
+    async def main(world: World) -> None:
+        machines = await replicated(world)
+        slow = machines[2]
+        slow.kill()
+        await until(lambda: agree(machines[:2], [0, 1]))
+        await produce(world, 5)
+        world.network.cut(slow.name, machines[0].name)
+        world.network.cut(slow.name, machines[1].name)
+        starting = asyncio.ensure_future(slow.start())
+        await asyncio.sleep(5)
+        if slow.is_up:
+            assert status(slow).not_ready() is not None
+        world.network.heal_all()
+        await starting
+        await until(lambda: status(slow).not_ready() is None)
+        assert all(2 in state.isr for state in image(machines[0]).topics["t"].partitions)
 
     simulate(main)
