@@ -14,7 +14,6 @@ from tidelog.replication.partition import Partition
 from tidelog.server.broker import Parts
 from tidelog.testing.disk import CrashMode
 
-
 # Longer than `replica.high.watermark.checkpoint.interval.ms`.
 CHECKPOINT_S = 6.0
 
