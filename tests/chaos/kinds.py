@@ -33,6 +33,7 @@ NETWORK_FAULTS: Final[dict[str, Fault]] = {
 }
 DISK_FAULTS: Final[dict[str, Fault]] = {
     "power cut": surroundings.cut_power,
+    "failing disk": surroundings.fail_disk,
     "full disk": surroundings.fill_disk,
 }
 # More than may be survived without a loss; only where it is asked for.

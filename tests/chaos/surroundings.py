@@ -57,6 +57,17 @@ def cut_power(world: World, chance: random.Random) -> None:
     world.brokers.restart(broker)
 
 
+def fail_disk(world: World, chance: random.Random) -> None:
+    """A broker's disk gives errors from now on; others lead what it led though the broker lives."""
+    broker = chance.randrange(BROKERS)
+    world.note("failing disk", broker)
+    world.fail_disk(broker)
+    world.goes_on()
+    time.sleep(chance.choice((0.0, 1.5)) * SESSION_S)
+    world.replace_disk(broker)
+    world.brokers.restart(broker)
+
+
 def cut_all_power(world: World, chance: random.Random) -> None:
     """All brokers lose it at one moment: more than `durability=replicated` promises to survive."""
     world.note("power cut", "all")

@@ -215,13 +215,21 @@ class World:
     def cut_power(self, *brokers: int) -> None:
         """What these brokers had not synced is gone, all at one moment."""
         for broker in brokers:
-            if self.wishes.topic_settings.get("durability") != "fsync":
-                self.budget.lose(broker)
-            self.disks[broker].cut_power()
+            self.fail_disk(broker)
         for broker in brokers:
-            self.brokers.kill(broker)
-            self.disks[broker].unmount()
-            self.disks[broker].mount()
+            self.replace_disk(broker)
+
+    def fail_disk(self, broker: int) -> None:
+        """Nothing reaches the disk any more: the broker is told of errors."""
+        if self.wishes.topic_settings.get("durability") != "fsync":
+            self.budget.lose(broker)
+        self.disks[broker].cut_power()
+
+    def replace_disk(self, broker: int) -> None:
+        """The broker is down, and has what had reached its disk."""
+        self.brokers.kill(broker)
+        self.disks[broker].unmount()
+        self.disks[broker].mount()
 
     def wipe(self, broker: int) -> None:
         """A new, empty disk in the place of the old one."""
