@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 from typing import get_args, get_type_hints
@@ -47,3 +48,15 @@ def test_handlers_are_imported_on_first_use_only() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
     )
     assert found.stdout.strip() == "[] ['tidelog.server.handlers.init_producer_id']"
+
+
+def test_a_broker_without_groups_does_not_import_what_they_are_made_of() -> None:
+    program = (
+        "import sys; from tidelog.server import broker;"
+        "print([m for m in sys.modules if m.startswith('tidelog.coordinators.groups.')])"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+    )
+    expected = ["tidelog.coordinators.groups.stats", "tidelog.coordinators.groups.coordinator"]
+    assert sorted(ast.literal_eval(found.stdout)) == sorted(expected)

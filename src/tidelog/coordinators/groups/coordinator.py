@@ -1,18 +1,19 @@
-"""The coordinator of groups: the runtime over shards of `__consumer_offsets`."""
+"""The coordinator of groups: the runtime over shards of `__consumer_offsets`.
+
+What shards are made of is imported with the first one: most brokers start without groups, and many
+tests end without.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tidelog.cluster.changes import TopicDeleted
 from tidelog.cluster.commands import Command, CreateTopic
 from tidelog.cluster.image import MetadataImage
 from tidelog.cluster.names import OFFSETS_TOPIC
 from tidelog.config.broker_config import BrokerConfig
-from tidelog.coordinators.groups.records import decode_record, encode_record, is_of_members
-from tidelog.coordinators.groups.settings import group_settings
-from tidelog.coordinators.groups.shard import GroupShard
 from tidelog.coordinators.groups.stats import GroupCensus, GroupStats
 from tidelog.coordinators.internal_topic import InternalTopic
 from tidelog.coordinators.kind import ShardKind
@@ -21,10 +22,13 @@ from tidelog.host.host import Host
 from tidelog.replication.partition import Partition
 from tidelog.replication.replicas import Replicas
 
+if TYPE_CHECKING:
+    from tidelog.coordinators.groups.shard import GroupShard
+
 _REPLICAS_WITHOUT_SYNC: Final = 3
 
 
-class GroupCoordinator(CoordinatorRuntime[GroupShard]):
+class GroupCoordinator(CoordinatorRuntime["GroupShard"]):
     """All groups that this broker coordinates."""
 
     def __init__(
@@ -41,6 +45,9 @@ class GroupCoordinator(CoordinatorRuntime[GroupShard]):
             return offsets_topic(replicas.config, len(image.brokers))
 
         def new_shard(partition: Partition) -> GroupShard:
+            from tidelog.coordinators.groups.settings import group_settings
+            from tidelog.coordinators.groups.shard import GroupShard
+
             clock = partition.log.context.running_clock
             settings = group_settings(replicas.config)
             return GroupShard(settings, host.random, image, stats, lambda: clock.ages().age_ms)
@@ -48,11 +55,11 @@ class GroupCoordinator(CoordinatorRuntime[GroupShard]):
         kind = ShardKind(
             InternalTopic(OFFSETS_TOPIC, image, submit, creation),
             new_shard,
-            encode_record,
-            decode_record,
+            _encode,
+            _decode,
             lambda: replicas.config.get_int("offsets.commit.timeout.ms"),
             # A heartbeat need not wait for the offsets that are committed all the time.
-            is_core=is_of_members,
+            is_core=_is_core,
             heeds=(TopicDeleted,),
         )
         super().__init__(kind, broker_id, replicas, host)
@@ -60,6 +67,24 @@ class GroupCoordinator(CoordinatorRuntime[GroupShard]):
     def census(self) -> GroupCensus:
         """What the shards hold that are loaded."""
         return GroupCensus.of(self.shards())
+
+
+def _encode(record: Any) -> tuple[bytes, bytes | None]:
+    from tidelog.coordinators.groups.records import encode_record
+
+    return encode_record(record)
+
+
+def _decode(key: bytes | None, value: bytes | None) -> Any | None:
+    from tidelog.coordinators.groups.records import decode_record
+
+    return decode_record(key, value)
+
+
+def _is_core(record: Any) -> bool:
+    from tidelog.coordinators.groups.records import is_of_members
+
+    return is_of_members(record)
 
 
 def offsets_topic(config: BrokerConfig, brokers: int) -> CreateTopic:

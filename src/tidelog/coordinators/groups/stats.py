@@ -7,13 +7,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tidelog.coordinators.groups.classic.group import ClassicGroup
-from tidelog.coordinators.groups.consumer.group import ConsumerGroup
-
 if TYPE_CHECKING:
     from tidelog.coordinators.groups.shard import GroupShard
 
-_KINDS = (ClassicGroup.kind, ConsumerGroup.kind)
+# As the groups name themselves.
+_KINDS = ("classic", "consumer")
 
 
 @dataclass(slots=True)
