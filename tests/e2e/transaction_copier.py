@@ -1,0 +1,88 @@
+"""Consume, transform, produce, exactly once: one process of a pipeline that may die at any moment.
+
+Arguments: bootstrap servers, this copier's transactional id, topics to read and to write.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
+
+BATCH = 25
+SECONDS = 30.0
+
+
+class Copier:
+    """Copies records, in transactions of up to `BATCH`."""
+
+    def __init__(self, servers: str, transactional_id: str, source: str, target: str) -> None:
+        self.target = target
+        self.consumer = Consumer(
+            {
+                "bootstrap.servers": servers,
+                "group.id": "copiers",
+                "auto.offset.reset": "earliest",
+                "isolation.level": "read_committed",
+                "enable.auto.commit": False,
+                "session.timeout.ms": 6_000,
+                "log_level": 0,
+            }
+        )
+        self.consumer.subscribe([source])
+        self.producer = Producer(
+            {
+                "bootstrap.servers": servers,
+                "transactional.id": transactional_id,
+                "transaction.timeout.ms": 10_000,
+                "log_level": 0,
+            }
+        )
+        self._until_done(lambda: self.producer.init_transactions(SECONDS))
+
+    def run(self) -> None:
+        while True:
+            messages = [each for each in self.consumer.consume(BATCH, 0.5) if not each.error()]
+            if messages:
+                self._copy(messages)
+
+    def _copy(self, messages: list[Message]) -> None:
+        self.producer.begin_transaction()
+        try:
+            for each in messages:
+                self.producer.produce(self.target, each.value(), partition=each.partition())
+            ends = {(each.topic(), each.partition()): each.offset() + 1 for each in messages}
+            offsets = [TopicPartition(*place, end) for place, end in ends.items()]
+            group = self.consumer.consumer_group_metadata()
+            self._until_done(
+                lambda: self.producer.send_offsets_to_transaction(offsets, group, SECONDS)
+            )
+            self._until_done(lambda: self.producer.commit_transaction(SECONDS))
+        except KafkaException as error:
+            if not error.args[0].txn_requires_abort():
+                raise
+            self._until_done(lambda: self.producer.abort_transaction(SECONDS))
+            self._go_back(messages)
+
+    def _go_back(self, messages: list[Message]) -> None:
+        """Nothing of it was done: read it again, unless others do by now."""
+        mine = {(each.topic, each.partition) for each in self.consumer.assignment()}
+        first: dict[tuple[str, int], int] = {}
+        for each in messages:
+            first.setdefault((each.topic(), each.partition()), each.offset())
+        for place, offset in first.items():
+            if place in mine:
+                self.consumer.seek(TopicPartition(*place, offset))
+
+    def _until_done(self, call: object) -> None:
+        while True:
+            try:
+                call()  # type: ignore[operator]
+                return
+            except KafkaException as error:
+                if not error.args[0].retriable() or error.args[0].fatal():
+                    raise
+
+
+if __name__ == "__main__":
+    Copier(*sys.argv[1:]).run()
