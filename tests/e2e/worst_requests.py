@@ -72,7 +72,8 @@ WORST: dict[str, Worst] = {
     "AddPartitionsToTxn": Worst({"verify_only": True}),
     "AddOffsetsToTxn": Worst(),
     "EndTxn": Worst(),
-    "WriteTxnMarkers": Worst({"coordinator_epoch": 0}),
+    # Markers that are written would open the files of their partitions.
+    "WriteTxnMarkers": Worst({"coordinator_epoch": 0}, topic="missing"),
     "TxnOffsetCommit": Worst({"generation_id": -1, "member_id": "", "group_instance_id": None}),
     "DescribeProducers": Worst(answer_bytes=256 * 1024),
     "DescribeTransactions": Worst(),

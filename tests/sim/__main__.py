@@ -21,7 +21,12 @@ def main(arguments: list[str] | None = None) -> int:
     if options.trace:
         return _replay(options)
     started = time.perf_counter()
-    plan = Plan(brokers=options.brokers, profile=options.profile, moves=options.moves)
+    plan = Plan(
+        brokers=options.brokers,
+        profile=options.profile,
+        moves=options.moves,
+        transactions=options.transactions,
+    )
     seeds = [(seed, plan) for seed in range(options.first, options.first + options.seeds)]
     tally = Tally()
     if options.jobs == 1:
@@ -43,6 +48,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--brokers", type=int, default=3, help="brokers in a world")
     parser.add_argument("--profile", default="", help="what goes wrong; drawn where not given")
     parser.add_argument("--moves", action="store_true", help="move replicas meanwhile")
+    parser.add_argument("--transactions", action="store_true", help="write in transactions, too")
     parser.add_argument("--trace", action="store_true", help="run one seed and tell its events")
     return parser.parse_args(arguments)
 
@@ -52,7 +58,12 @@ def _run(task: tuple[int, Plan]) -> Outcome:
 
 
 def _replay(options: argparse.Namespace) -> int:
-    plan = Plan(brokers=options.brokers, profile=options.profile, moves=options.moves)
+    plan = Plan(
+        brokers=options.brokers,
+        profile=options.profile,
+        moves=options.moves,
+        transactions=options.transactions,
+    )
     outcome = run_seed(options.first, plan)
     sys.stdout.write(f"{outcome}\n{outcome.events}\n" if not outcome.failed else f"{outcome}\n")
     return int(outcome.failed)

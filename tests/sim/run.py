@@ -21,6 +21,7 @@ from tests.sim.observer import Observer
 from tests.sim.peek import parts_of
 from tests.sim.scenarios import SCENARIOS
 from tests.sim.stage import Stage
+from tests.sim.transactions import Transactions
 from tests.sim.workload import Workload
 from tidelog.security.scram import Mechanism
 from tidelog.storage import reserve
@@ -45,6 +46,8 @@ class Plan:
     fault_seconds: float = 12.0
     # Replicas are moved and leaders elected while things go wrong.
     moves: bool = False
+    # Producers write in transactions.
+    transactions: bool = False
     # Played instead of a schedule: the name of a scenario.
     script: str = ""
     # Called when the world is there and nobody runs in it: a mutant, a fault at a chosen place.
@@ -167,12 +170,18 @@ async def _live(world: World, seed: int, plan: Plan, outcome: Outcome) -> None:
     workload.start()
     if plan.moves:
         workload.start_moves(seed)
+    transactions = Transactions(world, seed) if plan.transactions else None
+    if transactions is not None:
+        await transactions.start(configs)
     await schedule.run(plan.fault_seconds * chance.choice((0.4, 0.7, 1.0)))
     schedule.heal()
     _restart_broken(world)
     workload.calm_down()
     world.journal.note("healed", "world")
     await liveness.settle(world, observer)
+    if transactions is not None:
+        await transactions.finish()
+        outcome.counts.update({f"transaction {k}": n for k, n in transactions.counts.items()})
     await workload.stop(60.0)
     await workload.drain(60.0)
     await liveness.check_all(world, observer)
@@ -222,6 +231,7 @@ def _settings(chance: random.Random, replication: int) -> dict[str, str]:
         "default.replication.factor": str(replication),
         "offsets.topic.replication.factor": str(replication),
         "offsets.topic.num.partitions": "1",
+        "transaction.state.log.num.partitions": "1",
         "replica.lag.time.max.ms": chance.choice(("1000", "4000")),
         "log.flush.scheduler.interval.ms": chance.choice(("200", "1000")),
     }
