@@ -176,12 +176,14 @@ async def _loaded(tree: Mapping[str, Stored], offload: Offload | None) -> layout
 
 async def _found_cluster(store: Store, place: Place, random: Random) -> Term:
     """Write what a new cluster begins with, in one transaction."""
-    if await store.children("/"):
+    names = await store.children("/")
+    if names:
         if await store.read(layout.CONTROLLER_EPOCH) is not None:
             raise OfficeTaken("another broker has just founded the cluster")
         raise StorageError(
-            f"the metadata store has no {layout.CONTROLLER_EPOCH}; if tidelog cluster move or"
-            " restore was interrupted while it wrote to the store, run the same command again"
+            f"the metadata store holds /{names[0]} and has no {layout.CONTROLLER_EPOCH}; choose a"
+            " chroot of its own for the cluster; if tidelog cluster move or restore was"
+            " interrupted while it wrote to the store, run the same command again"
         )
     if not place.may_found:
         raise StorageError(

@@ -22,7 +22,7 @@ from tidelog.cluster.commands import CreatedTopic, CreateTopic
 from tidelog.cluster.controller_link import COMMAND_TIMEOUT_S
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.server.submitter import seconds_for
-from tidelog.store.port import SessionState, Set
+from tidelog.store.port import Create, SessionState, Set
 from tidelog.testing.memory_store import Loss, MemoryStore
 from tidelog.testing.simulation.machines import SESSION_S, Machine, World
 
@@ -309,6 +309,17 @@ def test_a_directory_of_a_cluster_founds_no_other_one() -> None:
         forget_all(world)
         with pytest.raises(Exception, match="the data directory belongs to a cluster"):
             await machines[0].start()
+
+    simulate(main)
+
+
+def test_a_store_that_holds_something_else_is_refused_by_name() -> None:
+    async def main(world: World) -> None:
+        store = await world.tree.connect()
+        await store.multi([Create("/hbase", b"")])
+        with pytest.raises(Exception, match=r"holds /hbase and has no .*; choose a chroot of its"):
+            await add_machine(world, 0).start()
+        assert list(world.tree.nodes) == ["/hbase"]
 
     simulate(main)
 
