@@ -20,7 +20,7 @@ from tests.compat.wire import Record
 
 START_TIMEOUT_S = 60.0
 CALL_TIMEOUT_S = 40.0
-READ_TIMEOUT_MS = 10_000
+READ_TIMEOUT_MS = 30_000
 
 
 class ClientError(Exception):
