@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
+from tests.sim.footprint import Footprint, left_behind
 from tests.sim.ghost import Violation
 from tests.sim.observer import Observer
 from tests.sim.peek import held, leads, parts_of
@@ -16,23 +17,25 @@ from tidelog.testing.simulation.machines import SESSION_S, World
 _LOOK_S: Final = 0.25
 _LEADERS_S: Final = 2 * SESSION_S + 5.0
 _IN_SYNC_S: Final = 60.0
+_LET_GO_S: Final = 60.0
 
 
 async def settle(world: World, observer: Observer) -> None:
     """Wait for what takes its time, up to the time that it may take."""
-    await _within(
+    await within(
         _LEADERS_S, "L1 leaders", lambda: _not_started(world) or _without_leader(world, observer)
     )
-    await _within(_IN_SYNC_S, "L2 in-sync replicas", lambda: _out_of_sync(world, observer))
+    await within(_IN_SYNC_S, "L2 in-sync replicas", lambda: _out_of_sync(world, observer))
 
 
-async def check_all(world: World, observer: Observer) -> None:
+async def check_all(world: World, observer: Observer, before: list[Footprint]) -> None:
     """The rest, when clients have ended."""
-    await _within(_LEADERS_S, "L8 one version", lambda: _versions(world))
-    await _within(_IN_SYNC_S, "L6 replicas agree", lambda: _disagreement(world, observer))
+    await within(_LEADERS_S, "L8 one version", lambda: _versions(world))
+    await within(_IN_SYNC_S, "L6 replicas agree", lambda: _disagreement(world, observer))
+    await within(_LET_GO_S, "L7 nothing stays", lambda: left_behind(world, before))
 
 
-async def _within(seconds: float, name: str, problem: Callable[[], str]) -> None:
+async def within(seconds: float, name: str, problem: Callable[[], str]) -> None:
     loop = asyncio.get_running_loop()
     until = loop.time() + seconds
     while found := problem():

@@ -23,7 +23,6 @@ from tidelog.replication.deletions import Deletions
 from tidelog.replication.flushing import Flushing
 from tidelog.replication.in_sync import UNKNOWN, Follower, InSyncReplicas, Look
 from tidelog.replication.partition import Partition
-from tidelog.replication.waiters import CommitWait, CommitWaiters
 from tidelog.replication.watermark import Watermark
 from tidelog.server.fetch_sessions import FetchSession
 from tidelog.server.handlers.fetch import FetchAttempt
@@ -117,19 +116,8 @@ def ineligible_replicas_count() -> list[Patch]:
     return [(InSyncReplicas, "_may_join", may_join)]
 
 
-def waits_stay() -> list[Patch]:
-    def keep(self: CommitWaiters, wait: CommitWait) -> None:
-        """It goes when the watermark passes it."""
-
-    return [(CommitWaiters, "remove", keep)]
-
-
 def one_ack_waits_for_all() -> list[Patch]:
     return [(Partition, "on_disk", Partition.committed)]
-
-
-def the_end_is_told_too_early() -> list[Patch]:
-    return [(Partition, "latest_is_known", property(lambda self: True))]
 
 
 def range_before_divergence() -> list[Patch]:
@@ -387,10 +375,6 @@ UNITS: Final = (
         "server/test_fetch_sessions.py::test_a_partition_without_news_rests_until_it_has_some",
     ),
     _mutant(
-        "waits stay", "replication/waiters", waits_stay,
-        "replication/test_waiters.py::test_a_wait_that_timed_out_or_was_cancelled_does_not_stay",
-    ),
-    _mutant(
         "one ack waits for all", "handlers/produce", one_ack_waits_for_all,
         "replication/test_replicated.py::test_acks_of_one_on_an_fsync_topic_wait_for_the_own_disk_alone",
     ),
@@ -433,9 +417,5 @@ UNITS: Final = (
     _mutant(
         "heartbeats wait for everything", "coordinators/runtime", heartbeats_wait_for_everything,
         "coordinators/test_runtime.py::test_an_answer_of_the_core_waits_for_no_notes",
-    ),
-    _mutant(
-        "the end is told too early", "handlers/list_offsets", the_end_is_told_too_early,
-        "server/test_cluster_reads.py::test_the_end_is_not_told_before_all_that_was_committed_is_known",
     ),
 )  # fmt: skip

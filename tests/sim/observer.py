@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from uuid import UUID
 
 from tests.sim import invariants
 from tests.sim.ghost import Ghost, Key, Replica, Violation
-from tests.sim.peek import epoch_of, held, in_sync_of, leads, parts_of
+from tests.sim.peek import epoch_of, find, held, in_sync_of, leads, parts_of
 from tidelog.cluster import layout
 from tidelog.cluster.image import MetadataImage, PartitionState
 from tidelog.cluster.layout import load
@@ -242,6 +242,7 @@ class Observer:
         before = ghost.replicas.get(machine.broker_id)
         replica = ghost.replicas[machine.broker_id] = Replica(machine.broker_id, machine.life)
         new, _ = replica.take(partition.log, machine.disk)
+        replica.log_start = partition.log.log_start_offset
         invariants.i33_loaded_bounds(ghost, partition)
         kept = self._kept.get(machine.broker_id, {}).get(ghost.key)
         if before is not None and kept is not None and machine.empty_life != machine.life:
@@ -258,12 +259,13 @@ class Observer:
         self, machine: Machine, ghost: Ghost, replica: Replica, partition: Partition
     ) -> None:
         new, is_cut = replica.take(partition.log, machine.disk)
+        replica.log_start = partition.log.log_start_offset
         invariants.i5_one_writer(ghost, replica, new)
         invariants.i3_log_matching(ghost, replica, new)
         if is_cut:
             self._journal.note("truncated", machine.name, f"{ghost} to {replica.end}")
         is_new_epoch = partition.leader_epoch != replica.epoch
-        replica.epoch, replica.log_start = partition.leader_epoch, partition.log.log_start_offset
+        replica.epoch = partition.leader_epoch
         before, replica.watermark = replica.watermark, partition.high_watermark
         state = ghost.state
         if state is None:
@@ -291,8 +293,24 @@ class Observer:
         if in_sync is not None:
             invariants.i6_watermark_rule(ghost, replica, in_sync)
             invariants.i2_superset(ghost, replica, in_sync)
+            if partition.config.durability_fsync:
+                synced = self._synced(ghost, in_sync.isr)
+                invariants.i6_synced_before_committed(
+                    ghost, replica.watermark, synced, ghost.unwhole
+                )
         if replica.watermark > ghost.true_watermark:
             self._commit_up_to(ghost, replica)
+
+    def _synced(self, ghost: Ghost, members: Iterable[int]) -> dict[int, int]:
+        """Up to where the logs of those that run are on their disks."""
+        found = {}
+        for broker in members:
+            parts = parts_of(self._world.machines[broker].broker)
+            if self._running(ghost, broker) is not None and parts is not None:
+                partition = find(parts, ghost.topic, ghost.key)
+                if partition is not None:
+                    found[broker] = partition.log.flushed_offset
+        return found
 
     def _commit_up_to(self, ghost: Ghost, replica: Replica) -> None:
         since = len(ghost.committed)

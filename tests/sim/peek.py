@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from uuid import UUID
 
 from tidelog.replication.in_sync import InSyncReplicas
 from tidelog.replication.partition import Partition
@@ -24,9 +25,23 @@ def held(parts: Parts) -> Iterable[Mapping[int, Partition]]:
     return parts.replicas._by_name.values()
 
 
+def find(parts: Parts, topic: str, key: tuple[UUID, int]) -> Partition | None:
+    """A partition of a broker, where it is of that topic id."""
+    partition = parts.replicas._by_name.get(topic, {}).get(key[1])
+    return partition if partition is not None and partition.topic_id == key[0] else None
+
+
 def leads(partition: Partition) -> bool:
     return partition.leads
 
 
 def in_sync_of(partition: Partition) -> InSyncReplicas | None:
     return partition.leading.in_sync
+
+
+def parked(partition: Partition) -> int:
+    """Calls that wait for something of a partition."""
+    waiters = (
+        partition.watermark.waiters, partition._disk_waiters, partition.leading.deletion_waiters,
+    )  # fmt: skip
+    return sum(map(len, waiters))

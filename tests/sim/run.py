@@ -16,6 +16,7 @@ from typing import Final
 
 from tests.history.checker import check
 from tests.sim import liveness
+from tests.sim.footprint import footprints
 from tests.sim.ghost import Violation
 from tests.sim.observer import Observer
 from tests.sim.peek import parts_of
@@ -23,6 +24,7 @@ from tests.sim.scenarios import SCENARIOS
 from tests.sim.stage import Stage
 from tests.sim.transactions import Transactions
 from tests.sim.workload import Workload
+from tidelog.errors import TidelogError
 from tidelog.security.scram import Mechanism
 from tidelog.storage import reserve
 from tidelog.testing.simulation.machines import World
@@ -98,6 +100,8 @@ def run_seed(seed: int, plan: Plan | None = None) -> Outcome:
     try:
         live = _play if plan.script else _live
         loop.run_until_complete(live(world, seed, plan, outcome))
+        if logs.fault:
+            raise Violation("E programming fault", logs.fault)
     except Violation as violation:
         outcome.invariant, outcome.what = violation.invariant, violation.what
     except Exception as error:
@@ -167,6 +171,7 @@ async def _live(world: World, seed: int, plan: Plan, outcome: Outcome) -> None:
         configs["segment.ms"] = "2000"
     workload = Workload(world, observer, seed, configs)
     await workload.prepare()
+    before = footprints(world)
     workload.start()
     if plan.moves:
         workload.start_moves(seed)
@@ -184,7 +189,7 @@ async def _live(world: World, seed: int, plan: Plan, outcome: Outcome) -> None:
         outcome.counts.update({f"transaction {k}": n for k, n in transactions.counts.items()})
     await workload.stop(60.0)
     await workload.drain(60.0)
-    await liveness.check_all(world, observer)
+    await liveness.check_all(world, observer, before)
     observer.check()
     report = check(workload.history)
     for found in report.violations:
@@ -207,13 +212,14 @@ async def _play(world: World, seed: int, plan: Plan, outcome: Outcome) -> None:
     outcome.profile = plan.script
     stage = Stage(world, observer)
     await stage.begin()
+    before = footprints(world)
     await SCENARIOS[plan.script](stage)
     observer.check()
     schedule.heal()
     world.journal.note("healed", "world")
     await liveness.settle(world, observer)
     await stage.finish()
-    await liveness.check_all(world, observer)
+    await liveness.check_all(world, observer, before)
     observer.check()
 
 
@@ -243,6 +249,8 @@ class _Logs(logging.Handler):
     def __init__(self, world: World) -> None:
         super().__init__(logging.WARNING)
         self._world = world
+        # The first error that nobody foresaw.
+        self.fault = ""
 
     def emit(self, record: logging.LogRecord) -> None:
         node = current_node()
@@ -251,5 +259,8 @@ class _Logs(logging.Handler):
         if text.startswith("configuration:"):
             return
         if record.exc_info and record.exc_info[1] is not None:
-            text += f" [{record.exc_info[1]!r}]"
+            error = record.exc_info[1]
+            text += f" [{error!r}]"
+            if not self.fault and not isinstance(error, TidelogError | OSError):
+                self.fault = f"{name}: {text}"
         self._world.journal.note(f"log {record.levelname.lower()}", name, text)

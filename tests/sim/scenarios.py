@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from tests.sim.stage import FETCH, FOLLOW_METADATA, SUBMIT_COMMAND, Script, Stage
+from tidelog.model import ListedOffset
 from tidelog.testing.disk import CrashMode
 
 
@@ -38,6 +39,33 @@ async def double_failover(stage: Stage) -> None:
     await stage.sleep(0.5)
 
 
+async def watermarks_that_lag(stage: Stage) -> None:
+    """KIP-101: followers have a record and do not know that it is committed; their leader dies."""
+    heir = stage.controller
+    first, follower = stage.others(heir)
+    await stage.create(first, heir, follower)
+    await stage.write(first, 3)
+    await stage.sleep(0.2)
+    for each in (heir, follower):
+        stage.hold(FETCH, sender=first, receiver=each, answer=True, passing=1)
+    await stage.write(first, 1)
+    first.kill()
+    await stage.until(lambda: stage.leads(heir), "the heir leads")
+    await stage.sleep(0.5)
+
+
+async def power_cut_after_a_sync(stage: Stage) -> None:
+    """I31: a follower has had the time to bring its records to the disk."""
+    controller = stage.controller
+    leader, follower = stage.others(controller)
+    await stage.create(leader, controller, follower)
+    await stage.write(leader, 3)
+    await stage.sleep(3.0)
+    follower.cut_power(CrashMode.LOSE_ALL)
+    follower.boot_up()
+    await stage.until(lambda: follower.is_serving, "the follower is back")
+
+
 async def stale_watermark(stage: Stage) -> None:
     """KAFKA-7128: a new leader knows less of what is committed than it has.
 
@@ -57,6 +85,8 @@ async def stale_watermark(stage: Stage) -> None:
     kept_back = stage.hold(FETCH, sender=heir, receiver=late, answer=True)
     await stage.until(lambda: stage.leads(heir), "the heir leads")
     await stage.caught(kept_back)
+    latest = await stage.offset_of(heir, ListedOffset.LATEST)
+    stage.must_not(0 <= latest < 4, "I7 latest offset", f"4 was told, and now {latest}")
     await stage.sleep(0.5)
 
 
@@ -216,9 +246,97 @@ async def shutdown_of_the_life_before(stage: Stage) -> None:
     await stage.sleep(0.5)
 
 
+async def deletion_and_failover(stage: Stage) -> None:
+    """R22: records are deleted while the replicas that may lead next are away."""
+    heir = stage.controller
+    leader, away = stage.others(heir)
+    await stage.create(leader, heir, away)
+    await stage.write(leader, 3)
+    away.kill()
+    await stage.until(lambda: stage.isr(leader, heir), "one is away")
+    heir.kill()
+    await stage.until(lambda: stage.isr(leader), "the leader is alone")
+    await stage.sleep(1.0)
+    is_deleted = await stage.delete_before(leader, 2)
+    leader.kill()
+    heir.boot_up()
+    await stage.until(lambda: stage.leads(heir), "one that was away leads")
+    start = await stage.offset_of(heir, ListedOffset.EARLIEST)
+    stage.must_not(is_deleted and 0 <= start < 2, "I8 log start", f"2 was told, and now {start}")
+
+
+async def topic_made_again(stage: Stage) -> None:
+    """R23: a topic is deleted and made again while a replica does not hear of it and restarts."""
+    controller = stage.controller
+    leader, follower = stage.others(controller)
+    await stage.create(leader, controller, follower)
+    await stage.write(leader, 3)
+    stage.hold(FOLLOW_METADATA, sender=controller, receiver=follower, answer=True)
+    await stage.delete()
+    follower.kill()
+    await stage.create(leader, controller, follower)
+    await stage.write(leader, 1)
+    follower.boot_up()
+    await stage.until(lambda: follower.is_serving, "the follower is back")
+    await stage.write(leader, 1)
+    await stage.sleep(0.5)
+
+
+async def commit_on_synced_disks(stage: Stage) -> None:
+    """Rule 19: on a topic that syncs, records are written with slow disks."""
+    first, *others = stage.machines
+    await stage.create(first, *others, durability="fsync")
+    await stage.write(first, 5)
+
+
+async def zombie_leader(stage: Stage) -> None:
+    """R17: a leader is cut off from the store and the others, not from its clients."""
+    heir = stage.controller
+    zombie, third = stage.others(heir)
+    await stage.create(zombie, heir, third)
+    await stage.write(zombie, 3)
+    zombie.cut_store()
+    stage.part(zombie, heir, third)
+    await stage.until(lambda: stage.leads(heir), "another one leads")
+    for _ in range(14):
+        await stage.send(zombie, 1, acks=1)
+        await stage.sleep(1.0)
+
+
+async def too_few_replicas(stage: Stage) -> None:
+    """I13: a leader alone refuses what all shall have, and does not have it itself."""
+    second = stage.controller
+    leader, first = stage.others(second)
+    await stage.create(leader, first, second)
+    await stage.write(leader, 3)
+    first.kill()
+    await stage.until(lambda: stage.isr(leader, second), "one is away")
+    second.kill()
+    await stage.until(lambda: stage.isr(leader), "the leader is alone")
+    await stage.sleep(0.5)
+    await stage.send(leader, 3)
+    end, refused = stage.end(leader), stage.refused
+    what = f"{refused} of 3 records were refused, the log went from 3 to {end}"
+    stage.must_not(end > 6 - refused, "I13 definite errors", what)
+
+
+async def wait_without_an_end(stage: Stage) -> None:
+    """A write waits for followers that are silent; it is over before they are back."""
+    controller = stage.controller
+    leader, other = stage.others(controller)
+    await stage.create(leader, other, controller)
+    await stage.write(leader, 3)
+    stage.part(leader, other, controller)
+    await stage.send(leader, 1)
+    stage.join(leader, other, controller)
+    await stage.until(lambda: stage.ghost.true_watermark >= 4, "the record is committed")
+
+
 SCENARIOS: Final[dict[str, Script]] = {
     "double failover": double_failover,
     "stale watermark": stale_watermark,
+    "watermarks that lag": watermarks_that_lag,
+    "power cut after a sync": power_cut_after_a_sync,
     "proposal of a deposed leader": proposal_of_a_deposed_leader,
     "fetch of the life before": fetch_of_the_life_before,
     "fetch of the epoch before": fetch_of_the_epoch_before,
@@ -226,4 +344,10 @@ SCENARIOS: Final[dict[str, Script]] = {
     "answer to an older proposal": answer_to_an_older_proposal,
     "image of the life before": image_of_the_life_before,
     "shutdown of the life before": shutdown_of_the_life_before,
+    "deletion and failover": deletion_and_failover,
+    "topic made again": topic_made_again,
+    "commit on synced disks": commit_on_synced_disks,
+    "zombie leader": zombie_leader,
+    "too few replicas": too_few_replicas,
+    "wait without an end": wait_without_an_end,
 }

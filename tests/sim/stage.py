@@ -15,6 +15,7 @@ from typing import Any, Final
 from tests.sim.ghost import Ghost, Replica, Violation
 from tests.sim.observer import Observer
 from tests.sim.workload import MAIN, produce_request
+from tidelog.client.admin import delete_topic
 from tidelog.client.aio import Client
 from tidelog.client.connection import Call
 from tidelog.client.metadata import CONTROLLER
@@ -22,12 +23,22 @@ from tidelog.client.operation import Operation, ask, refresh
 from tidelog.client.settings import ClientSettings
 from tidelog.cluster.image import PartitionState
 from tidelog.errors import ErrorCode, TidelogError
-from tidelog.model import TopicPartition
+from tidelog.model import ListedOffset, TopicPartition
 from tidelog.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
+)
+from tidelog.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from tidelog.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
 )
 from tidelog.testing.simulation.machines import Machine, World
 from tidelog.testing.simulation.network import Hold
@@ -59,6 +70,8 @@ class Stage:
         self.observer = observer
         self.client = Client(world.servers, _SETTINGS, world.client_host())
         self._value = 0
+        # Records that were refused for certain.
+        self.refused = 0
         self._writes: list[asyncio.Task[int]] = []
 
     # -- who is who -------------------------------------------------------------------------------
@@ -166,13 +179,35 @@ class Stage:
         for _ in range(count):
             self._value += 1
             answer = await self.ask(machine, "Produce", produce_request(PLACE, self._value, acks))
-            if answer is None or answer.responses[0].partition_responses[0].error_code:
+            code = None if answer is None else answer.responses[0].partition_responses[0].error_code
+            self.refused += code == ErrorCode.NOT_ENOUGH_REPLICAS
+            if answer is None or code:
                 continue
             done += 1
+            offset = answer.responses[0].partition_responses[0].base_offset
             if acks == -1:
-                offset = answer.responses[0].partition_responses[0].base_offset
                 self.observer.acknowledged(PLACE, offset, self._value)
+            else:
+                self.observer.acknowledged_by_one(PLACE, offset, machine.broker_id)
         return done
+
+    async def offset_of(self, machine: Machine, which: ListedOffset) -> int:
+        """An end of the log, as a client is told; -1 where it is not told."""
+        asked = ListOffsetsPartition(0, current_leader_epoch=-1, timestamp=which)
+        request = ListOffsetsRequest(-1, topics=[ListOffsetsTopic(MAIN, [asked])])
+        answer = await self.ask(machine, "ListOffsets", request, 7)
+        told = None if answer is None else answer.topics[0].partitions[0]
+        return -1 if told is None or told.error_code else int(told.offset)
+
+    async def delete_before(self, machine: Machine, offset: int) -> bool:
+        """Delete records; whether the leader says that it is done."""
+        topic = DeleteRecordsTopic(MAIN, [DeleteRecordsPartition(0, offset)])
+        answer = await self.ask(machine, "DeleteRecords", DeleteRecordsRequest([topic], 1_000), 2)
+        return answer is not None and not answer.topics[0].partitions[0].error_code
+
+    async def delete(self) -> None:
+        """Delete the topic."""
+        await self.client.run(delete_topic(self.client.cluster, MAIN))
 
     async def ask(
         self, machine: Machine, api: str, request: object, version: int = 9
@@ -253,6 +288,7 @@ class Stage:
         if not holds:
             raise NotPlayedError(what)
 
-    def broken(self, invariant: str, what: str) -> None:
-        """Something that the script itself saw must not be."""
-        raise Violation(invariant, what)
+    def must_not(self, holds: bool, invariant: str, what: str) -> None:
+        """What the script itself saw breaks an invariant."""
+        if holds:
+            raise Violation(invariant, what)

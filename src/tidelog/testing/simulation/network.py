@@ -168,6 +168,10 @@ class SimulatedNetwork:
     def answer_when_lit(self, host: str, answer: Callable[[], None]) -> None:
         self._dark[host].append(answer)
 
+    def connections_of(self, host: str) -> int:
+        """How many ends of connections a host has."""
+        return len(self._transports.get(host, []))
+
     def break_connections(self, one: str, other: str) -> int:
         """Reset the connections between two hosts; how many there were."""
         broken = [each for each in self._transports.get(one, []) if each.peer.host == other]
