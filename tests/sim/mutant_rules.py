@@ -1,7 +1,6 @@
-"""The rules that simulated worlds notice the absence of: each mutant patches the product.
+"""The twelve rules of replication whose absence loses records: each mutant patches the product.
 
-First the twelve of RELIABILITY 4.1, then the traps of CLUSTER 5 and the rows of CLUSTER 2 that show
-in a whole world. Where a second defence hides the loss of the first, a mutant takes out both.
+Where a second defence hides the loss of the first, a mutant takes out both.
 """
 
 from __future__ import annotations
@@ -13,21 +12,14 @@ from typing import Any, Final
 from tests.sim.mutant import Mutant, Patch
 from tidelog.cluster import elections, failover, leadership, planner
 from tidelog.cluster.commands import PartitionDecided
-from tidelog.cluster.controller import Controller
-from tidelog.errors import ErrorCode, KafkaError
 from tidelog.replication import following
 from tidelog.replication.fetch_core import LeaderSession
 from tidelog.replication.following import FetchFrom, Following
 from tidelog.replication.in_sync import UNKNOWN, Follower, InSyncReplicas, Look
 from tidelog.replication.isr_changes import IsrChanges
-from tidelog.replication.leading import Leading
 from tidelog.replication.partition import Partition
-from tidelog.replication.waiters import CommitWait, CommitWaiters
 from tidelog.server import broker
 from tidelog.server.handlers.fetch import FetchAttempt
-from tidelog.storage.flush import FlushPlan
-from tidelog.storage.loading import Loading
-from tidelog.store.port import Check
 
 # -- the twelve rules of RELIABILITY 4.1 ---------------------------------------------------------
 
@@ -259,145 +251,6 @@ def any_answer_of_the_controller_is_taken() -> list[Patch]:
     ]
 
 
-# -- traps of CLUSTER 5 --------------------------------------------------------------------------
-
-
-def leading_commits_the_end() -> list[Patch]:
-    begin = Leading.begin
-
-    def commit(self: Leading, state: Any) -> None:
-        self._watermark.raise_to(self._log.log_end_offset)
-        begin(self, state)
-
-    return [(Leading, "begin", commit)]
-
-
-def no_look_at_losses() -> list[Patch]:
-    return [(failover, "may_have_lost_records", lambda before, now: False)]
-
-
-def consumers_and_followers_alike() -> list[Patch]:
-    def check(self: Partition, offset: int) -> None:
-        if not self.log.log_start_offset <= offset <= self.watermark.offset:
-            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-
-    return [(Partition, "check_offset", check)]
-
-
-def followers_ask_before_they_have_synced() -> list[Patch]:
-    reconfigure = Following.reconfigure
-
-    def in_a_hurry(self: Following, config: Any) -> None:
-        reconfigure(self, config)
-        self.syncs = False
-
-    return [(Following, "reconfigure", in_a_hurry)]
-
-
-def live_replicas_delete() -> list[Patch]:
-    """R22: whoever is away may lead again, with what was deleted."""
-
-    def lowest(self: Leading) -> int:
-        starts = [self._log.log_start_offset]
-        if self.in_sync is not None:
-            followers = self.in_sync.followers.items()
-            starts += [each.log_start for id_, each in followers if id_ in self._standing.eligible]
-        return min(starts)
-
-    return [(Leading, "low_watermark", property(lowest))]
-
-
-def directories_by_name() -> list[Patch]:
-    """R23: what lies in a directory of the topic's name is taken for the topic's."""
-    check = Loading._is_theirs
-
-    def take(self: Loading, partition: Any, path: str, wanted: Any) -> bool:
-        is_theirs = check(self, partition, path, wanted) if partition not in wanted else True
-        if partition in wanted:
-            self._topic_ids[partition] = wanted[partition].topic_id
-        return is_theirs
-
-    return [(Loading, "_is_theirs", take)]
-
-
-def the_end_is_told_too_early() -> list[Patch]:
-    return [(Partition, "latest_is_known", property(lambda self: True))]
-
-
-def zombies_acknowledge() -> list[Patch]:
-    """R17: a leader out of touch goes on with acks=1."""
-    check = Leading.check_acks
-
-    def any_acks(self: Leading, required_acks: int) -> KafkaError | None:
-        return check(self, required_acks) if required_acks == -1 else None
-
-    return [(Leading, "check_acks", any_acks)]
-
-
-def refused_and_appended() -> list[Patch]:
-    """What is refused for lack of replicas is in the log all the same."""
-    append = Partition.append
-
-    def append_first(self: Partition, admitted: Any, required_acks: int, now_ms: int) -> Any:
-        self.check_leader()
-        refusal = self.leading.check_acks(required_acks)
-        if refusal is None:
-            return append(self, admitted, required_acks, now_ms)
-        end_before = self.log.log_end_offset
-        if not self.log.append(admitted, self.leader_epoch, now_ms).duplicate:
-            self._flushing.appended()
-            self.leading.appended(end_before)
-        raise refusal
-
-    return [(Partition, "append", append_first)]
-
-
-def anyone_writes_metadata() -> list[Patch]:
-    """C1: a transaction does not depend on who has the office."""
-    write = Controller._write
-
-    async def write_unchecked(self: Controller, operations: Any) -> int:
-        multi = self._store.multi
-
-        class Unfenced:
-            def __getattr__(self, name: str) -> Any:
-                return getattr(store, name)
-
-            async def multi(self, operations: Any) -> int:
-                return await multi([each for each in operations if not isinstance(each, Check)])
-
-        store, self._store = self._store, Unfenced()  # type: ignore[assignment]
-        try:
-            return await write(self, operations)
-        finally:
-            self._store = store
-
-    return [(Controller, "_write", write_unchecked)]
-
-
-def nothing_is_synced() -> list[Patch]:
-    def run(self: FlushPlan) -> None:
-        """The disk will see to it."""
-
-    return [(FlushPlan, "run", run)]
-
-
-def eligible_leaders_are_not_elected() -> list[Patch]:
-    elect = elections._elect
-
-    def in_sync_only(state: Any, members: Any, elr: Any, last_known: Any, around: Any) -> Any:
-        return elect(state, members, (), last_known if not elr else (), around)
-
-    return [(elections, "_elect", in_sync_only)]
-
-
-def waits_stay() -> list[Patch]:
-    def keep(self: CommitWaiters, wait: CommitWait) -> None:
-        """It goes when the watermark passes it."""
-
-    return [(CommitWaiters, "remove", keep)]
-
-
 RULES: Final = (
     Mutant(
         "truncate to the watermark",
@@ -405,7 +258,12 @@ RULES: Final = (
         truncate_to_the_watermark,
         script="watermarks that lag",
     ),
-    Mutant("no min ISR for the watermark", "min-ISR gate", no_minimum_for_the_watermark, "network"),
+    Mutant(
+        "no min ISR for the watermark",
+        "min-ISR gate",
+        no_minimum_for_the_watermark,
+        script="last replica standing",
+    ),
     Mutant(
         "metadata of an earlier life",
         "KIP-380",
@@ -430,9 +288,9 @@ RULES: Final = (
         isr_changes_of_anyone,
         script="proposal of a deposed leader",
     ),
-    Mutant("no ELR", "KIP-966", no_eligible_leaders, "crashes"),
+    Mutant("no ELR", "KIP-966", no_eligible_leaders, script="last replica standing"),
     Mutant("one look at epochs", "KIP-279", one_look_at_epochs, script="double failover"),
-    Mutant("no maximal ISR", "KIP-497", no_maximal_isr, "proposals"),
+    Mutant("no maximal ISR", "KIP-497", no_maximal_isr, script="admission unheard"),
     Mutant(
         "no start of the epoch",
         "KAFKA-7128 (pair with lag)",
@@ -457,37 +315,4 @@ RULES: Final = (
         any_answer_of_the_controller_is_taken,
         script="answer to an older proposal",
     ),
-)
-
-TRAPS: Final = (
-    Mutant("leading commits the end", "trap 1", leading_commits_the_end, "crashes"),
-    Mutant("no look at losses", "trap 3", no_look_at_losses, "crashes"),
-    Mutant("followers read as consumers", "trap 7", consumers_and_followers_alike, "network"),
-    Mutant(
-        "followers ask before they synced",
-        "trap 8",
-        followers_ask_before_they_have_synced,
-        script="commit on synced disks",
-    ),
-    Mutant("live replicas delete", "R22", live_replicas_delete, script="deletion and failover"),
-    Mutant(
-        "directories by name",
-        "R23, topic ids compared",
-        directories_by_name,
-        script="topic made again",
-    ),
-    Mutant(
-        "the end is told too early",
-        "handlers/list_offsets",
-        the_end_is_told_too_early,
-        script="stale watermark",
-    ),
-    Mutant("zombies acknowledge", "R17, rule 6", zombies_acknowledge, script="zombie leader"),
-    Mutant(
-        "refused and appended", "definite errors", refused_and_appended, script="too few replicas"
-    ),
-    Mutant("anyone writes metadata", "C1, rule 2", anyone_writes_metadata, "store"),
-    Mutant("nothing is synced", "rule 16, I31", nothing_is_synced, script="power cut after a sync"),
-    Mutant("eligible leaders never lead", "ELR order", eligible_leaders_are_not_elected, "crashes"),
-    Mutant("waits stay", "replication/waiters", waits_stay, script="wait without an end"),
 )

@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.sim.mutant import Mutant
-from tests.sim.mutant_rules import RULES, TRAPS
+from tests.sim.mutant_rules import RULES
 from tests.sim.mutant_tests import run_tests
+from tests.sim.mutant_traps import TRAPS
 from tests.sim.mutant_units import UNITS
 from tests.sim.run import Outcome, run_seed
 from tests.sim.stage import NotPlayedError

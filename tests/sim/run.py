@@ -35,8 +35,11 @@ _LIMIT_S: Final = 600.0
 _STEPS_MAX: Final = 400_000
 _EVENTS_TOLD: Final = 60
 _SEEDS_PER_COLLECTION: Final = 8
-# A script waits for followers to fall behind: not for long.
-SCRIPT_SETTINGS: Final = {"replica.lag.time.max.ms": "1000"}
+# A script waits for followers to fall behind, not for long; and says itself what is synced.
+SCRIPT_SETTINGS: Final = {
+    "replica.lag.time.max.ms": "1000",
+    "log.flush.scheduler.interval.ms": "60000",
+}
 
 
 @dataclass(slots=True, frozen=True)
