@@ -93,16 +93,16 @@ def refused_and_appended() -> list[Patch]:
     """What is refused for lack of replicas is in the log all the same."""
     append = Partition.append
 
-    def append_first(self: Partition, admitted: Any, required_acks: int, now_ms: int) -> Any:
-        self.check_leader()
+    def append_first(self: Partition, admitted: Any, required_acks: int, *rest: Any) -> Any:
         refusal = self.leading.check_acks(required_acks)
-        if refusal is None:
-            return append(self, admitted, required_acks, now_ms)
-        end_before = self.log.log_end_offset
-        if not self.log.append(admitted, self.leader_epoch, now_ms).duplicate:
-            self._flushing.appended()
-            self.leading.appended(end_before)
-        raise refusal
+        self.leading.check_acks = lambda required_acks: None  # type: ignore[method-assign]
+        try:
+            result = append(self, admitted, required_acks, *rest)
+        finally:
+            del self.leading.check_acks
+        if refusal is not None:
+            raise refusal
+        return result
 
     return [(Partition, "append", append_first)]
 
