@@ -94,9 +94,9 @@ async def connect(ensemble: Ensemble, clock: Clock, offload: Offload) -> ZooKeep
         ) from error
     except (KazooException, OSError, store.timeout_error) as error:
         offload.close()
-        look_at = "the zookeeper.ssl settings" if "SSL" in str(error) else "whether it runs"
+        check = "the zookeeper.ssl settings" if "SSL" in str(error) else "that it runs"
         raise StoreUnreachable(
-            f"ZooKeeper at {ensemble.hosts} cannot be reached: {error}; look at {look_at}"
+            f"ZooKeeper at {ensemble.hosts} cannot be reached: {error}; check {check}"
         ) from error
     except BaseException:
         offload.close()
