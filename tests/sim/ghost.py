@@ -57,7 +57,10 @@ def batches_of(data: bytes | bytearray, start: int, end: int) -> list[Batch]:
 class Replica:
     """The log of one broker, in one life."""
 
-    __slots__ = ("batches", "broker_id", "epoch", "life", "log_start", "seen", "watermark")
+    __slots__ = (
+        "batches", "broker_id", "epoch", "life", "log_start", "seen", "uncut", "was_cutting",
+        "watermark",
+    )  # fmt: skip
 
     def __init__(self, broker_id: int, life: int) -> None:
         self.broker_id = broker_id
@@ -67,6 +70,9 @@ class Replica:
         self.log_start = 0
         self.epoch = -1
         self.seen: tuple[Any, ...] = ()
+        # What there was before the last cut; and whether the disk had yet to do it at the end.
+        self.uncut: list[Batch] = []
+        self.was_cutting = False
 
     @property
     def end(self) -> int:
@@ -97,6 +103,8 @@ class Replica:
         new = [each for each in self.batches if each not in known]
         is_cut = bool(old) and (not self.batches or self.batches[-1].last < old[-1].last
                                 or old[-1] not in set(self.batches))  # fmt: skip
+        if is_cut:
+            self.uncut = old
         return new, is_cut
 
     def holding(self, offset: int) -> Batch | None:

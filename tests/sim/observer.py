@@ -370,6 +370,9 @@ class Observer:
                 key = (log.topic_id, log.topic_partition.partition)
                 safe = log.flushed_offset if is_lost else log.log_end_offset
                 kept[key] = min(safe, log.log_end_offset)
+                ghost = self.ghosts.get(key)
+                if ghost is not None and machine.broker_id in ghost.replicas:
+                    ghost.replicas[machine.broker_id].was_cutting = log.cuts.under_way
 
     def _removed(self, machine: Machine, source: str, target: str) -> None:
         """I29: a partition's directory goes only against a tombstone of its topic, or by a move."""

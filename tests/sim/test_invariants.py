@@ -147,6 +147,9 @@ def test_i30_and_i31_a_log_comes_back_as_it_was_not() -> None:
     invariants.i30_recovered_prefix(ghost(), replica(A, B, C), replica(A, B))
     breaks("I30", invariants.i30_recovered_prefix, ghost(), replica(A, B), replica(A, OTHER))
     breaks("I30", invariants.i30_recovered_prefix, ghost(), replica(A), replica(A, B))
+    cut = replica(A, uncut=[A, B], was_cutting=True)
+    invariants.i30_recovered_prefix(ghost(), cut, replica(A, B))
+    breaks("I30", invariants.i30_recovered_prefix, ghost(), cut, replica(A, OTHER))
     invariants.i31_synced_stays(ghost(), replica(A, B, C), replica(A, B), 2)
     breaks("I31", invariants.i31_synced_stays, ghost(), replica(A, B, C), replica(A), 2)
 
