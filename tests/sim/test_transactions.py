@@ -6,7 +6,8 @@ import pytest
 
 from tests.sim.run import Plan, run_seed
 
-SEEDS = (11, 14)
+# In 128 a leader that might have been deposed, and was not, forgot what it had decided.
+SEEDS = (11, 128)
 LONG_SEEDS = range(1_000, 1_200)
 
 

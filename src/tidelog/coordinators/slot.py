@@ -24,6 +24,7 @@ from tidelog.storage.verification import CLIENT, Origin
 
 # How long to wait at a time for what is committed some day.
 _SETTLE_SECONDS: Final = 60.0
+_SETTLE_RETRY_SECONDS: Final = 0.5
 # What is wrong with a transaction is its producer's business, and no failure of the shard's log.
 _OF_TRANSACTIONS: Final = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_TXN_STATE})
 
@@ -45,7 +46,7 @@ class Slot(Generic[S]):
     gathered: Gathered[S] = field(default_factory=Gathered)
     # What the shard wants to hear of once it is committed, in the order of the log.
     unsettled: deque[tuple[int, Callable[[], None]]] = field(default_factory=deque)
-    settling: CommitWait | None = None
+    settling: CommitWait | asyncio.TimerHandle | None = None
 
     def append(
         self,
@@ -127,14 +128,18 @@ class Slot(Generic[S]):
 
     def _settled(self, failed: Callable[[], None], wait: asyncio.Future[None]) -> None:
         self.settling = None
-        if wait.cancelled():
+        if wait.cancelled() or self.error is not None:
             return
-        error = wait.exception()
-        if self.error is not None or (
-            # The partition leads no more: the metadata will say so, and who goes on.
-            isinstance(error, KafkaError) and error.code is not ErrorCode.REQUEST_TIMED_OUT
-        ):
+        if wait.exception() is None:
+            self._settle_again(failed)
             return
+        # The partition leads no more, and the metadata will say so; or it only might have been
+        # deposed.
+        loop = asyncio.get_running_loop()
+        self.settling = loop.call_later(_SETTLE_RETRY_SECONDS, self._settle_again, failed)
+
+    def _settle_again(self, failed: Callable[[], None]) -> None:
+        self.settling = None
         try:
             self._settle(failed)
         except Exception:

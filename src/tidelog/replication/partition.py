@@ -278,7 +278,7 @@ class Partition:
         Any other error would make clients believe that records were lost and send them again.
         """
         header = admitted.header
-        if header.producer_id >= 0:
+        if header.producer_id >= 0 and not header.is_control:
             self.log.producers.refuse(header, error.code)
         raise error
 

@@ -390,6 +390,7 @@ class Broker:
                 parts.fetchers,
                 self._host.clock,
             ),
+            parts.transactions,
             self.is_ready,
         )
         server = HttpServer(

@@ -15,6 +15,7 @@ from tidelog.server.http import Page
 from tidelog.server.logs import printable
 from tidelog.server.metrics import BrokerMetrics, counter, gauge, labelled_counter, labelled_gauge
 from tidelog.server.request_memory import RequestMemory
+from tidelog.server.transactions import Transactions
 from tidelog.storage.log import Log
 
 _LISTED_MAX = 100
@@ -41,6 +42,7 @@ class StatusPages:
     fetch_sessions: FetchSessions
     memory: RequestMemory
     cluster: ClusterStatus
+    transactions: Transactions
     is_ready: Callable[[], bool]
 
     @property
@@ -112,6 +114,7 @@ class StatusPages:
         yield from self.cluster.lines()
         yield from self._cleaner()
         yield from self._groups()
+        yield from self.transactions.lines()
         usage = resource.getrusage(resource.RUSAGE_SELF)
         yield from gauge(
             "process_cpu_seconds_total",

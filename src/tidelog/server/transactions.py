@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,22 +20,13 @@ from tidelog.coordinators.transactions.coordinator import TransactionCoordinator
 from tidelog.coordinators.transactions.markers import Marker, MarkerLinks, MarkerSender
 from tidelog.coordinators.transactions.marking import Mark, MarkerWriter
 from tidelog.coordinators.transactions.shard import Decision
-from tidelog.coordinators.transactions.transaction import by_topic
+from tidelog.coordinators.transactions.transaction import State
 from tidelog.coordinators.transactions.verification import Codes, Question, Verifier
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.host.host import Host
 from tidelog.model import TopicPartition
-from tidelog.protocol.messages.add_partitions_to_txn import (
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnTopic,
-    AddPartitionsToTxnTransaction,
-)
-from tidelog.protocol.messages.write_txn_markers import (
-    WritableTxnMarker,
-    WritableTxnMarkerTopic,
-    WriteTxnMarkersRequest,
-)
 from tidelog.replication.replicas import Replicas
+from tidelog.server.metrics import counter, gauge, labelled_counter
 from tidelog.server.submitter import Submitter
 
 # Longer than a leader waits until a marker is committed.
@@ -106,6 +97,38 @@ class Transactions:
         for peers in self._peers:
             peers.close()
 
+    def lines(self) -> Iterator[str]:
+        """What /metrics says of them."""
+        stats, now_ms = self.coordinator.transaction_stats, self.coordinator.now().wall_ms
+        begun = [
+            each.started_ms
+            for shard in self.coordinator.shards()
+            for each in shard.transactions.values()
+            if each.state is State.ONGOING or each.state.is_decided
+        ]
+        name = "tidelog_transactions"
+        yield from gauge(f"{name}_open", "Transactions that have not ended.", len(begun))
+        yield from gauge(
+            f"{name}_oldest_seconds",
+            "For how long the oldest of them is open.",
+            max((now_ms - each for each in begun), default=0) / 1000,
+        )
+        yield from gauge(f"{name}_markers_waiting", "Markers still to write.", len(self.sender))
+        for key, value, text in (
+            ("begun", stats.begun, "Transactions that began."),
+            ("committed", stats.committed, "Transactions that were committed."),
+            ("markers_sent", stats.markers_sent, "Markers that were written."),
+            ("markers_retried", stats.markers_retried, "Markers that had to be sent again."),
+            ("verifications", self.verifier.asked, "Questions of this broker's leaders."),
+            ("verifications_refused", self.verifier.refused, "Those that did not come to a yes."),
+        ):
+            yield from counter(f"{name}_{key}_total", text, value)
+        yield from labelled_counter(
+            f"{name}_aborted_total",
+            "Transactions that were aborted, by cause.",
+            ((f'cause="{cause}"', count) for cause, count in sorted(stats.aborted_by.items())),
+        )
+
     def _endpoint_of(self, broker_id: int) -> Endpoint | None:
         registration = self._metadata.image.brokers.get(broker_id)
         return None if registration is None else registration.endpoint(self._listener)
@@ -132,7 +155,9 @@ class Transactions:
     async def _write_there(
         self, broker_id: int, grouped: dict[Decision, list[TopicPartition]]
     ) -> dict[Marker, ErrorCode]:
-        request = WriteTxnMarkersRequest([_writable(*each) for each in grouped.items()])
+        from tidelog.server.transaction_messages import markers_request
+
+        request = markers_request(grouped)
         response = await self._peers[0].request(
             broker_id, "WriteTxnMarkers", request, _MARKERS_TIMEOUT_S
         )
@@ -153,10 +178,12 @@ class Transactions:
         self, broker_id: int, questions: Sequence[Question], timeout_s: float
     ) -> list[Codes]:
         """Ask the coordinator on another broker; a transaction may be asked about only once."""
+        from tidelog.server.transaction_messages import questions_request
+
         waiting, answers = list(questions), {}
         while waiting:
             some = {each.transactional_id: each for each in reversed(waiting)}
-            request = AddPartitionsToTxnRequest([_asked(each) for each in some.values()])
+            request = questions_request(some.values())
             response = await self._peers[1].request(
                 broker_id, "AddPartitionsToTxn", request, timeout_s
             )
@@ -180,26 +207,4 @@ class Transactions:
 def _mark(decision: Decision) -> Mark:
     return Mark(
         *decision.producer, decision.committed, decision.coordinator_epoch, decision.version
-    )
-
-
-def _writable(decision: Decision, partitions: Sequence[TopicPartition]) -> WritableTxnMarker:
-    return WritableTxnMarker(
-        *decision.producer,
-        decision.committed,
-        [WritableTxnMarkerTopic(each.topic, each.partition_ids) for each in by_topic(partitions)],
-        decision.coordinator_epoch,
-        decision.version,
-    )
-
-
-def _asked(question: Question) -> AddPartitionsToTxnTransaction:
-    return AddPartitionsToTxnTransaction(
-        question.transactional_id,
-        *question.producer,
-        not question.adds,
-        [
-            AddPartitionsToTxnTopic(each.topic, each.partition_ids)
-            for each in by_topic(question.partitions)
-        ],
     )

@@ -141,7 +141,7 @@ class Log:
             segment = self._write(admitted.buffer, has_markers=marker is not None)
         except KafkaError:
             # The log is as it was; what the producer sent behind this batch hears the same.
-            if header.producer_id >= 0:
+            if header.producer_id >= 0 and marker is None:
                 self.producers.refuse(header, ErrorCode.KAFKA_STORAGE_ERROR)
             raise
         assert segment.next_offset == offset, f"{self.directory} ends at {segment.next_offset}"

@@ -343,7 +343,14 @@ async def test_a_shard_hears_what_of_its_records_is_committed_in_their_order() -
     world.partition.commit()
     await turns()
     assert told == [1, 2]
+    # A leader that may be deposed tells those who wait; where it was not, the shard goes on.
     add(3)
-    world.partition.follow()
+    world.partition.waiters.fail(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
     await turns()
-    assert told == [1, 2]
+    world.partition.commit()
+    await asyncio.sleep(1)
+    assert told == [1, 2, 3]
+    add(4)
+    world.partition.follow()
+    await asyncio.sleep(1)
+    assert told == [1, 2, 3]

@@ -37,6 +37,7 @@ def names() -> set[str]:
             its.fetch_sessions,
             its.frontend.memory,
             status,
+            its.transactions,
             lambda: True,
         )
         _, text = pages.metrics()

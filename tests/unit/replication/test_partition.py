@@ -8,7 +8,10 @@ import pytest
 
 from tests.unit.replication.helpers import Place, in_seconds, read, state
 from tidelog.errors import ErrorCode, KafkaError, PartitionBrokenError, StorageError
+from tidelog.protocol.batches import Record, encode_batch, read_header
 from tidelog.replication.partition import Partition
+from tidelog.storage.admission import Admitted
+from tidelog.storage.verification import Origin
 from tidelog.testing.virtual_loop import virtual_time
 
 
@@ -125,3 +128,30 @@ async def test_metadata_that_is_older_than_the_log_is_refused() -> None:
     with pytest.raises(StorageError, match="leader epoch 4, its log has 5"):
         partition.follow_image(state(epoch=4), 1)
     partition.follow_image(state(epoch=5), 1)
+
+
+@virtual_time
+async def test_t10_a_batch_that_opens_a_transaction_is_taken_only_with_what_was_verified() -> None:
+    place = Place()
+    partition = place.lead()
+
+    def batch(sequence: int) -> Admitted:
+        data = encode_batch(
+            [Record(value=b"x")],
+            producer_id=7,
+            producer_epoch=0,
+            base_sequence=sequence,
+            transactional=True,
+        )
+        return Admitted(memoryview(data), read_header(data))
+
+    with pytest.raises(KafkaError, match="INVALID_TXN_STATE"):
+        partition.append(batch(0), -1, 0)
+    token = partition.log.producers.begin_verification(batch(0).header)
+    # Another broker has led meanwhile: the question has to be asked again.
+    partition.follow_image(state(epoch=partition.leader_epoch + 1), 1)
+    with pytest.raises(KafkaError, match="NOT_ENOUGH_REPLICAS"):
+        partition.append(batch(0), -1, 0, Origin(verification=token))
+    token = partition.log.producers.begin_verification(batch(0).header)
+    assert partition.append(batch(0), -1, 0, Origin(verification=token)).base_offset == 0
+    assert partition.append(batch(1), -1, 0).base_offset == 1

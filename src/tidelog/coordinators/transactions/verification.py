@@ -110,17 +110,31 @@ class Verifier:
             codes = await self._ask_peer(
                 broker_id, [question for question, _ in still], _TIMEOUT_SECONDS
             )
-        except TidelogError:
+        except (TidelogError, asyncio.CancelledError) as error:
             codes = [question.all(ErrorCode.NETWORK_EXCEPTION) for question, _ in still]
-        for (_, answered), each in zip(still, codes, strict=True):
-            if not answered.done():
-                answered.set_result(each)
+            if isinstance(error, asyncio.CancelledError):
+                _answer(still, codes)
+                raise
+        _answer(still, codes)
 
     async def close(self) -> None:
+        """Ask no more; whoever waits hears that nothing is known."""
         tasks = [line.task for line in self._lines.values() if line.task is not None]
+        for line in self._lines.values():
+            some = list(line.waiting.items())
+            line.waiting.clear()
+            _answer(some, [each.all(ErrorCode.NETWORK_EXCEPTION) for each, _ in some])
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _answer(
+    asked: Sequence[tuple[Question, asyncio.Future[Codes]]], codes: Sequence[Codes]
+) -> None:
+    for (_, answered), each in zip(asked, codes, strict=True):
+        if not answered.done():
+            answered.set_result(each)
 
 
 async def answer(coordinator: TransactionCoordinator, question: Question) -> Codes:
