@@ -111,6 +111,15 @@ def test_partitions_in_turn_and_other_connections_are_known_too(
     assert shortcut.taken == [False, True, True, True]
 
 
+def test_versions_with_the_same_bytes_do_not_push_each_other_out(
+    client: RawClient, topic: str, shortcut: Shortcut
+) -> None:
+    for number, version in enumerate((3, 7, 8, 3, 7, 8)):
+        answer = answer_to(client, produce(topic, batch([b"x"])), version)
+        assert (answer.base_offset, answer.error_code) == (number, 0)
+    assert shortcut.taken == [False, False, True, True, True]
+
+
 def test_acks_0_is_appended_without_an_answer(
     client: RawClient, topic: str, shortcut: Shortcut
 ) -> None:
@@ -216,11 +225,13 @@ def test_bytes_behind_the_request_are_nobodys(
 ) -> None:
     request = produce(topic, batch([b"x"]))
     answer_to(client, request, version)
-    for more in (b"\0", b"\0\0\0\0", b"more of it"):
+    # Among them some that would be a length of too many bytes, in place of the real one.
+    odd = [b"\xff" * count for count in range(1, 12)]
+    for more in (b"\0", b"\0\0\0\0", b"more of it", *odd):
         client.socket.sendall(lengthened(client.encode("Produce", version, request), more))
         client.receive()
-    assert shortcut.taken == [False] * 3
-    assert answer_to(client, request, version).base_offset == 4
+    assert shortcut.taken == [False] * 14
+    assert answer_to(client, request, version).base_offset == 15
     assert shortcut.taken[-1]
 
 

@@ -100,15 +100,17 @@ class Head:
     def records(self, frame: memoryview, position: int) -> memoryview | None:
         """The records, whose length stands at `position`; None where the frame is not made so."""
         if self.is_flexible:
-            length, position = read_uvarint(frame, position)
+            try:
+                length, position = read_uvarint(frame, position)
+            except (IndexError, ProtocolError):
+                return None
             end = position + length - 1
             if end + len(_TAIL) != len(frame) or frame[end:].tobytes() != _TAIL:
                 return None
         else:
-            (length,) = _LENGTH.unpack_from(frame, position)
             position += _LENGTH.size
-            end = position + length
-            if end != len(frame):
+            end = len(frame)
+            if end < position or _LENGTH.unpack_from(frame, position - 4)[0] != end - position:
                 return None
         return frame[position:end]
 
@@ -129,7 +131,8 @@ class ProduceShortcut:
         self._shared = shared
         self._served = served
         self._tools = served.tools
-        self._heads: dict[bytes, Head] = {}
+        # By version, since several have the same bytes.
+        self._heads: dict[tuple[int, bytes], Head] = {}
 
     def learn(
         self, frame: memoryview, version: int, request: ProduceRequest, connection: Connection
@@ -148,9 +151,8 @@ class ProduceShortcut:
         end = len(frame) - len(records) - behind
         if end - start > _HEAD_BYTES_MAX:
             return
-        learnt = bytes(frame[start:end])
-        known = self._heads.get(learnt)
-        if known is None or known.version != version:
+        learnt = version, bytes(frame[start:end])
+        if learnt not in self._heads:
             known = Head(api, version, request)
             if known.records(frame, end) != records:
                 return  # It has tagged fields, bytes behind it, or a length in needless bytes.
@@ -190,15 +192,14 @@ class ProduceShortcut:
 
     def _recognise(self, frame: memoryview, head_bytes: int) -> tuple[Head, memoryview, int] | None:
         """The head, the records and the correlation id of a frame."""
-        try:
-            api_key, version, correlation_id, name_bytes = _START.unpack_from(frame)
-            start = _START.size + max(name_bytes, 0)
-            head = self._heads.get(frame[start : start + head_bytes].tobytes())
-            if head is None or head.version != version or api_key != self._served.api.key:
-                return None
-            records = head.records(frame, start + head_bytes)
-        except (struct.error, IndexError, ProtocolError):
+        if len(frame) < _START.size:
             return None
+        api_key, version, correlation_id, name_bytes = _START.unpack_from(frame)
+        start = _START.size + max(name_bytes, 0)
+        head = self._heads.get((version, frame[start : start + head_bytes].tobytes()))
+        if head is None or api_key != self._served.api.key:
+            return None
+        records = head.records(frame, start + head_bytes)
         return None if records is None else (head, records, correlation_id)
 
     def _topic(self, head: Head, connection: Connection) -> str:
