@@ -35,6 +35,7 @@ from tidelog.replication.waiters import Watchers
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 NO_SESSION = 0
+NO_REPLICA = -1
 _EPOCH_MAX = 2**31 - 1
 _EVICTION_SECONDS = 120.0
 # What a partition takes: itself, its key, its places in three dictionaries. Measured, and rounded.
@@ -253,6 +254,8 @@ class FetchSessions:
         self._random = random
         # Least recently used first.
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
+        # The last session of each follower.
+        self._of_replicas: dict[int, int] = {}
         # Of sessions and of fetches without one that wait.
         self.size_bytes = 0
 
@@ -286,12 +289,20 @@ class FetchSessions:
         found = self._sessions.get(session_id)
         return found if found is not None and found.is_privileged == is_privileged else None
 
-    def settle(self, plan: FetchPlan) -> None:
-        """The session now has the partitions of the request: keep it, or drop one that outgrew."""
+    def settle(self, plan: FetchPlan, replica_id: int = NO_REPLICA) -> None:
+        """The session now has the partitions of the request: keep it, or drop one that outgrew.
+
+        A follower has one session here: what comes late of the one before is refused.
+        """
         session = plan.session
         if not plan.is_incremental:
+            before = self._of_replicas.pop(replica_id, NO_SESSION)
+            if self._find(before, is_privileged=True) is not None:
+                self.drop(before)
             if session.targets:
                 self._keep(session)
+            if replica_id != NO_REPLICA and session.is_kept:
+                self._of_replicas[replica_id] = session.session_id
             return
         if session.is_kept:
             self._charge(session, session.size_bytes)

@@ -352,6 +352,8 @@ async def test_an_idle_follower_that_was_removed_shows_itself_with_its_next_fetc
     await asyncio.sleep(0.1)
     # While its fetch waits: it is told nothing, and has nothing to tell.
     cluster.shrink((0, 1))
+    assert cluster.leader.leading.propose() is None
+    proposed.clear()
     assert (await waiting).responses == []
     assert proposed == []
     request.session_epoch = 2

@@ -358,3 +358,23 @@ def test_a_client_cannot_go_on_with_the_session_of_a_follower_nor_end_it() -> No
     asked.session_epoch = fetch_sessions.FINAL_EPOCH
     cache.sessions.begin(asked, 11, True)
     assert not session.is_kept
+
+
+def test_n13_a_follower_that_connects_again_ends_the_session_that_it_had() -> None:
+    """A request that comes late on the old connection is of an epoch that is over."""
+    cache = Cache()
+
+    def begin(replica_id: int) -> FetchSession:
+        plan = cache.sessions.begin(FetchRequest(session_epoch=0), 17, is_privileged=True)
+        plan.session.add("t", NO_TOPIC_ID, FetchPartition(partition=0))
+        cache.sessions.settle(plan, replica_id)
+        return plan.session
+
+    other, first = begin(2), begin(1)
+    old = FetchRequest(session_id=first.session_id, session_epoch=first.epoch)
+    second = begin(1)
+    assert [each.is_kept for each in (other, first, second)] == [True, False, True]
+    with pytest.raises(KafkaError) as caught:
+        cache.sessions.begin(old, 17, is_privileged=True)
+    assert caught.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert len(cache.sessions) == 2

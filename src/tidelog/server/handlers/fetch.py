@@ -78,7 +78,7 @@ def fetch(
                 plan.session.forget((forgotten.topic, forgotten.topic_id, index))
                 yield 1
         if request.session_epoch != FINAL_EPOCH:
-            sessions.settle(plan)
+            sessions.settle(plan, -1 if replica is None else replica.broker_id)
     except KafkaError as error:
         return FetchResponse(error_code=error.code)
     attempt = FetchAttempt(request, context, plan, replica)
