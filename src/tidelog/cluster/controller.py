@@ -87,7 +87,7 @@ class ControllerLimits:
     commands_per_write: int = 256
     operations_per_write: int = 2_000
     # Reached, a transaction takes no further command; one has at most 256 KiB of settings.
-    bytes_per_write: int = 128 * 1024
+    bytes_per_write: int = 192 * 1024
     history_changes: int = 10_000
     # Two thirds of a session: then the office may be another's before this one knows.
     out_of_touch_s: float = 6.0
@@ -318,7 +318,7 @@ class Controller:
             if before is None or before.epoch < registration.epoch:
                 self._enqueue_own(RegisterBroker(registration))
                 joined = True
-        if joined:
+        if joined or self._upkeep.has_room(self._image):
             self._upkeep.brokers_joined()
 
     def _enqueue_own(self, command: RegisterBroker | UnregisterBroker) -> None:

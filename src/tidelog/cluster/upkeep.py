@@ -12,6 +12,8 @@ import logging
 from collections.abc import Callable
 
 from tidelog.cluster.commands import Answer, BalanceLeaders, Command, RaiseInternalTopics
+from tidelog.cluster.image import MetadataImage
+from tidelog.cluster.reassignment import raise_internal_topics
 from tidelog.config import BrokerConfig
 
 logger = logging.getLogger(__name__)
@@ -24,6 +26,7 @@ class Upkeep:
         self, enqueue: Callable[[Command], asyncio.Future[Answer]], config: BrokerConfig
     ) -> None:
         self._enqueue = enqueue
+        self._config = config
         self._balances = config.get_bool("auto.leader.rebalance.enable")
         self._interval_s = config.get_int("leader.imbalance.check.interval.seconds")
         self._timer: asyncio.TimerHandle | None = None
@@ -35,6 +38,10 @@ class Upkeep:
     def stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
+
+    def has_room(self, image: MetadataImage) -> bool:
+        """Whether internal topics can have more replicas: the last controller did not get to it."""
+        return bool(raise_internal_topics(image, self._config).changes)
 
     def brokers_joined(self) -> None:
         """There may be room for more replicas of what matters to all."""

@@ -107,7 +107,7 @@ def test_large_settings_do_not_make_a_large_transaction(tmp_path: Path) -> None:
             answers = await cluster.controller.submit_all(commands)
             assert all(isinstance(each, CreatedTopic) for each in answers)
             update = await cluster.controller.changes_after(before, 0, 1)
-            assert [len(each.changes) for each in update.batches] == [5] * 4
+            assert [len(each.changes) for each in update.batches] == [7, 7, 6]
 
     asyncio.run(run())
 

@@ -6,10 +6,19 @@ import asyncio
 
 import pytest
 
-from tests.unit.cluster.helpers import make_rules
-from tidelog.cluster.commands import Answer, BalanceLeaders, Command, Done, RaiseInternalTopics
+from tests.unit.cluster.helpers import join, make_rules, start_controller
+from tidelog.cluster.commands import (
+    Answer,
+    BalanceLeaders,
+    Command,
+    CreateTopic,
+    Done,
+    RaiseInternalTopics,
+)
+from tidelog.cluster.names import OFFSETS_TOPIC
 from tidelog.cluster.upkeep import Upkeep
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.testing.memory_store import MemoryTree
 from tidelog.testing.virtual_loop import VirtualLoop
 
 
@@ -61,3 +70,21 @@ def test_internal_topics_are_looked_at_when_brokers_join() -> None:
 
     asyncio.run(run())
     assert controller.asked == [RaiseInternalTopics()]
+
+
+def test_the_next_controller_raises_internal_topics_that_the_last_one_did_not_get_to() -> None:
+    async def run() -> None:
+        tree = MemoryTree()
+        first, second = await tree.connect(), await tree.connect()
+        controller = await start_controller(first)
+        for broker_id, store in enumerate((first, second)):
+            await join(store, controller, broker_id)
+        await controller.submit(CreateTopic(OFFSETS_TOPIC, assignments={0: [0]}))
+        await controller.close()
+        controller = await start_controller(second)
+        while controller.image.topics[OFFSETS_TOPIC].partitions[0].target != (0, 1):
+            await controller.changes_after(controller.image.version, 10.0)
+            await asyncio.sleep(0)
+        await controller.close()
+
+    asyncio.run(asyncio.wait_for(run(), 20))
