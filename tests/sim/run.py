@@ -27,6 +27,7 @@ from tests.sim.workload import Workload
 from tidelog.errors import TidelogError
 from tidelog.security.scram import Mechanism
 from tidelog.storage import reserve
+from tidelog.testing.disk import PowerCut
 from tidelog.testing.simulation.machines import World
 from tidelog.testing.simulation.nodes import SimulatedLoop, current_node
 from tidelog.testing.simulation.schedule import Schedule
@@ -264,6 +265,6 @@ class _Logs(logging.Handler):
         if record.exc_info and record.exc_info[1] is not None:
             error = record.exc_info[1]
             text += f" [{error!r}]"
-            if not self.fault and not isinstance(error, TidelogError | OSError):
+            if not self.fault and not isinstance(error, TidelogError | OSError | PowerCut):
                 self.fault = f"{name}: {text}"
         self._world.journal.note(f"log {record.levelname.lower()}", name, text)
