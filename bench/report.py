@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -153,15 +153,25 @@ def warnings(results: Mapping[str, Any]) -> list[str]:
     found = []
     if results["quick"]:
         found.append("This was a quick run, with small loads: rough figures, not for quoting.")
-    rounds = (each for row in results["rows"] for some in row["rounds"].values() for each in some)
-    others = [each["others_cores"] for each in rounds if "others_cores" in each]
-    if others and statistics.median(others) > _QUIET_CORES:
+    rows = [(title, cores) for title, cores in _others_by_row(results) if cores > _QUIET_CORES]
+    busy = [f"{title} ({cores:.1f})" for title, cores in rows]
+    if busy:
         found.append(
-            "The machine was not quiet: beside brokers and clients others used "
-            f"{statistics.median(others):.1f} of {results['machine']['cores']} cores (median of "
-            "all rounds). Wall-clock figures are rough; processor time is less so."
+            "The machine was not quiet during these rows, in which others used so many "
+            f"of {results['machine']['cores']} cores beside brokers and clients: "
+            f"{'; '.join(busy)}. Their wall-clock figures are rough, and processor time is higher "
+            "than it would be alone."
         )
     return found
+
+
+def _others_by_row(results: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """What others used during a row: the median of its rounds."""
+    for row in results["rows"]:
+        rounds = (each for some in row["rounds"].values() for each in some)
+        others = [each["others_cores"] for each in rounds if "others_cores" in each]
+        if others:
+            yield row["title"], statistics.median(others)
 
 
 def _other_times(results: Mapping[str, Any]) -> list[str]:

@@ -132,7 +132,7 @@ def test_the_page_warns_of_a_quick_run_and_of_a_busy_machine() -> None:
     taken = results(row("throughput", kafka=busy, tidelog=busy)) | {"quick": True}
     text = page(taken, None)
     assert "This was a quick run" in text
-    assert "others used 1.5 of 2 cores" in text
+    assert "others used so many of 2 cores" in text and "a throughput row (1.5)" in text
 
 
 def test_percentile_is_a_value_that_was_measured() -> None:
@@ -190,3 +190,11 @@ def test_what_idle_replicas_cost_is_shown_with_its_floors() -> None:
     assert not share.met and callback.met
     text = page(results(row("idle-replicas", tidelog=[idle])), None)
     assert "**short by 10%**" in text and "3.3 % of a core" in text
+
+
+def test_rows_that_were_taken_beside_others_are_named_though_most_were_not() -> None:
+    alone = [a_round(1_000, 1.0, 1.0) | {"others_cores": 0.1}] * 5
+    beside = [a_round(1_000, 1.0, 1.0) | {"others_cores": 1.5}]
+    text = page(results(row("limit", tidelog=alone), row("cluster-batches", tidelog=beside)), None)
+    (warning,) = (line for line in text.splitlines() if "was not quiet" in line)
+    assert "a cluster-batches row" in warning and "a limit row" not in warning
