@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import NamedTuple
 
 from tidelog.config.topic_config import TopicConfig
@@ -76,6 +77,8 @@ class Following:
         # Copied within the broker's rate while it is not in sync.
         self.is_throttled = False
         self.is_cutting = False
+        # The log's start as a restart would find it, and the one that is being written down.
+        self._kept_start = self._start_to_keep = self.log.log_start_offset
 
     def reconfigure(self, config: TopicConfig) -> None:
         self.syncs = config.durability_fsync
@@ -112,7 +115,20 @@ class Following:
         if self.syncs and self._flushing.committed_end().offset < end:
             self._flushing.start()
             return None
-        return FetchFrom(end, self.log.epochs.latest, self.leader_epoch, self.log.log_start_offset)
+        return FetchFrom(end, self.log.epochs.latest, self.leader_epoch, self._known_start())
+
+    def _known_start(self) -> int:
+        """What the leader may be told: once every replica tells a start, clients are told that all
+        before it is gone for good. So it is on the disk first; `fetch_watchers` hear of that."""
+        start = self.log.log_start_offset
+        if start > max(self._kept_start, self._start_to_keep):
+            self._start_to_keep = start
+            self._truncations.checkpoints.write_soon(partial(self._start_is_kept, start))
+        return min(start, self._kept_start)
+
+    def _start_is_kept(self, start: int) -> None:
+        self._kept_start = max(self._kept_start, start)
+        self.fetch_watchers.notify()
 
     def append_from_leader(
         self,
@@ -190,6 +206,8 @@ class Following:
 
     def _cut_ended(self) -> None:
         self.is_cutting = False
+        # A cut writes the start down before it ends.
+        self._kept_start = self._start_to_keep = self.log.log_start_offset
         # The producers were read again.
         self._watermark.log_was_cut()
         self._on_cut()

@@ -30,7 +30,7 @@ class Truncations:
     """The cuts of one broker that are under way."""
 
     def __init__(self, checkpoints: Checkpoints, host: Host) -> None:
-        self._checkpoints = checkpoints
+        self.checkpoints = checkpoints
         self._host = host
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._stopping = False
@@ -59,7 +59,7 @@ class Truncations:
     async def _carry_through(self, log: Log, cut: Truncation) -> None:
         while not log.closed:
             try:
-                await self._checkpoints.write()
+                await self.checkpoints.write()
                 await self._host.offload.run(cut.run)
                 log.cuts.done(cut)
             except KafkaError as error:

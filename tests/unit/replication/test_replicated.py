@@ -399,3 +399,56 @@ async def test_a_consumer_beyond_what_a_new_leader_knows_as_committed_waits() ->
     with pytest.raises(KafkaError) as caught:
         read(cluster.leader, 3)
     assert caught.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+@virtual_time
+async def test_r22_a_follower_tells_no_start_that_its_next_life_would_not_find() -> None:
+    """Else a deletion is acknowledged, and undone by a kill of the follower that leads then."""
+    cluster = await replicated(b"a", b"b", b"c")
+    cluster.leader.delete_records(2)
+    await cluster.fetch(1)
+    assert cluster.partitions[1].log.log_start_offset == 2
+    news = asyncio.Event()
+    cluster.partitions[1].following.fetch_watchers.add(_Listener(news))
+    assert _told_start(cluster, 1) == 0
+    await news.wait()
+    assert (_told_start(cluster, 1), _checkpointed_start(cluster, 1)) == (2, 2)
+
+
+@virtual_time
+async def test_r22_a_start_that_a_full_disk_does_not_take_is_told_when_it_does() -> None:
+    cluster = await replicated(b"a", b"b", b"c")
+    place = cluster.places[1]
+    cluster.leader.delete_records(2)
+    await cluster.fetch(1)
+    place.disk.capacity_bytes = 0
+    assert _told_start(cluster, 1) == 0
+    checkpoints = place.disk_work.truncations.checkpoints
+    await checkpoints.settle()
+    assert _told_start(cluster, 1) == 0
+    place.disk.capacity_bytes = None
+    await checkpoints.write()
+    assert _told_start(cluster, 1) == 2
+
+
+class _Listener:
+    def __init__(self, heard: asyncio.Event) -> None:
+        self._heard = heard
+
+    def news(self) -> None:
+        self._heard.set()
+
+    def small_news(self) -> None:
+        self._heard.set()
+
+
+def _told_start(cluster: Cluster, follower_id: int) -> int:
+    asked = cluster.partitions[follower_id].following.next_fetch()
+    assert asked is not None
+    return asked.log_start
+
+
+def _checkpointed_start(cluster: Cluster, follower_id: int) -> int:
+    content = cluster.places[follower_id].disk.content("/data/log-start-offset-checkpoint")
+    rows = [line.split() for line in content.decode().splitlines()[2:]]
+    return next((int(start) for topic, _, start in rows if topic == "orders"), 0)
