@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from functools import cache
 
 import pytest
@@ -44,7 +43,7 @@ def test_a_script_is_clean_with_every_rule_in_place(script: str) -> None:
         assert not outcome.failed, str(outcome)
 
 
-@pytest.mark.skipif(os.environ.get("TIDELOG_LONG") != "1", reason="a search is long")
+@pytest.mark.long
 def test_a_search_finds_every_mutant() -> None:
     """Prints the table: each mutant, what fired, and how many seeds that took."""
     assert main(["--seeds", "200"]) == 0
