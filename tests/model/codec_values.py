@@ -64,8 +64,10 @@ def _random_value(spec: FieldSpec, version: int, rng: Random) -> Any:
 
 
 def _random_integer(spec: FieldSpec, rng: Random) -> int:
-    if spec.name == "error_code":
+    if spec.name.endswith("error_code"):
         return rng.randint(0, LARGEST_ERROR_CODE)
+    if spec.name == "transaction_start_time_ms":
+        return rng.getrandbits(41)
     if spec.name == "log_append_time_ms":
         return rng.choice((-1, rng.getrandbits(41)))
     bits = BITS[spec.wire_type]

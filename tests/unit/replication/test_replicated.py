@@ -65,6 +65,9 @@ class Cluster:
         partition = self.partitions[follower_id]
         following = partition.following
         await partition.settle()
+        # A new start of the log is written down first.
+        following.next_fetch()
+        await self.places[follower_id].disk_work.truncations.checkpoints.settle()
         asked = following.next_fetch()
         assert asked is not None
         answer = self.answer(follower_id, asked)

@@ -83,7 +83,7 @@ class Driver {
       brokers: this.servers,
       logLevel: logLevel.NOTHING,
       requestTimeout: 5000,
-      retry: { initialRetryTime: 50, retries: 4 },
+      retry: { initialRetryTime: 50, retries: 6 },
     })
   }
 
