@@ -26,7 +26,7 @@ from tidelog.client.faults import (
 from tidelog.client.fetcher import FetchCall, FetcherCore
 from tidelog.client.metadata import Cluster
 from tidelog.client.offsets import Start, resolve_offsets
-from tidelog.client.operation import Operation, Pause, topic_metadata
+from tidelog.client.operation import Finished, Operation, Pause, next_step, topic_metadata
 from tidelog.client.producer import ProduceCall, ProducerCore
 from tidelog.client.settings import ClientSettings, ConsumerSettings, ProducerSettings
 from tidelog.host.host import Host
@@ -132,12 +132,7 @@ class Client:
     async def run(self, operation: Operation[T]) -> T:
         """Drive an operation to its end; its result, or its error raised."""
         outcomes: list[object] | None = None
-        while True:
-            try:
-                step = operation.send(outcomes)
-            except StopIteration as stop:
-                result: T = stop.value
-                return result
+        while not isinstance(step := next_step(operation, outcomes), Finished):
             if isinstance(step, Pause):
                 await asyncio.sleep(step.seconds)
                 outcomes = None
@@ -147,6 +142,7 @@ class Client:
                 async with asyncio.TaskGroup() as group:
                     tasks = [group.create_task(self.network.request(call)) for call in step]
                 outcomes = [task.result() for task in tasks]
+        return step.result
 
     async def close(self) -> None:
         self.network.close()

@@ -26,7 +26,7 @@ from tidelog.client.faults import (
     RequestTimeoutError,
 )
 from tidelog.client.metadata import Cluster
-from tidelog.client.operation import Operation, Pause
+from tidelog.client.operation import Finished, Operation, Pause, next_step
 from tidelog.client.settings import ClientSettings
 from tidelog.errors import ProtocolError, TidelogError
 
@@ -241,17 +241,13 @@ class Client:
     def run(self, operation: Operation[T]) -> T:
         """Drive an operation to its end; its result, or its error raised."""
         outcomes: list[object] | None = None
-        while True:
-            try:
-                step = operation.send(outcomes)
-            except StopIteration as stop:
-                result: T = stop.value
-                return result
+        while not isinstance(step := next_step(operation, outcomes), Finished):
             if isinstance(step, Pause):
                 self._pause(step.seconds)
                 outcomes = None
             else:
                 outcomes = self._gather(step)
+        return step.result
 
     def _gather(self, calls: list[Call]) -> list[object]:
         missing = object()

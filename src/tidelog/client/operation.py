@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from tidelog.client.connection import Call
 from tidelog.client.faults import ConnectError, NetworkError, error_code, raise_for
@@ -36,6 +36,21 @@ class Pause:
 
 Step = list[Call] | Pause
 Operation = Generator[Step, Any, T]
+
+
+@dataclass(slots=True)
+class Finished(Generic[T]):
+    """An operation has come to its end."""
+
+    result: T
+
+
+def next_step(operation: Operation[T], outcomes: list[object] | None) -> Step | Finished[T]:
+    """What an operation wants next, given the outcomes of its calls; its error is raised."""
+    try:
+        return operation.send(outcomes)
+    except StopIteration as stop:
+        return Finished(stop.value)
 
 
 class Action(Enum):
