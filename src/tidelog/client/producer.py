@@ -4,8 +4,8 @@ Promises, with `idempotent` (the default): records of a partition are stored in 
 `append`, each at most once, however often a batch is sent again, and with up to `in_flight_max`
 requests under way per broker. How: a batch gets its sequence numbers when it is first sent and
 keeps its bytes across retries; the first batch of an identity goes alone; after a failure the
-partition goes one batch at a time until what failed has been settled; a batch that the broker
-refused for its sequence was not stored, so when nothing before it is outstanding it may take a
+partition goes one batch at a time until what failed has been settled; a batch that was sent once
+and refused for its sequence was not stored, so when nothing before it is outstanding it may take a
 fresh identity without becoming a duplicate.
 
 No socket, no thread, no clock: a shell calls `append`, sends what `calls` returns, reports with
@@ -362,9 +362,13 @@ class ProducerCore:
             self._retry(batch, error, now)
 
     def _out_of_sequence(self, batch: Batch, error: KafkaError, now: float) -> None:
-        """Refused for its sequence, so not stored: it came too soon, or must start afresh."""
-        if error.code != ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and batch.unsure:
-            # The broker forgot us, so it cannot tell whether the earlier try was stored.
+        """Refused for its sequence, so not stored now: it came too soon, or must start afresh."""
+        came_too_soon = error.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self._queues[
+            batch.partition
+        ].precedes(batch)
+        if batch.unsure and not came_too_soon:
+            # An earlier try may have been stored, and the broker cannot tell: it has forgotten us,
+            # or our older batches (a restart leaves it the last one). Again could be twice.
             self._complete(batch, error)
             return
         again_at = None
@@ -386,6 +390,7 @@ class ProducerCore:
             return
         batch.retry_at = now + backoff_seconds(self.cluster, batch.attempts)
         batch.error = error
+        batch.unsure = batch.maybe_stored
         self._queues[batch.partition].put_back(batch)
 
     def _complete(self, batch: Batch, error: TidelogError | None = None) -> None:

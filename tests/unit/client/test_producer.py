@@ -330,8 +330,9 @@ class ModelPartition:
 class World:
     """Three brokers that share their partitions, and a network that fails as it likes."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, restarts: bool = False) -> None:
         self.random = random.Random(seed)
+        self.restarts = restarts
         self.cluster, self.clock = known_cluster({0: 1, 1: 2})
         self.core = new_core(self.cluster, batch_bytes=150, linger_ms=1)
         self.partitions = {0: ModelPartition(), 1: ModelPartition()}
@@ -384,6 +385,13 @@ class World:
             self.core.finish(call, error, self.clock.now)
         queue.clear()
 
+    def restart(self) -> None:
+        """Of each producer's batches a snapshot keeps the last one."""
+        for part in self.partitions.values():
+            for window in part.producers.values():
+                while len(window) > 1:
+                    window.popleft()
+
     def move_leader(self) -> None:
         self.epoch += 1
         self.leaders[self.random.randrange(2)] = self.random.choice([1, 2, 3])
@@ -398,6 +406,9 @@ class World:
             self.disconnect(node)
         elif choice < 0.88:
             self.move_leader()
+        elif choice < 0.94 and self.restarts:
+            self.disconnect(node)
+            self.restart()
         self.clock.now += self.random.random() * 0.02
 
     def settle(self) -> None:
@@ -412,8 +423,10 @@ class World:
         raise AssertionError("the producer does not come to an end")
 
 
-def run_world(seed: int, poison: float) -> tuple[World, list[tuple[bytes, Delivery]]]:
-    world = World(seed)
+def run_world(
+    seed: int, poison: float, restarts: bool = False
+) -> tuple[World, list[tuple[bytes, Delivery]]]:
+    world = World(seed, restarts)
     sent: list[tuple[bytes, Delivery]] = []
     for number in range(60):
         value = b"poison" if world.random.random() < poison else b"%d" % number
@@ -450,6 +463,23 @@ def test_whatever_the_network_does_each_record_is_stored_once_and_in_order() -> 
         worlds += 1
     assert worlds == 150
     assert faults > 1000
+
+
+def test_a_leader_that_forgot_older_batches_does_not_make_the_producer_store_them_twice() -> None:
+    failed = worlds = 0
+    for seed in range(150):
+        world, sent = run_world(seed, poison=0.0, restarts=True)
+        for part in world.partitions.values():
+            assert len(set(part.log)) == len(part.log)
+        for value, delivery in sent:
+            assert delivery.done
+            if delivery.error is None:
+                log = world.partitions[delivery.partition.partition].log
+                assert log[delivery.offset] == value
+            failed += delivery.error is not None
+        worlds += 1
+    assert worlds == 150
+    assert failed > 10
 
 
 def test_a_refused_batch_takes_none_of_its_successors_with_it() -> None:
