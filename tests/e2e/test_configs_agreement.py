@@ -122,6 +122,16 @@ class Script:
         listed = sorted((each.resource_type, each.resource_name) for each in found.config_resources)
         self.answers.append((f"list {version} {types}", found.error_code, listed))
 
+    def await_topic(self, name: str) -> None:
+        """Kafka answers before a topic is there."""
+        request = DescribeConfigsRequest([DescribeConfigsResource(TOPIC, name, [])])
+
+        def is_there() -> bool:
+            (found,) = self.client.call("DescribeConfigs", 4, request).results
+            return bool(found.error_code == 0)
+
+        eventually(is_there)
+
     def settle(self) -> None:
         """Wait until what was altered is in force: Kafka answers before it is."""
         if self._is_settled:
@@ -156,6 +166,7 @@ def _shown(setting: DescribeConfigsResourceResult) -> tuple[object, ...]:
 
 def play(script: Script) -> None:
     create_topic(script.client, "t", 1, retention_ms="1000")
+    script.await_topic("t")
     describe_as_it_is(script)
     alter_topics(script)
     alter_brokers(script)
