@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.client.helpers import known_cluster
-from tests.unit.client.test_producer import batches_of, new_core, response
+from tests.unit.client.producing import new_core, response
+from tests.unit.client.test_producer import batches_of
 from tidelog.client.batching import EncodedRecords, ProducerRecord
 from tidelog.client.faults import NetworkError
 from tidelog.model import Codec, TopicPartition
