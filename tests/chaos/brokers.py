@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from urllib.request import urlopen
 
 from tests.chaos.network import Network
 from tests.e2e.broker_process import free_port
+from tests.waiting import eventually
 from tidelog.client.admin import describe_topic
 from tidelog.client.blocking import Client
 
@@ -89,15 +89,23 @@ class Brokers:
             self._processes[broker] = subprocess.Popen(command, stdout=log, stderr=log)
 
     def wait_serving(self, broker: int) -> None:
-        deadline = time.monotonic() + _START_S
         process = self._processes[broker]
         begun = f"tidelog broker {broker} on"
-        while self.log_of(broker).count(begun) < self._launches[broker]:
-            if process.poll() is not None or time.monotonic() > deadline:
-                self._launches[broker] -= 1
-                last = self.log_of(broker)[-4_000:]
-                raise AssertionError(f"broker {broker} does not serve\n{last}")
-            time.sleep(0.05)
+
+        def serves() -> bool:
+            if self.log_of(broker).count(begun) >= self._launches[broker]:
+                return True
+            assert process.poll() is None, f"broker {broker} ended\n{self._last_words(broker)}"
+            return False
+
+        try:
+            eventually(serves, lambda: self._last_words(broker), _START_S)
+        except AssertionError:
+            self._launches[broker] -= 1
+            raise
+
+    def _last_words(self, broker: int) -> str:
+        return f"broker {broker} said:\n{self.log_of(broker)[-4_000:]}"
 
     def is_running(self, broker: int) -> bool:
         process = self._processes.get(broker)

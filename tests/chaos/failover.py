@@ -32,6 +32,7 @@ from scripts.guardian import guard
 from tests.chaos.brokers import Brokers
 from tests.e2e.produce_requests import batch, produce
 from tests.e2e.raw_client import RawClient
+from tests.waiting import eventually
 from tidelog.errors import ErrorCode
 from tidelog.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from tidelog.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -141,10 +142,7 @@ class Bench:
             self._writers.clear()
 
     def wait(self, what: str, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + _WAIT_S
-        while not condition():
-            assert time.monotonic() < deadline, f"waited {_WAIT_S:g} s in vain until {what}"
-            time.sleep(0.02)
+        eventually(condition, lambda: f"waited {_WAIT_S:g} s in vain until {what}", _WAIT_S)
 
     def is_whole(self) -> bool:
         with suppress(Exception):

@@ -33,8 +33,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 @pytest.fixture(scope="module")
 def rooted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """With disks that lose their power, and cables that can be pulled."""
-    if not (can_isolate() and can_cut_power()):
-        pytest.skip("namespaces and loop devices are needed")
+    assert can_isolate() and can_cut_power(), "no namespaces or no loop devices, though root"
     wishes = Wishes(producers=0, members=0, disks=True, network=True)
     with World(tmp_path_factory.mktemp("rooted") / "world", wishes) as world:
         yield world

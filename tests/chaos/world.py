@@ -27,6 +27,7 @@ from tests.e2e.group_schedules.view import View
 from tests.e2e.produce_requests import offset_at
 from tests.e2e.raw_client import RawClient
 from tests.history.events import Fault, HistoryWriter
+from tests.waiting import eventually
 from tidelog.protocol.messages.find_coordinator import FindCoordinatorRequest
 from tidelog.testing import ZooKeeper
 
@@ -244,12 +245,11 @@ class World:
     # -- waiting ----------------------------------------------------------------------------------
 
     def wait(self, what: str, condition: Callable[[], bool], wait_s: float = WAIT_S) -> None:
-        deadline = time.monotonic() + wait_s
-        while not condition():
-            if time.monotonic() > deadline:
-                logs = "\n".join(self._log_of(each) for each in self.brokers.ids)
-                raise AssertionError(f"waited {wait_s:g} s in vain until {what}\n{logs}")
-            time.sleep(0.05)
+        def told() -> str:
+            logs = "\n".join(self._log_of(each) for each in self.brokers.ids)
+            return f"waited {wait_s:g} s in vain until {what}\n{logs}"
+
+        eventually(condition, told, wait_s)
 
     def _log_of(self, broker: int) -> str:
         lines = self.brokers.log_of(broker).splitlines()

@@ -5,12 +5,11 @@ Members of both protocols in one group are in `test_groups_migration_agreement`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from bench.peers.kafka import ApacheKafka
+from tests.e2e.agreement import answers_of_kafka, assert_agrees
 from tests.e2e.consumer_heartbeats import assigned, heartbeat_request
 from tests.e2e.produce_requests import create_topic
 from tests.e2e.raw_client import RawClient
@@ -41,7 +40,6 @@ from tidelog.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from tidelog.protocol.messages.sync_group import SyncGroupRequest
-from tidelog.testing import Broker
 
 pytestmark = pytest.mark.java
 
@@ -343,21 +341,16 @@ def mix_protocols(script: Script) -> None:
     script.beat("one", 0, group_id="classic")
 
 
+def ask(client: RawClient) -> list[object]:
+    script = Script(client)
+    play(script)
+    return script.answers
+
+
 @pytest.fixture(scope="module")
-def expected() -> Iterator[list[object]]:
-    with (
-        ApacheKafka(settings=KAFKA_SETTINGS) as kafka,
-        RawClient(kafka.bootstrap_servers) as client,
-    ):
-        script = Script(client)
-        play(script)
-        yield script.answers
+def expected() -> list[object]:
+    return answers_of_kafka(ask, KAFKA_SETTINGS)
 
 
 def test_every_answer_is_kafkas(expected: list[object]) -> None:
-    with Broker(settings=SETTINGS) as broker, RawClient(broker.bootstrap_servers) as client:
-        script = Script(client)
-        play(script)
-    assert len(script.answers) == len(expected) >= ANSWERS_MIN
-    pairs = zip(script.answers, expected, strict=True)
-    assert not [(ours, theirs) for ours, theirs in pairs if ours != theirs]
+    assert_agrees(ask, SETTINGS, expected, ANSWERS_MIN)

@@ -6,13 +6,13 @@ last; classic members stay members throughout.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from bench.peers.kafka import ApacheKafka
 from tests.e2e import test_groups_agreement as agreement
+from tests.e2e.agreement import answers_of_kafka, assert_agrees
 from tests.e2e.consumer_heartbeats import assigned, heartbeat_request
 from tests.e2e.produce_requests import create_topic
 from tests.e2e.raw_client import RawClient
@@ -37,7 +37,6 @@ from tidelog.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from tidelog.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from tidelog.testing import Broker
 
 pytestmark = pytest.mark.java
 
@@ -430,24 +429,17 @@ PARTS: tuple[Callable[[Script], None], ...] = (
 )
 
 
-def play(script: Script) -> list[object]:
+def ask(client: RawClient) -> list[object]:
+    script = Script(client)
     for part in PARTS:
         part(script)
     return script.answers
 
 
 @pytest.fixture(scope="module")
-def expected() -> Iterator[list[object]]:
-    with (
-        ApacheKafka(settings=KAFKA_SETTINGS) as kafka,
-        RawClient(kafka.bootstrap_servers) as client,
-    ):
-        yield play(Script(client))
+def expected() -> list[object]:
+    return answers_of_kafka(ask, KAFKA_SETTINGS)
 
 
 def test_members_of_both_protocols_are_answered_as_by_kafka(expected: list[object]) -> None:
-    with Broker(settings=SETTINGS) as broker, RawClient(broker.bootstrap_servers) as client:
-        answers = play(Script(client))
-    assert len(answers) == len(expected) >= ANSWERS_MIN
-    pairs = zip(answers, expected, strict=True)
-    assert not [(ours, theirs) for ours, theirs in pairs if ours != theirs]
+    assert_agrees(ask, SETTINGS, expected, ANSWERS_MIN)

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 import pytest
 
-from bench.peers.kafka import ApacheKafka
+from tests.e2e.agreement import answers_of_kafka, assert_agrees
 from tests.e2e.raw_client import RawClient
 from tests.e2e.transaction_script import TransactionScript
-from tidelog.testing import Broker
 
 pytestmark = pytest.mark.java
 
@@ -254,21 +250,16 @@ def look(script: TransactionScript) -> None:
     script.find_coordinator()
 
 
+def ask(client: RawClient) -> list[object]:
+    script = TransactionScript(client)
+    play(script)
+    return script.answers
+
+
 @pytest.fixture(scope="module")
-def expected() -> Iterator[list[object]]:
-    with (
-        ApacheKafka(settings=KAFKA_SETTINGS) as kafka,
-        RawClient(kafka.bootstrap_servers) as client,
-    ):
-        script = TransactionScript(client)
-        play(script)
-        yield script.answers
+def expected() -> list[object]:
+    return answers_of_kafka(ask, KAFKA_SETTINGS)
 
 
-def test_every_answer_is_kafkas(expected: list[Any]) -> None:
-    with Broker(settings=SETTINGS) as broker, RawClient(broker.bootstrap_servers) as client:
-        script = TransactionScript(client)
-        play(script)
-    assert len(script.answers) == len(expected) >= ANSWERS_MIN
-    pairs = zip(script.answers, expected, strict=True)
-    assert not [(ours, theirs) for ours, theirs in pairs if ours != theirs]
+def test_every_answer_is_kafkas(expected: list[object]) -> None:
+    assert_agrees(ask, SETTINGS, expected, ANSWERS_MIN)

@@ -13,10 +13,12 @@ from typing import Final
 
 from tidelog.cluster.commands import Command, CreateTopic
 from tidelog.cluster.image import MetadataImage
+from tidelog.config.broker_config import BrokerConfig
 from tidelog.errors import ErrorCode, KafkaError
 
 # Every request of a member asks where its group is kept.
 _KEYS_REMEMBERED: Final = 10_000
+_REPLICAS_WITHOUT_SYNC: Final = 3
 
 
 @dataclass(slots=True, eq=False)
@@ -93,3 +95,25 @@ def java_hash(text: str) -> int:
         value = (31 * value + unit) & 0xFFFFFFFF
     signed = value - (1 << 32) if value >= 1 << 31 else value
     return 0 if signed == -(1 << 31) else abs(signed)
+
+
+def creation_of(
+    name: str, settings: str, compression: str, config: BrokerConfig, brokers: int
+) -> CreateTopic:
+    """A topic as the broker settings that begin with `settings` have it.
+
+    Small, and dear to its owners: where fewer than three brokers have it, it is on their disks
+    before it is answered for. How many must be in sync is what holds for all topics.
+    """
+    replicas = min(config.get_int(f"{settings}.replication.factor"), brokers)
+    return CreateTopic(
+        name,
+        partitions=config.get_int(f"{settings}.num.partitions"),
+        replication_factor=replicas,
+        configs={
+            "cleanup.policy": "compact",
+            "compression.type": compression,
+            "segment.bytes": str(config.get_int(f"{settings}.segment.bytes")),
+            **({"durability": "fsync"} if replicas < _REPLICAS_WITHOUT_SYNC else {}),
+        },
+    )

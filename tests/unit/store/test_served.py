@@ -119,10 +119,13 @@ def test_a_client_that_is_silent_for_a_lease_loses_its_session(tmp_path: Path) -
             assert session._timer is not None
             # As a process that is stopped: its socket stays open, and nothing is sent.
             session._timer.cancel()
-            while session.session_state is not SessionState.LOST:
-                await asyncio.sleep(0.01)
-            while await store.children("/"):
-                await asyncio.sleep(0.01)
+            lost, gone = asyncio.Event(), asyncio.Event()
+            session.watch_session(lambda state: lost.set())
+            store.watch("/", lambda event: gone.set())
+            await lost.wait()
+            assert session.session_state is SessionState.LOST
+            await gone.wait()
+            assert await store.children("/") == []
             await server.close()
 
     asyncio.run(asyncio.wait_for(run(), 10))

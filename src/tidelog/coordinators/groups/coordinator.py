@@ -7,7 +7,7 @@ tests end without.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from tidelog.cluster.changes import TopicDeleted
 from tidelog.cluster.commands import Command, CreateTopic
@@ -15,7 +15,7 @@ from tidelog.cluster.image import MetadataImage
 from tidelog.cluster.names import OFFSETS_TOPIC
 from tidelog.config.broker_config import BrokerConfig
 from tidelog.coordinators.groups.stats import GroupCensus, GroupStats
-from tidelog.coordinators.internal_topic import InternalTopic
+from tidelog.coordinators.internal_topic import InternalTopic, creation_of
 from tidelog.coordinators.kind import ShardKind
 from tidelog.coordinators.runtime import CoordinatorRuntime
 from tidelog.host.host import Host
@@ -24,8 +24,6 @@ from tidelog.replication.replicas import Replicas
 
 if TYPE_CHECKING:
     from tidelog.coordinators.groups.shard import GroupShard
-
-_REPLICAS_WITHOUT_SYNC: Final = 3
 
 
 class GroupCoordinator(CoordinatorRuntime["GroupShard"]):
@@ -88,20 +86,5 @@ def _is_core(record: Any) -> bool:
 
 
 def offsets_topic(config: BrokerConfig, brokers: int) -> CreateTopic:
-    """The topic as it is created when a group is first asked for.
-
-    Small, and dear to its owners: where fewer than three brokers have it, it is on their disks
-    before it is answered for. How many must be in sync is what holds for all topics.
-    """
-    replicas = min(config.get_int("offsets.topic.replication.factor"), brokers)
-    return CreateTopic(
-        OFFSETS_TOPIC,
-        partitions=config.get_int("offsets.topic.num.partitions"),
-        replication_factor=replicas,
-        configs={
-            "cleanup.policy": "compact",
-            "compression.type": "producer",
-            "segment.bytes": str(config.get_int("offsets.topic.segment.bytes")),
-            **({"durability": "fsync"} if replicas < _REPLICAS_WITHOUT_SYNC else {}),
-        },
-    )
+    """The topic as it is created when a group is first asked for."""
+    return creation_of(OFFSETS_TOPIC, "offsets.topic", "producer", config, brokers)

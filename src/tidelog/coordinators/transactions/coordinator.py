@@ -16,7 +16,7 @@ from tidelog.cluster.commands import Command, CreateTopic
 from tidelog.cluster.image import MetadataImage
 from tidelog.cluster.names import TRANSACTIONS_TOPIC
 from tidelog.config.broker_config import BrokerConfig
-from tidelog.coordinators.internal_topic import InternalTopic
+from tidelog.coordinators.internal_topic import InternalTopic, creation_of
 from tidelog.coordinators.kind import ShardKind
 from tidelog.coordinators.outcome import Outcome
 from tidelog.coordinators.producer_ids import ProducerIds
@@ -40,7 +40,6 @@ from tidelog.model import TopicPartition
 from tidelog.replication.partition import Partition
 from tidelog.replication.replicas import Replicas
 
-_REPLICAS_WITHOUT_SYNC: Final = 3
 # How long a request waits for the end of the transaction before.
 _PATIENCE_SECONDS: Final = 0.25
 _COMMIT_TIMEOUT_MS: Final = 5_000
@@ -202,20 +201,6 @@ def _look_at(decision: Decision, answer: asyncio.Future[Any]) -> None:
 
 
 def transactions_topic(config: BrokerConfig, brokers: int) -> CreateTopic:
-    """The topic as it is created when a transactional id is first asked for.
-
-    Where fewer than three brokers have it, it is on their disks before it is answered for. How
-    many must be in sync is what holds for all topics.
-    """
-    replicas = min(config.get_int("transaction.state.log.replication.factor"), brokers)
-    return CreateTopic(
-        TRANSACTIONS_TOPIC,
-        partitions=config.get_int("transaction.state.log.num.partitions"),
-        replication_factor=replicas,
-        configs={
-            "cleanup.policy": "compact",
-            "compression.type": "uncompressed",
-            "segment.bytes": str(config.get_int("transaction.state.log.segment.bytes")),
-            **({"durability": "fsync"} if replicas < _REPLICAS_WITHOUT_SYNC else {}),
-        },
-    )
+    """The topic as it is created when a transactional id is first asked for."""
+    settings = "transaction.state.log"
+    return creation_of(TRANSACTIONS_TOPIC, settings, "uncompressed", config, brokers)
