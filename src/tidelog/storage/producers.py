@@ -200,11 +200,7 @@ class ProducerStates:
         state = self.states.get(header.producer_id)
         if self._refused:
             self._check_refused(header, state)
-        if state is not None and (
-            header.producer_epoch < state.epoch
-            or self._is_in_transaction(state, header)
-            or state.duplicate_of(header) is not None
-        ):
+        if state is not None and not _opens_transaction(state, header):
             return None
         if self._verifications is None:
             self._verifications = WeakValueDictionary()
@@ -216,12 +212,7 @@ class ProducerStates:
     def check_verified(self, header: BatchHeader, verification: Verification | None) -> None:
         """KafkaError where a transactional batch would open a transaction that may have ended."""
         state = self.states.get(header.producer_id)
-        if state is not None and (
-            # The check that follows has the better word for it.
-            header.producer_epoch < state.epoch
-            or self._is_in_transaction(state, header)
-            or state.duplicate_of(header) is not None
-        ):
+        if state is not None and not _opens_transaction(state, header):
             return
         code: ErrorCode | None = ErrorCode.INVALID_TXN_STATE
         if verification is not None and verification.epoch == header.producer_epoch:
@@ -236,9 +227,6 @@ class ProducerStates:
             raise KafkaError(
                 code, f"the batch of producer {header.producer_id} is in no open transaction"
             )
-
-    def _is_in_transaction(self, state: ProducerState, header: BatchHeader) -> bool:
-        return state.transaction_first_offset >= 0 and state.epoch == header.producer_epoch
 
     def void(self, producer_id: int, epoch: int, transaction_version: int) -> None:
         """A marker of the producer has come: what was verified before holds no more.
@@ -460,6 +448,16 @@ class ProducerStates:
         """Data below the log's start is gone, and with it the transactions that began there."""
         for first_offset in [offset for offset in self._undecided if offset < log_start_offset]:
             del self._undecided[first_offset]
+
+
+def _opens_transaction(state: ProducerState, header: BatchHeader) -> bool:
+    """Whether a transactional batch would be the first of its transaction here.
+
+    Of an old epoch it would not be taken, and for a repeated one nothing happens.
+    """
+    is_open = state.transaction_first_offset >= 0 and state.epoch == header.producer_epoch
+    is_late = header.producer_epoch < state.epoch
+    return not (is_late or is_open or state.duplicate_of(header) is not None)
 
 
 def _follows(last_sequence: int, sequence: int) -> bool:

@@ -12,14 +12,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from tidelog.cluster.image import MetadataImage
 from tidelog.cluster.peer import Backoff
+from tidelog.coordinators.transactions.lines import Lines
 from tidelog.coordinators.transactions.shard import Decision
 from tidelog.coordinators.transactions.stats import TransactionStats
-from tidelog.errors import ErrorCode, KafkaError, TidelogError
+from tidelog.errors import ErrorCode, KafkaError
 from tidelog.host.random import Random
 from tidelog.model import TopicPartition
 
@@ -52,14 +53,6 @@ class MarkerLinks:
     random: Random
 
 
-@dataclass(slots=True, eq=False)
-class _Line:
-    """What waits for one broker, and the task that sends it."""
-
-    waiting: dict[Marker, None] = field(default_factory=dict)
-    task: asyncio.Task[None] | None = None
-
-
 class MarkerSender:
     """Carries out decisions; one per broker."""
 
@@ -68,7 +61,7 @@ class MarkerSender:
         self._stats = stats
         # Partitions that are still without their marker.
         self._open: dict[Decision, set[TopicPartition]] = {}
-        self._lines: dict[int, _Line] = {}
+        self._lines: Lines[Marker] = Lines("markers", _AT_ONCE_MAX, self._write)
         # What has to be tried again: markers, and ends that could not be written down.
         self._later: dict[Marker, None] = {}
         self._unwritten: dict[Decision, None] = {}
@@ -97,10 +90,7 @@ class MarkerSender:
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
-        tasks = [line.task for line in self._lines.values() if line.task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._lines.close()
         self._open.clear()
 
     # -- who gets what ----------------------------------------------------------------------------
@@ -122,36 +112,23 @@ class MarkerSender:
                 continue
             leader = topic.partitions[each.partition].leader
             if leader in brokers:
-                self._put(leader, Marker(decision, each))
+                self._lines.put(leader, Marker(decision, each))
             else:
                 self._retry(Marker(decision, each))
         if not left:
             self._finish(decision)
 
-    def _put(self, broker_id: int, marker: Marker) -> None:
-        line = self._lines.setdefault(broker_id, _Line())
-        line.waiting[marker] = None
-        if line.task is None:
-            line.task = asyncio.create_task(self._run(broker_id, line), name=f"markers-{broker_id}")
-
-    async def _run(self, broker_id: int, line: _Line) -> None:
+    async def _write(self, broker_id: int, markers: list[Marker]) -> None:
         try:
-            while line.waiting:
-                some = [*line.waiting][:_AT_ONCE_MAX]
-                for marker in some:
-                    del line.waiting[marker]
-                try:
-                    codes = await self._links.write(broker_id, some)
-                except TidelogError as error:
-                    self._failed(some, error)
-                else:
-                    for marker, code in zip(some, codes, strict=True):
-                        self._answered(marker, code)
-        finally:
-            line.task = None
-            self._lines.pop(broker_id, None)
+            codes = await self._links.write(broker_id, markers)
+        except Exception as error:
+            # Whatever it is: a marker that is not tried again holds up readers for ever.
+            self._failed(markers, error)
+            return
+        for marker, code in zip(markers, codes, strict=True):
+            self._answered(marker, code)
 
-    def _failed(self, markers: Sequence[Marker], error: TidelogError) -> None:
+    def _failed(self, markers: Sequence[Marker], error: Exception) -> None:
         self._failures += 1
         if self._failures % _WORTH_A_LINE == 1:
             _log.warning("markers not written, will be tried again reason=%s", error)

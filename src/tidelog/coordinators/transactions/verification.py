@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from tidelog.coordinators.transactions.coordinator import TransactionCoordinator
+from tidelog.coordinators.transactions.lines import Lines
 from tidelog.coordinators.transactions.transaction import Producer
 from tidelog.errors import ErrorCode, KafkaError, TidelogError
 from tidelog.model import TopicPartition
@@ -40,10 +41,7 @@ class Question:
         return dict.fromkeys(self.partitions, code)
 
 
-@dataclass(slots=True, eq=False)
-class _Line:
-    waiting: dict[Question, asyncio.Future[Codes]] = field(default_factory=dict)
-    task: asyncio.Task[None] | None = None
+_Asked = tuple[Question, asyncio.Future[Codes]]
 
 
 class Verifier:
@@ -58,7 +56,7 @@ class Verifier:
         self._coordinator = coordinator
         self._broker_id = broker_id
         self._ask_peer = ask_peer
-        self._lines: dict[int, _Line] = {}
+        self._lines: Lines[_Asked] = Lines("verifications", _AT_ONCE_MAX, self._send)
         self.asked = 0
         self.refused = 0
 
@@ -81,57 +79,34 @@ class Verifier:
         leader = self._coordinator.topic.leader_of(question.transactional_id)
         if leader == self._broker_id:
             return await answer(self._coordinator, question)
-        line = self._lines.setdefault(leader, _Line())
         answered: asyncio.Future[Codes] = asyncio.get_running_loop().create_future()
-        line.waiting[question] = answered
-        if line.task is None:
-            line.task = asyncio.create_task(self._run(leader, line), name=f"verify-{leader}")
+        self._lines.put(leader, (question, answered))
         return await answered
 
-    async def _run(self, broker_id: int, line: _Line) -> None:
-        try:
-            while line.waiting:
-                some = [*line.waiting.items()][:_AT_ONCE_MAX]
-                for question, _ in some:
-                    del line.waiting[question]
-                await self._send(broker_id, some)
-        finally:
-            line.task = None
-            self._lines.pop(broker_id, None)
-
-    async def _send(
-        self, broker_id: int, some: Sequence[tuple[Question, asyncio.Future[Codes]]]
-    ) -> None:
+    async def _send(self, broker_id: int, some: list[_Asked]) -> None:
         # A client that has gone does not ask any more.
         still = [(question, answered) for question, answered in some if not answered.done()]
-        if not still:
-            return
+        codes = _unknown(still)
         try:
-            codes = await self._ask_peer(
-                broker_id, [question for question, _ in still], _TIMEOUT_SECONDS
-            )
-        except (TidelogError, asyncio.CancelledError) as error:
-            codes = [question.all(ErrorCode.NETWORK_EXCEPTION) for question, _ in still]
-            if isinstance(error, asyncio.CancelledError):
-                _answer(still, codes)
-                raise
-        _answer(still, codes)
+            if still:
+                questions = [question for question, _ in still]
+                codes = await self._ask_peer(broker_id, questions, _TIMEOUT_SECONDS)
+        except TidelogError:
+            pass
+        finally:
+            _answer(still, codes)
 
     async def close(self) -> None:
         """Ask no more; whoever waits hears that nothing is known."""
-        tasks = [line.task for line in self._lines.values() if line.task is not None]
-        for line in self._lines.values():
-            some = list(line.waiting.items())
-            line.waiting.clear()
-            _answer(some, [each.all(ErrorCode.NETWORK_EXCEPTION) for each, _ in some])
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        left = await self._lines.close()
+        _answer(left, _unknown(left))
 
 
-def _answer(
-    asked: Sequence[tuple[Question, asyncio.Future[Codes]]], codes: Sequence[Codes]
-) -> None:
+def _unknown(asked: Sequence[_Asked]) -> list[Codes]:
+    return [question.all(ErrorCode.NETWORK_EXCEPTION) for question, _ in asked]
+
+
+def _answer(asked: Sequence[_Asked], codes: Sequence[Codes]) -> None:
     for (_, answered), each in zip(asked, codes, strict=True):
         if not answered.done():
             answered.set_result(each)
