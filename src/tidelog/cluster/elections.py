@@ -8,7 +8,9 @@ committed may be lost, and the last known leader is the best that there is.
 
 The order of choice: the leader as it is, a member of the ISR, where that is empty one of the ELR,
 where both are empty the last known leader, and any replica only where an unclean election was asked
-for. Each but the first is a new leader epoch. Each decision is one step of the partition epoch.
+for. The last known leader is elected when the last of both sets goes, or when it returns: one that
+runs and was not elected then has given its replica up, and cannot serve it before its next life.
+Each but the first is a new leader epoch. Each decision is one step of the partition epoch.
 """
 
 from __future__ import annotations
@@ -35,6 +37,8 @@ class Circumstances:
     prefer_first: bool = False
     # Brokers that may go on leading while nobody else can: those that are shutting down.
     may_stay: Collection[int] = ()
+    # The broker that begins a new life.
+    returning: int | None = None
 
 
 @dataclass(slots=True)
@@ -99,7 +103,7 @@ def returns(state: PartitionState, broker: int, circumstances: Circumstances) ->
         )
         gone = leaves(state, {broker}, meanwhile)
     between = state if gone is None else gone.state
-    back = decide(between, circumstances)
+    back = decide(between, replace(circumstances, returning=broker))
     decided = Decision(between) if back is None else back
     after = decided.state
     led_before = state.leader == broker
@@ -155,7 +159,9 @@ def _elect(
     if state.leader in members and state.leader in circumstances.may_stay:
         return state.leader, False
     if not members and not elr and last_known and last_known[0] in circumstances.can_lead:
-        return last_known[0], True
+        best = last_known[0]
+        if best == circumstances.returning or state.isr or state.elr:
+            return best, True
     if circumstances.unclean:
         for replica in state.replicas:
             if replica in circumstances.can_lead:

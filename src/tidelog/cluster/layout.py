@@ -37,6 +37,7 @@ the values are written in the highest version that all its brokers read.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -70,6 +71,8 @@ from tidelog.cluster.image import (
 )
 from tidelog.errors import StorageError
 from tidelog.store.port import Create, Delete, Operation, Set, Stored
+
+logger = logging.getLogger(__name__)
 
 VALUE_VERSION: Final = 2
 # Values of older versions are read; the next write of a node makes it one of this version.
@@ -403,10 +406,6 @@ def _decode_state(fields: dict[str, Any]) -> PartitionState:
     )
 
 
-def _load_broker(path: str, broker_id: int, node: Stored) -> BrokerRegistration:
-    return _registration(broker_id, node.created, decode(path, node.value))
-
-
 def _registration(broker_id: int, epoch: int, fields: dict[str, Any]) -> BrokerRegistration:
     endpoints = tuple(Endpoint(*each) for each in fields["endpoints"])
     others = {name: fields[name] for name in _SINCE_VERSION_2 if name in fields}
@@ -414,12 +413,19 @@ def _registration(broker_id: int, epoch: int, fields: dict[str, Any]) -> BrokerR
 
 
 def load_brokers(tree: Mapping[str, Stored]) -> dict[int, BrokerRegistration]:
-    """The brokers that have a node, by id, from the part of the store that holds these nodes."""
+    """The brokers that have a node, by id, from the part of the store that holds these nodes.
+
+    A node that is no broker's is passed over: whoever put it there must not end every controller.
+    """
     found = {}
     for path, node in tree.items():
         folder, _, name = path.rpartition("/")
-        if folder == BROKER_IDS:
-            found[int(name)] = _load_broker(path, int(name), node)
+        if folder != BROKER_IDS:
+            continue
+        try:
+            found[int(name)] = _registration(int(name), node.created, decode(path, node.value))
+        except (LookupError, TypeError, ValueError, StorageError) as error:
+            logger.error("ignoring a node that is no broker's path=%s reason=%r", path, error)
     return found
 
 

@@ -34,7 +34,8 @@ def repairs(tree: Mapping[str, Stored]) -> Iterator[Operation]:
             if partition >= count:
                 yield Delete(layout.partition_path(name, partition))
         if count == 0 and "partitions" in fields:
-            yield Delete(f"{path}/partitions")
+            if f"{path}/partitions" in tree:
+                yield Delete(f"{path}/partitions")
             yield Delete(path)
 
 

@@ -98,9 +98,13 @@ class Deletions:
             await self._host.offload.run(self._data_dir.remove_retired, directories)
             if topic_ids:
                 await self.confirm(topic_ids)
-        except (OSError, KafkaError) as error:
+        except OSError as error:
             _log.warning("deletion left for the next start topics=%d reason=%s",
                          len(topic_ids), error)  # fmt: skip
+        except KafkaError as error:
+            # The files are gone: with the next change of a topic the controller is told again.
+            self.known.difference_update(topic_ids)
+            _log.warning("deletion not confirmed topics=%d reason=%s", len(topic_ids), error)
 
     async def stop(self) -> None:
         """Leave what is not done to the next start."""

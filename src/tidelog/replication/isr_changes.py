@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Final
 
 from tidelog.cluster.commands import (
@@ -22,7 +23,7 @@ from tidelog.cluster.commands import (
     Proposal,
     ReplicaKey,
 )
-from tidelog.errors import ErrorCode, KafkaError
+from tidelog.errors import ErrorCode, KafkaError, PartitionBrokenError
 from tidelog.replication.partition import Partition
 from tidelog.replication.standing import UNREGISTERED, Standing
 
@@ -105,7 +106,8 @@ class IsrChanges:
                 answers = [unknown] * len(asked)
             assert len(answers) == len(asked), "an answer for each proposal"
             for (partition, proposal), answer in zip(asked.items(), answers, strict=True):
-                self._settle(partition, proposal, answer)
+                with suppress(PartitionBrokenError):  # It is offline and has said why.
+                    self._settle(partition, proposal, answer)
             if self._unanswered:
                 await asyncio.sleep(_RETRY_SECONDS)
 

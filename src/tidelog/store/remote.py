@@ -39,10 +39,14 @@ async def connect_remote(path: str) -> RemoteStore:
     """A new session; StoreUnreachable where nobody serves the store."""
     loop = asyncio.get_running_loop()
     try:
-        _, store = await loop.create_unix_connection(RemoteStore, path)
+        transport, store = await loop.create_unix_connection(RemoteStore, path)
     except OSError as error:
         raise StoreUnreachable(f"the metadata store at {path} is not served: {error}") from error
-    await store.begun
+    try:
+        await store.begun
+    except BaseException:
+        transport.abort()
+        raise
     return store
 
 

@@ -144,12 +144,18 @@ class Child:
 
     async def _run(self) -> bool:
         """One life of the process; whether it came to serve clients."""
-        process = self._process = await asyncio.create_subprocess_exec(
-            *self._command(self._port),
-            stdin=DEVNULL, stdout=PIPE, stderr=STDOUT,
-            # Ctrl-C reaches the parent alone, which stops the brokers one after the other.
-            start_new_session=True,
-        )  # fmt: skip
+        try:
+            process = self._process = await asyncio.create_subprocess_exec(
+                *self._command(self._port),
+                stdin=DEVNULL, stdout=PIPE, stderr=STDOUT,
+                # Ctrl-C reaches the parent alone, which stops the brokers one after the other.
+                start_new_session=True,
+            )  # fmt: skip
+        except OSError as error:
+            # There may be memory for it in a moment.
+            self.lines.append(f"error: its process cannot be started: {error}")
+            self._say(f"cannot be started: {error}")
+            return False
         if self._dismissed.is_set():
             # It was stopped while it was being started.
             process.kill()
@@ -177,7 +183,9 @@ class Child:
         served = _announced(line)
         if served is None:
             self.lines.append(line)
-            self._sink(self.node_id, line)
+            # A terminal or a pipe that is gone is no reason to stop reading: the broker would hang.
+            with suppress(OSError):
+                self._sink(self.node_id, line)
             return
         self.bootstrap_servers = served
         # Where any port would do, the broker keeps the one that it found.
@@ -194,9 +202,12 @@ class Child:
 
 
 def _how_it_ended(code: int) -> str:
-    if code < 0:
+    if code >= 0:
+        return f"ended with exit code {code}"
+    try:
         return f"was ended by {signal.Signals(-code).name}"
-    return f"ended with exit code {code}"
+    except ValueError:
+        return f"was ended by signal {-code}"
 
 
 def parent_arguments() -> list[str]:

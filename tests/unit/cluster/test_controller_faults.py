@@ -24,6 +24,7 @@ from tidelog.cluster.office import Place
 from tidelog.errors import ErrorCode, KafkaError, StorageError
 from tidelog.store.port import (
     ConnectionLoss,
+    Create,
     Operation,
     Set,
     StoreError,
@@ -63,6 +64,21 @@ def test_a_broker_whose_entry_met_a_full_disk_is_let_in_later(tmp_path: Path) ->
             await join(store, controller, 1)
         await controller.close()
         await store.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("x", b""), ("7", b"{}"), ("7", layout.encode(rack=None))]
+)
+def test_a_node_that_is_no_brokers_does_not_end_the_controller(
+    tmp_path: Path, name: str, value: bytes
+) -> None:
+    async def run() -> None:
+        async with running(tmp_path) as cluster:
+            await cluster.store.multi([Create(f"{layout.BROKER_IDS}/{name}", value)])
+            await join(cluster.store, cluster.controller, 1)
+            assert sorted(cluster.controller.image.brokers) == [0, 1]
 
     asyncio.run(run())
 

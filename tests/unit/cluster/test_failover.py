@@ -8,8 +8,10 @@ from tests.unit.cluster.helpers import image_with, make_rules
 from tests.unit.cluster.replicated import TOPIC, after, back, cluster, gone, life, propose, state_of
 from tidelog.cluster.commands import (
     Command,
+    ElectLeader,
     GiveUpReplicas,
     PartitionDecided,
+    Reassign,
     RegisterBroker,
     ReplicaKey,
 )
@@ -204,3 +206,14 @@ def test_s15_a_replica_on_a_failed_disk_is_given_up_and_another_one_leads() -> N
 def test_a_sole_replica_on_a_failed_disk_stays_the_leader() -> None:
     image = cluster(1)
     assert state_of(given_up(image, 1)) == state_of(image)
+
+
+def test_a_replica_that_was_given_up_leads_again_in_its_next_life_only() -> None:
+    image = given_up(gone(cluster(1, 2), 2), 1)
+    image = back(image, 2)
+    assert state_of(image).leader == NO_LEADER, "broker 1 runs, and its disk has failed"
+    state = state_of(back(image, 1))
+    assert (state.leader, state.isr) == (1, (1,))
+    # Who does not want to wait for it takes what the other one has.
+    image = after(image, Reassign(TOPIC, 0, (2, 1)), ElectLeader(TOPIC, 0, unclean=True))
+    assert (state_of(image).leader, state_of(image).isr) == (2, (2,))

@@ -103,6 +103,18 @@ def test_c14_what_was_not_created_wholly_is_removed_by_the_next_controller(
     asyncio.run(run())
 
 
+def test_a_deletion_that_ended_before_its_last_node_is_finished(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with running(tmp_path) as cluster:
+            await cluster.store.multi(
+                [Create("/topics/half", layout.encode(id=ID, configs={}, partitions=0))]
+            )
+        async with running(tmp_path) as cluster:
+            assert await cluster.store.children("/topics") == []
+
+    asyncio.run(run())
+
+
 def test_a_topic_that_lacks_a_partition_is_not_repaired_but_refused(tmp_path: Path) -> None:
     async def run() -> None:
         async with running(tmp_path) as cluster:

@@ -11,9 +11,12 @@ from tidelog.cluster.commands import (
     Answer,
     BalanceLeaders,
     Command,
+    CreatedTopic,
     CreateTopic,
     Done,
+    GiveUpReplicas,
     RaiseInternalTopics,
+    ReplicaKey,
 )
 from tidelog.cluster.names import OFFSETS_TOPIC
 from tidelog.cluster.upkeep import Upkeep
@@ -85,6 +88,29 @@ def test_the_next_controller_raises_internal_topics_that_the_last_one_did_not_ge
         while controller.image.topics[OFFSETS_TOPIC].partitions[0].target != (0, 1):
             await controller.changes_after(controller.image.version, 10.0)
             await asyncio.sleep(0)
+        await controller.close()
+
+    asyncio.run(asyncio.wait_for(run(), 20))
+
+
+def test_internal_partitions_that_nobody_can_lead_do_not_end_the_controller() -> None:
+    async def run() -> None:
+        tree = MemoryTree()
+        stores = [await tree.connect() for _ in range(3)]
+        controller = await start_controller(stores[0])
+        entries = [await join(store, controller, n) for n, store in enumerate(stores)]
+        # Broker 1 alone is in sync, and cannot serve its replica any more.
+        created = await controller.submit(CreateTopic(OFFSETS_TOPIC, assignments={0: [1, 2]}))
+        assert isinstance(created, CreatedTopic)
+        replica = [ReplicaKey(created.topic_id, 0)]
+        for broker_id in (2, 1):
+            epoch = entries[broker_id].epoch
+            await controller.submit(GiveUpReplicas(broker_id, epoch, replica))
+        assert not controller.image.topics[OFFSETS_TOPIC].partitions[0].has_leader
+        await controller.close()
+        controller = await start_controller(stores[0])
+        await controller.submit(CreateTopic("orders", assignments={0: [0]}))
+        assert controller.running
         await controller.close()
 
     asyncio.run(asyncio.wait_for(run(), 20))

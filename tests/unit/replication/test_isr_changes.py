@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+import pytest
+
 from tests.unit.replication.test_replicated import EPOCHS, REPLICAS, Cluster, replicated
 from tidelog.cluster.commands import AlterPartition, Answer, PartitionDecided
 from tidelog.errors import ErrorCode, KafkaError
@@ -136,3 +138,27 @@ async def test_a_proposal_that_was_overtaken_is_made_anew_once_the_metadata_tell
     cluster.change(0, (0,), cluster.state.leader_epoch)
     await asyncio.sleep(0.1)
     assert cluster.leader.isr == (0, 1) and len(controller.asked) == 2
+
+
+@virtual_time
+async def test_a_partition_that_breaks_at_its_answer_does_not_keep_others_from_theirs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broken, sound = await replicated(b"a"), await replicated(b"a")
+
+    async def submit_all(commands: Sequence[AlterPartition]) -> list[Answer | KafkaError]:
+        decided = sound.state._replace(isr=(0,), partition_epoch=sound.state.partition_epoch + 1)
+        return [PartitionDecided(decided) for _ in commands]
+
+    def fail(*args: object) -> None:
+        raise AssertionError("an in-sync replica that is not a replica")
+
+    monkeypatch.setattr(broken.leader.leading, "decided", fail)
+    changes = IsrChanges(broken.places[0].standing, submit_all)
+    for cluster in (broken, sound):
+        cluster.put(b"b")
+    await asyncio.sleep(LAG_S + 1)
+    changes.look_for_lag([broken.leader, sound.leader])
+    await asyncio.sleep(0.1)
+    assert broken.leader.offline_reason is not None
+    assert sound.leader.isr == (0,)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import errno
+from collections.abc import Sequence
 from typing import ClassVar
+from uuid import UUID
 
 import pytest
 
@@ -20,7 +22,7 @@ from tidelog.cluster.commands import (
     CreateTopic,
     DeleteTopic,
 )
-from tidelog.errors import KafkaError
+from tidelog.errors import ErrorCode, KafkaError
 from tidelog.model import ConfigResourceType, TopicPartition
 from tidelog.storage.data_dir import DataDir
 from tidelog.testing.disk import CrashMode
@@ -65,6 +67,28 @@ async def test_a_deleted_topic_tells_who_waits_and_its_files_go_after_their_dela
     assert (node.confirmed, left_of(node, "orders")) == ([], 1)
     await asyncio.sleep(20)
     assert (node.confirmed, left_of(node, "orders")) == ([topic_id], 0)
+
+
+@virtual_time
+async def test_a_deletion_that_was_not_confirmed_is_confirmed_with_the_next_change() -> None:
+    node = await Node().start()
+    answers: list[ErrorCode | None] = [ErrorCode.NOT_CONTROLLER, None]
+
+    async def confirm(topic_ids: Sequence[UUID]) -> None:
+        code = answers.pop(0)
+        if code is not None:
+            raise KafkaError(code)
+        node.confirmed += topic_ids
+
+    node.replicas.confirm_deletions_through(confirm)
+    await node.do(CreateTopic("orders"))
+    topic_id = node.image.topics["orders"].topic_id
+    await node.do(DeleteTopic("orders"))
+    await asyncio.sleep(120)
+    assert (len(answers), node.confirmed, left_of(node, "orders")) == (1, [], 0)
+    await node.do(CreateTopic("payments"))
+    await asyncio.sleep(1)
+    assert node.confirmed == [topic_id]
 
 
 def left_of(node: Node, topic: str) -> int:

@@ -62,6 +62,25 @@ def test_a_broker_on_uvloop_uses_a_served_store(tmp_path: Path) -> None:
         runner.run(run())
 
 
+def test_whoever_gives_up_waiting_for_a_session_leaves_no_connection(tmp_path: Path) -> None:
+    async def run() -> None:
+        ended = asyncio.Event()
+
+        async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.read()
+            writer.close()
+            ended.set()
+
+        server = await asyncio.start_unix_server(silent, tmp_path / "store.sock")
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(connect_remote(str(tmp_path / "store.sock")), 0.05)
+        await asyncio.wait_for(ended.wait(), 10)
+        server.close()
+
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(run())
+
+
 def test_what_a_client_wrote_before_it_was_killed_is_told_to_the_others(tmp_path: Path) -> None:
     async def run() -> None:
         async with opened(tmp_path) as store:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
@@ -109,5 +110,60 @@ def test_one_that_does_not_start_says_why() -> None:
         async with child(FAILING) as (broker, _):
             with pytest.raises(BrokerEnded, match=r"(?s)broker 1 did not start:.*no room.*make"):
                 await broker.start()
+
+    asyncio.run(run())
+
+
+def test_a_process_that_cannot_be_started_again_at_once_is_tried_again() -> None:
+    async def run() -> None:
+        async with child() as (broker, lines):
+            await broker.start()
+            assert broker.pid is not None
+            command, tries = broker._command, 0
+
+            def no_memory_once(port: int) -> Sequence[str]:
+                nonlocal tries
+                tries += 1
+                if tries == 1:
+                    raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+                return command(port)
+
+            broker._command = no_memory_once
+            os.kill(broker.pid, signal.SIGKILL)
+            await lines.wait_for("starting 4711", "starting 4711")
+            assert tries == 2
+
+    asyncio.run(run())
+
+
+def test_one_whose_process_cannot_be_started_says_why() -> None:
+    async def run() -> None:
+        broker = Child(1, 0, lambda port: ["/no/such/python"], Lines().take, restart=True)
+        with pytest.raises(BrokerEnded, match=r"error: its process cannot be started.*/no/such"):
+            await broker.start()
+
+    asyncio.run(run())
+
+
+def test_lines_that_nobody_takes_any_more_do_not_end_the_reading() -> None:
+    def closed(node_id: int, line: str) -> None:
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+    async def run() -> None:
+        async with child() as (broker, _):
+            broker._sink = closed
+            await broker.start()
+            assert list(broker.lines) == ["starting 4711"] and broker.pid is not None
+
+    asyncio.run(run())
+
+
+def test_a_signal_without_a_name_is_no_reason_to_stay_away() -> None:
+    async def run() -> None:
+        async with child() as (broker, lines):
+            await broker.start()
+            assert broker.pid is not None
+            os.kill(broker.pid, signal.SIGRTMIN + 1)
+            await lines.wait_for("starting 4711", "starting 4711")
 
     asyncio.run(run())
