@@ -15,6 +15,7 @@ from tidelog.model import (
     TopicPartition,
 )
 from tidelog.protocol.batches import (
+    ATTRIBUTES_TRANSACTIONAL,
     HEADER_BYTES,
     LOG_OVERHEAD,
     BatchHeader,
@@ -115,6 +116,7 @@ class Batch:
     # Its sequence was refused for good and it took a fresh one.
     renewed: bool = False
     halves: tuple[Batch, Batch] | None = None
+    transactional: bool = False
 
     @property
     def record_count(self) -> int:
@@ -133,6 +135,7 @@ class Batch:
             identity = self.identity or _ANONYMOUS
             if self.payload is not None:
                 header = BatchHeader(attributes=codec, base_sequence=self.base_sequence)
+                header.attributes |= ATTRIBUTES_TRANSACTIONAL if self.transactional else 0
                 header.producer_id = identity.producer_id
                 header.producer_epoch = identity.producer_epoch
                 self.encoded = self.payload.batch(header, level)
@@ -144,6 +147,7 @@ class Batch:
                     producer_id=identity.producer_id,
                     producer_epoch=identity.producer_epoch,
                     base_sequence=self.base_sequence,
+                    transactional=self.transactional,
                 )
         return self.encoded
 
@@ -261,6 +265,7 @@ def split(batch: Batch) -> tuple[Batch, Batch]:
 def _half(batch: Batch, side: int, records: list[Record], sequence: int) -> Batch:
     half = Batch(batch.partition, (*batch.order, side), batch.created, batch.deadline)
     half.records = records
+    half.transactional = batch.transactional
     half.size_bytes = batch.size_bytes * len(records) // len(batch.records)
     if batch.identity is not None:
         half.stamp(batch.identity, sequence & 0x7FFFFFFF)

@@ -22,6 +22,7 @@ from tidelog.client.group_admin import (
 from tidelog.client.offsets import Start
 from tidelog.client.operation import Operation, ask, retrying, topic_metadata
 from tidelog.client.settings import ConsumerSettings
+from tidelog.client.transactions import GroupMetadata
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.model import TopicPartition
 from tidelog.protocol.batches import Record
@@ -96,6 +97,11 @@ class GroupConsumer(Consumer):
     @property
     def assignment(self) -> list[TopicPartition]:
         return sorted(self.core.positions)
+
+    @property
+    def metadata(self) -> GroupMetadata:
+        """As whom offsets are sent to a transaction; anew for each, since it changes."""
+        return GroupMetadata(self.group, self._member_id, self._generation)
 
     def poll(self, timeout_s: float) -> Iterator[tuple[TopicPartition, list[Record]]]:
         """As a consumer's, after whatever the group asks for."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import Any, NamedTuple
 
 from tidelog.client.connection import Call
@@ -37,6 +38,13 @@ _FETCH_BY_NAME_VERSION = 12
 _DEAD = "Dead"
 CLASSIC = "classic"
 CONSUMER = "consumer"
+
+
+class CoordinatorKind(IntEnum):
+    """What a coordinator is asked for, by Kafka's numbers."""
+
+    GROUP = 0
+    TRANSACTION = 1
 
 
 @dataclass(slots=True)
@@ -83,11 +91,13 @@ class Lag:
     seconds: float | None
 
 
-def find_coordinator(cluster: Cluster, group: str) -> Operation[int]:
-    """The broker that coordinates the group."""
+def find_coordinator(
+    cluster: Cluster, key: str, kind: CoordinatorKind = CoordinatorKind.GROUP
+) -> Operation[int]:
+    """The broker that coordinates the group, or the transactions of an id."""
     from tidelog.protocol.messages.find_coordinator import FindCoordinatorRequest
 
-    request = FindCoordinatorRequest(key=group)
+    request = FindCoordinatorRequest(key=key, key_type=kind)
     response = yield from ask(Call(ANY, "FindCoordinator", request, _FIND_ONE_VERSION))
     raise_for(response.error_code, response.error_message)
     if response.node_id not in cluster.brokers:

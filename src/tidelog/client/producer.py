@@ -10,7 +10,7 @@ fresh identity without becoming a duplicate.
 
 No socket, no thread, no clock: a shell calls `append`, sends what `calls` returns, reports with
 `finish`, and runs `prepare` before, which fetches metadata and producer ids where need be.
-Left out: transactions; partitions weighted by their queue (the rest of KIP-794).
+Left out: transactions, which `transactional` adds; queue-weighted partitions (rest of KIP-794).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 # From this version on a produce request names topics by id only.
 _TOPIC_ID_VERSION = 13
-_SEQUENCE_LOST = frozenset(
+SEQUENCE_LOST = frozenset(
     {
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
         ErrorCode.UNKNOWN_PRODUCER_ID,
@@ -347,7 +347,7 @@ class ProducerCore:
     def _refused(self, batch: Batch, error: KafkaError, now: float) -> None:
         queue = self._queues[batch.partition]
         action = action_for(error.code)
-        if error.code in _SEQUENCE_LOST and self.settings.idempotent:
+        if error.code in SEQUENCE_LOST and self.settings.idempotent:
             self._out_of_sequence(batch, error, now)
         elif error.code in _TOO_LARGE and batch.record_count > 1:
             refused = self.refused_bytes.get(batch.partition.topic, batch.size_bytes)

@@ -57,6 +57,20 @@ class ProducerSettings:
 
 
 @dataclass(slots=True)
+class TransactionSettings:
+    """Under which id a producer's transactions run, and how long one may stay open."""
+
+    transactional_id: str
+    timeout_ms: int = 60_000
+
+    def __post_init__(self) -> None:
+        if not self.transactional_id:
+            raise ValueError("a transactional id is not empty")
+        if self.timeout_ms <= 0:
+            raise ValueError("a transaction's time-out is a positive number of milliseconds")
+
+
+@dataclass(slots=True)
 class ConsumerSettings:
     """How much is fetched at once, how long a fetch waits, and what happens off the log's end."""
 

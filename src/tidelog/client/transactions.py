@@ -1,0 +1,430 @@
+"""Transactions as operations: what a producer, or somebody in its place, asks of coordinators.
+
+Nothing here remembers a transaction; `transactional` does. A request goes to the coordinator that
+is known, which is looked up anew after any error that may mean that it has moved.
+
+Version 2 of the protocol (KIP-890) is spoken where the cluster has finalized `transaction.version`
+2: leaders add partitions to a transaction by themselves and every end raises the epoch, so that an
+end which is repeated can be told from the end of another transaction. Elsewhere it is version 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from tidelog.client.batching import Identity
+from tidelog.client.connection import Call
+from tidelog.client.faults import (
+    ConnectError,
+    NetworkError,
+    NoBrokerError,
+    UnsupportedApiError,
+    error_code,
+    raise_for,
+)
+from tidelog.client.group_admin import CoordinatorKind, find_coordinator
+from tidelog.client.metadata import Cluster
+from tidelog.client.operation import Action, Operation, action_for, ask, by_topic, retrying
+from tidelog.client.settings import TransactionSettings
+from tidelog.client.transaction_faults import (
+    ProducerFencedError,
+    TransactionAbortedError,
+    TransactionStateError,
+    TransactionUncertainError,
+)
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
+from tidelog.version import VERSION
+
+_FEATURE: Final = "transaction.version"
+# From this version on a producer that comes back names the id and epoch that it holds.
+_INIT_EXPECTED_VERSION: Final = 3
+_MEMBER_VERSION: Final = 3
+_MOVED: Final = frozenset(
+    {
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.REQUEST_TIMED_OUT,
+    }
+)
+# The coordinator looked, and changed nothing.
+_UNCHANGED: Final = frozenset(
+    {ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
+)
+ABORTED_STATES: Final = frozenset({"PrepareAbort", "CompleteAbort"})
+COMMITTED_STATES: Final = frozenset({"PrepareCommit", "CompleteCommit"})
+
+
+class Versions(NamedTuple):
+    """The oldest and the newest version of an API that say what is meant."""
+
+    oldest: int = 0
+    newest: int = 32767
+
+
+_ANY_VERSION: Final = Versions()
+
+
+class Protocol(NamedTuple):
+    """Which versions of the APIs make up one version of the transactions' protocol."""
+
+    produce: Versions
+    end: Versions
+    commit_offsets: Versions
+    adds_partitions: bool
+
+
+VERSION_1: Final = Protocol(Versions(3, 11), Versions(0, 4), Versions(0, 4), adds_partitions=True)
+VERSION_2: Final = Protocol(Versions(12), Versions(5), Versions(5), adds_partitions=False)
+
+
+@dataclass(slots=True, frozen=True)
+class PreparedTransaction:
+    """An open transaction by its names: whoever has them can end it."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+
+
+@dataclass(slots=True, frozen=True)
+class GroupMetadata:
+    """In whose name offsets are committed: then a member that was replaced cannot (KIP-447).
+
+    `generation` is the member's epoch in a group of the newer protocol (KIP-848).
+    """
+
+    group: str
+    member_id: str = ""
+    generation: int = -1
+    instance_id: str | None = None
+
+
+@dataclass(slots=True)
+class DescribedTransaction:
+    """A transactional id as its coordinator describes it; the start is -1 where none is open."""
+
+    transactional_id: str
+    coordinator: int
+    state: str
+    producer: Identity
+    timeout_ms: int
+    started_ms: int
+    partitions: list[TopicPartition] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Coordinator:
+    """The broker that coordinates a transactional id or a group, looked up when it is needed."""
+
+    key: str
+    kind: CoordinatorKind = CoordinatorKind.TRANSACTION
+    node: int | None = None
+    # A request may have been carried out, or may yet be, of which we have no answer.
+    has_unanswered: bool = False
+
+    def ask(
+        self, cluster: Cluster, api: str, request: object, versions: Versions = _ANY_VERSION
+    ) -> Operation[Any]:
+        """One try; whoever looks at the answer's codes does so with `check`."""
+        if self.node is None:
+            self.node = yield from find_coordinator(cluster, self.key, self.kind)
+        call = Call(self.node, api, request, versions.newest, versions.oldest)
+        try:
+            return (yield from ask(call))
+        except NetworkError as error:
+            self.node = None
+            self.has_unanswered |= not isinstance(error, ConnectError | NoBrokerError)
+            raise
+
+    def check(self, code: int) -> None:
+        """KafkaError unless all is well; what it means for the coordinator is noted."""
+        known = error_code(code)
+        if known in _MOVED:
+            self.node = None
+        if known not in _UNCHANGED and action_for(known) is not Action.FAIL:
+            self.has_unanswered = True
+        raise_for(code)
+
+
+def protocol_of(cluster: Cluster, coordinator: Coordinator) -> Operation[Protocol]:
+    """Which version of the protocol the cluster speaks."""
+    from tidelog.protocol.messages.api_versions import ApiVersionsRequest
+
+    def attempt() -> Operation[Protocol]:
+        request = ApiVersionsRequest("tidelog", VERSION)
+        response = yield from coordinator.ask(cluster, "ApiVersions", request)
+        levels = {each.name: each.max_version_level for each in response.finalized_features}
+        return VERSION_2 if levels.get(_FEATURE, 0) >= 2 else VERSION_1
+
+    return (yield from retrying(cluster, attempt))
+
+
+def init_producer(
+    cluster: Cluster,
+    coordinator: Coordinator,
+    settings: TransactionSettings,
+    expected: Identity | None = None,
+) -> Operation[Identity]:
+    """The id and epoch to write under; whoever wrote under the id before is fenced.
+
+    With `expected` only if nobody else has come since: else KafkaError with PRODUCER_FENCED.
+    """
+    from tidelog.protocol.messages.init_producer_id import InitProducerIdRequest
+
+    request = InitProducerIdRequest(settings.transactional_id, settings.timeout_ms)
+    versions = _ANY_VERSION
+    if expected is not None:
+        request.producer_id = expected.producer_id
+        request.producer_epoch = expected.producer_epoch
+        versions = Versions(_INIT_EXPECTED_VERSION)
+
+    def attempt() -> Operation[Identity]:
+        response = yield from coordinator.ask(cluster, "InitProducerId", request, versions)
+        if response.error_code == ErrorCode.INVALID_TRANSACTION_TIMEOUT:
+            raise KafkaError(
+                ErrorCode.INVALID_TRANSACTION_TIMEOUT,
+                f"a time-out of {settings.timeout_ms} ms is longer than the brokers allow "
+                "(transaction.max.timeout.ms); ask for a shorter one",
+            )
+        coordinator.check(response.error_code)
+        return Identity(response.producer_id, response.producer_epoch)
+
+    return (yield from retrying(cluster, attempt))
+
+
+def init_transactional_id(
+    cluster: Cluster, settings: TransactionSettings, expected: Identity | None = None
+) -> Operation[Identity]:
+    """As `init_producer`, without a producer: so what an id has left open is aborted."""
+    coordinator = Coordinator(settings.transactional_id)
+    return (yield from init_producer(cluster, coordinator, settings, expected))
+
+
+def add_partitions(
+    cluster: Cluster,
+    coordinator: Coordinator,
+    producer: Identity,
+    partitions: Collection[TopicPartition],
+) -> Operation[None]:
+    """In version 1: partitions are in the transaction before anything is written to them."""
+    from tidelog.protocol.messages.add_partitions_to_txn import (
+        AddPartitionsToTxnRequest,
+        AddPartitionsToTxnTopic,
+    )
+
+    request = AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=coordinator.key,
+        v3_and_below_producer_id=producer.producer_id,
+        v3_and_below_producer_epoch=producer.producer_epoch,
+        v3_and_below_topics=[
+            AddPartitionsToTxnTopic(topic, [tp.partition for tp in group])
+            for topic, group in by_topic(sorted(partitions)).items()
+        ],
+    )
+
+    def attempt() -> Operation[None]:
+        response = yield from coordinator.ask(
+            cluster, "AddPartitionsToTxn", request, Versions(0, 3)
+        )
+        codes = [
+            part.partition_error_code
+            for topic in response.results_by_topic_v3_and_below
+            for part in topic.results_by_partition
+        ]
+        # Those that were not tried are so because of another.
+        codes.sort(key=lambda code: code == ErrorCode.OPERATION_NOT_ATTEMPTED)
+        for code in codes:
+            coordinator.check(code)
+
+    yield from retrying(cluster, attempt)
+
+
+def add_offsets(
+    cluster: Cluster, coordinator: Coordinator, producer: Identity, group: str
+) -> Operation[None]:
+    """In version 1: the group's offsets are in the transaction before they are committed."""
+    from tidelog.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+
+    request = AddOffsetsToTxnRequest(
+        coordinator.key, producer.producer_id, producer.producer_epoch, group
+    )
+
+    def attempt() -> Operation[None]:
+        response = yield from coordinator.ask(cluster, "AddOffsetsToTxn", request)
+        coordinator.check(response.error_code)
+
+    yield from retrying(cluster, attempt)
+
+
+@dataclass(slots=True)
+class OffsetsToCommit:
+    """Offsets for a transaction: the next ones to read, and in whose name."""
+
+    transaction: PreparedTransaction
+    group: GroupMetadata
+    offsets: Mapping[TopicPartition, int]
+
+
+def commit_transactional_offsets(
+    cluster: Cluster, groups: Coordinator, wanted: OffsetsToCommit, versions: Versions
+) -> Operation[None]:
+    """The offsets become visible with the transaction."""
+    from tidelog.protocol.messages.txn_offset_commit import (
+        TxnOffsetCommitRequest,
+        TxnOffsetCommitRequestPartition,
+        TxnOffsetCommitRequestTopic,
+    )
+
+    who, transaction = wanted.group, wanted.transaction
+    request = TxnOffsetCommitRequest(
+        transaction.transactional_id,
+        who.group,
+        transaction.producer_id,
+        transaction.producer_epoch,
+        who.generation,
+        who.member_id,
+        who.instance_id,
+        [
+            TxnOffsetCommitRequestTopic(
+                topic,
+                [
+                    TxnOffsetCommitRequestPartition(tp.partition, wanted.offsets[tp], -1, "")
+                    for tp in partitions
+                ],
+            )
+            for topic, partitions in by_topic(wanted.offsets).items()
+        ],
+    )
+    if who.member_id:
+        versions = Versions(max(versions.oldest, _MEMBER_VERSION), versions.newest)
+
+    def attempt() -> Operation[None]:
+        response = yield from groups.ask(cluster, "TxnOffsetCommit", request, versions)
+        for topic in response.topics:
+            for part in topic.partitions:
+                groups.check(part.error_code)
+
+    yield from retrying(cluster, attempt)
+
+
+def end(
+    cluster: Cluster,
+    coordinator: Coordinator,
+    transaction: PreparedTransaction,
+    versions: Versions,
+    *,
+    commit: bool,
+) -> Operation[Identity]:
+    """Commit or abort; with which id and epoch the producer goes on.
+
+    KafkaError where the coordinator refuses, TransactionUncertainError where it does not answer.
+    """
+    from tidelog.protocol.messages.end_txn import EndTxnRequest
+
+    request = EndTxnRequest(
+        transaction.transactional_id, transaction.producer_id, transaction.producer_epoch, commit
+    )
+
+    def attempt() -> Operation[Identity]:
+        response = yield from coordinator.ask(cluster, "EndTxn", request, versions)
+        coordinator.check(response.error_code)
+        if response.producer_id == NO_PRODUCER_ID or response.producer_epoch == NO_PRODUCER_EPOCH:
+            return Identity(transaction.producer_id, transaction.producer_epoch)
+        return Identity(response.producer_id, response.producer_epoch)
+
+    try:
+        return (yield from retrying(cluster, attempt))
+    except (NetworkError, KafkaError) as error:
+        if isinstance(error, KafkaError) and action_for(error.code) is Action.FAIL:
+            raise
+        raise TransactionUncertainError(transaction.transactional_id, commit, error) from error
+
+
+def end_transaction(
+    cluster: Cluster, transaction: PreparedTransaction, *, commit: bool
+) -> Operation[None]:
+    """End a transaction that another process has left open; it may be asked for again.
+
+    ProducerFencedError where the id was used since; TransactionAbortedError where it is to be
+    committed and was aborted; TransactionStateError where it was committed, or nothing is open;
+    TransactionUncertainError where nobody answers.
+    """
+    name = transaction.transactional_id
+    coordinator = Coordinator(name)
+
+    try:
+        protocol = yield from protocol_of(cluster, coordinator)
+    except NetworkError as error:
+        raise TransactionUncertainError(name, commit, error) from error
+    try:
+        yield from end(cluster, coordinator, transaction, protocol.end, commit=commit)
+    except KafkaError as error:
+        if error.code not in REFUSED_ENDS:
+            raise
+        found = yield from try_describe(cluster, name)
+        if found is not None and found.producer == next_epoch(transaction):
+            if found.state in ABORTED_STATES:
+                raise TransactionAbortedError(name, "it was aborted before") from error
+            if found.state in COMMITTED_STATES:
+                raise TransactionStateError(name, "it was committed before") from error
+        if found is not None and found.producer == Identity(
+            transaction.producer_id, transaction.producer_epoch
+        ):
+            raise TransactionStateError(name, "no transaction is open") from error
+        raise ProducerFencedError(name, commit_unanswered=True) from error
+
+
+# How an end is refused that is not the producer's to ask for (any more).
+REFUSED_ENDS: Final = frozenset(
+    {
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.INVALID_TXN_STATE,
+    }
+)
+
+
+def next_epoch(transaction: PreparedTransaction) -> Identity:
+    """What the producer is once its transaction has ended, or was aborted over its head."""
+    return Identity(transaction.producer_id, transaction.producer_epoch + 1)
+
+
+def describe_transaction(
+    cluster: Cluster, transactional_id: str
+) -> Operation[DescribedTransaction | None]:
+    """What the coordinator knows of the id; None where it knows none."""
+    from tidelog.protocol.messages.describe_transactions import DescribeTransactionsRequest
+
+    coordinator = Coordinator(transactional_id)
+
+    def attempt() -> Operation[DescribedTransaction | None]:
+        request = DescribeTransactionsRequest([transactional_id])
+        response = yield from coordinator.ask(cluster, "DescribeTransactions", request)
+        [found] = response.transaction_states
+        if found.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+            return None
+        coordinator.check(found.error_code)
+        assert coordinator.node is not None
+        return DescribedTransaction(
+            transactional_id,
+            coordinator.node,
+            found.transaction_state,
+            Identity(found.producer_id, found.producer_epoch),
+            found.transaction_timeout_ms,
+            found.transaction_start_time_ms,
+            [TopicPartition(each.topic, one) for each in found.topics for one in each.partitions],
+        )
+
+    return (yield from retrying(cluster, attempt))
+
+
+def try_describe(cluster: Cluster, transactional_id: str) -> Operation[DescribedTransaction | None]:
+    """As `describe_transaction`; None too where the coordinator cannot or will not say."""
+    try:
+        return (yield from describe_transaction(cluster, transactional_id))
+    except (NetworkError, KafkaError, UnsupportedApiError):
+        return None
