@@ -56,9 +56,9 @@ compat: $(STAMP) toolchains  ## every client against every case, on one and on t
 bench: java  ## side by side with Apache Kafka; writes docs/benchmarks.md
 	$(BIN)/python -m bench
 
-sim: $(STAMP)  ## brokers under simulated faults: SEEDS=500 [FROM=1] [JOBS=2] [BROKERS=3] [MOVES=1] [TRANSACTIONS=1]
+sim: $(STAMP)  ## brokers under simulated faults: SEEDS=500 [FROM=1] [JOBS=2] [BROKERS=3] [MOVES=1] [TRANSACTIONS=1] [GROUPS=1]
 	$(BIN)/python -m tests.sim --seeds $(or $(SEEDS),500) --from $(or $(FROM),1) $(if $(TRANSACTIONS),--transactions) \
-		--jobs $(or $(JOBS),2) --brokers $(or $(BROKERS),3) $(if $(MOVES),--moves)
+		--jobs $(or $(JOBS),2) --brokers $(or $(BROKERS),3) $(if $(MOVES),--moves) $(if $(GROUPS),--groups)
 
 chaos: java  ## real brokers and ZooKeepers under faults: FAULTS=20 [SEED=1] [KINDS=kill,pause] [LONG=1]
 	$(BIN)/python -m tests.chaos --faults $(or $(FAULTS),20) $(if $(SEED),--seed $(SEED)) \

@@ -15,19 +15,18 @@ from collections import Counter
 
 from tests.sim.run import Outcome, Plan, run_seed
 
+# One in so many worlds has groups whose members come and go.
+_SEEDS_PER_GROUPS = 4
+
 
 def main(arguments: list[str] | None = None) -> int:
     options = _parse(arguments)
     if options.trace:
         return _replay(options)
     started = time.perf_counter()
-    plan = Plan(
-        brokers=options.brokers,
-        profile=options.profile,
-        moves=options.moves,
-        transactions=options.transactions,
-    )
-    seeds = [(seed, plan) for seed in range(options.first, options.first + options.seeds)]
+    seeds = [
+        (seed, _plan(options, seed)) for seed in range(options.first, options.first + options.seeds)
+    ]
     tally = Tally()
     if options.jobs == 1:
         for seed in seeds:
@@ -49,8 +48,19 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--profile", default="", help="what goes wrong; drawn where not given")
     parser.add_argument("--moves", action="store_true", help="move replicas meanwhile")
     parser.add_argument("--transactions", action="store_true", help="write in transactions, too")
+    parser.add_argument("--groups", action="store_true", help="groups in each, not in some")
     parser.add_argument("--trace", action="store_true", help="run one seed and tell its events")
     return parser.parse_args(arguments)
+
+
+def _plan(options: argparse.Namespace, seed: int) -> Plan:
+    return Plan(
+        brokers=options.brokers,
+        profile=options.profile,
+        moves=options.moves,
+        transactions=options.transactions,
+        groups=options.groups or seed % _SEEDS_PER_GROUPS == 0,
+    )
 
 
 def _run(task: tuple[int, Plan]) -> Outcome:
@@ -58,13 +68,7 @@ def _run(task: tuple[int, Plan]) -> Outcome:
 
 
 def _replay(options: argparse.Namespace) -> int:
-    plan = Plan(
-        brokers=options.brokers,
-        profile=options.profile,
-        moves=options.moves,
-        transactions=options.transactions,
-    )
-    outcome = run_seed(options.first, plan)
+    outcome = run_seed(options.first, _plan(options, options.first))
     sys.stdout.write(f"{outcome}\n{outcome.events}\n" if not outcome.failed else f"{outcome}\n")
     return int(outcome.failed)
 

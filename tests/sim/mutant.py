@@ -26,6 +26,7 @@ class Mutant:
     patches: Callable[[], list[Patch]]
     profile: str = ""
     script: str = ""
+    groups: bool = False
     test: str = ""
 
     @contextmanager
@@ -47,11 +48,12 @@ class Mutant:
 
     @property
     def plan(self) -> Plan:
-        return Plan(brokers=3, profile=self.profile, script=self.script)
+        return Plan(3, self.profile, script=self.script, groups=self.groups)
 
     @property
     def how(self) -> str:
-        return self.test or self.script or self.profile or "any profile"
+        found_by = self.test or self.script or self.profile or "any profile"
+        return f"{found_by}, with groups" if self.groups else found_by
 
     def run(self, seed: int) -> Outcome:
         with self.applied():

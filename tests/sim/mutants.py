@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.sim.mutant import Mutant
+from tests.sim.mutant_groups import GROUPS
 from tests.sim.mutant_rules import RULES
 from tests.sim.mutant_tests import run_tests
 from tests.sim.mutant_traps import TRAPS
@@ -30,7 +31,7 @@ from tests.sim.stage import NotPlayedError
 SAVED: Final = Path(__file__).parent / "mutants.toml"
 # A script that did not come to its point has shown nothing.
 _NOT_PLAYED: Final = f"E {NotPlayedError.__name__}"
-MUTANTS: Final = (*RULES, *TRAPS, *UNITS)
+MUTANTS: Final = (*RULES, *TRAPS, *GROUPS, *UNITS)
 
 
 def saved_seeds() -> dict[str, dict[str, Any]]:

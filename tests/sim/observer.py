@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from uuid import UUID
 
 from tests.sim import invariants
@@ -13,6 +13,7 @@ from tidelog.cluster.image import MetadataImage, PartitionState
 from tidelog.cluster.layout import load
 from tidelog.model import TopicPartition
 from tidelog.replication.partition import Partition
+from tidelog.server.broker import Parts
 from tidelog.storage.checkpoint import parse_id
 from tidelog.store.port import Operation
 from tidelog.testing.disk import CrashMode
@@ -39,6 +40,8 @@ class Observer:
         self._cut_in_a_call: set[int] = set()
         # More machines lost records at a time than the budget allows.
         self.is_budget_broken = False
+        # Looks as well, where there is more to look at.
+        self.also: Callable[[Machine, Parts], None] | None = None
         world.on_step = self._stepped
         world.on_end = self._ended
         world.tree.on_transaction = self._transaction
@@ -82,7 +85,7 @@ class Observer:
             return
         if leader.holding(offset) is None:
             what = f"{ghost}@{offset} is acknowledged and b{leader.broker_id} does not have it"
-            self._fail(Violation("I1 leader completeness", what))
+            self.fail(Violation("I1 leader completeness", what))
 
     def acknowledged_by_one(self, topic_partition: TopicPartition, offset: int, by: int) -> None:
         """I12: a leader that has been replaced acknowledges acks=1 no longer than a session."""
@@ -97,7 +100,7 @@ class Observer:
                 f"b{by} acknowledged {ghost}@{offset} in epoch {batch.epoch}"
                 f" {self._world.loop.now - since:.1f} s after it was replaced"
             )
-            self._fail(Violation("I12 zombie leader", what))
+            self.fail(Violation("I12 zombie leader", what))
 
     def given(self, topic_partition: TopicPartition, offset: int, value: int) -> None:
         ghost = self.find(topic_partition)
@@ -105,9 +108,9 @@ class Observer:
             try:
                 invariants.i4_consistent_read(ghost, offset, value)
             except Violation as violation:
-                self._fail(violation)
+                self.fail(violation)
 
-    def _fail(self, violation: Violation) -> None:
+    def fail(self, violation: Violation) -> None:
         if self.violation is None:
             self.violation = violation
 
@@ -128,7 +131,7 @@ class Observer:
             if any(each.path == layout.CONTROLLER_EPOCH for each in operations[:3]):
                 self._follow_store()
         except Violation as violation:
-            self._fail(violation)
+            self.fail(violation)
 
     def _follow_store(self) -> None:
         before, self.image = self.image, load(self._world.tree.nodes).image
@@ -217,6 +220,8 @@ class Observer:
         for partitions in held(parts):
             for partition in partitions.values():
                 self._look(machine, partition)
+        if self.also is not None:
+            self.also(machine, parts)
 
     def _look(self, machine: Machine, partition: Partition) -> None:
         log = partition.log
@@ -398,4 +403,4 @@ class Observer:
             if machine.broker_id in moved_from and machine.broker_id not in (*now.isr, *now.elr):
                 return
         what = f"{machine.name} removes {source} though its topic was not deleted"
-        self._fail(Violation("I29 tombstones", what))
+        self.fail(Violation("I29 tombstones", what))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 from uuid import UUID
 
+from tidelog.coordinators.slot import Slot
 from tidelog.replication.in_sync import InSyncReplicas
 from tidelog.replication.partition import Partition
 from tidelog.server.broker import Broker, Parts
@@ -29,6 +31,11 @@ def find(parts: Parts, topic: str, key: tuple[UUID, int]) -> Partition | None:
     """A partition of a broker, where it is of that topic id."""
     partition = parts.replicas._by_name.get(topic, {}).get(key[1])
     return partition if partition is not None and partition.topic_id == key[0] else None
+
+
+def group_slots(parts: Parts) -> Iterable[Slot[Any]]:
+    """The shards of groups that a broker has taken up."""
+    return parts.groups._slots.values()
 
 
 def leads(partition: Partition) -> bool:

@@ -18,6 +18,8 @@ from tests.history.checker import check
 from tests.sim import liveness
 from tests.sim.footprint import footprints
 from tests.sim.ghost import Violation
+from tests.sim.groups import SETTINGS as GROUP_SETTINGS
+from tests.sim.groups import Groups
 from tests.sim.observer import Observer
 from tests.sim.peek import parts_of
 from tests.sim.scenarios import SCENARIOS
@@ -54,6 +56,8 @@ class Plan:
     moves: bool = False
     # Producers write in transactions.
     transactions: bool = False
+    # Groups have members that come and go.
+    groups: bool = False
     # Played instead of a schedule: the name of a scenario.
     script: str = ""
     # Called when the world is there and nobody runs in it: a mutant, a fault at a chosen place.
@@ -158,7 +162,8 @@ async def _live(world: World, seed: int, plan: Plan, outcome: Outcome) -> None:
     replication = min(3, brokers)
     min_isr = 2 if replication >= 3 else 1
     for broker_id in range(brokers):
-        machine = world.machine(broker_id, _settings(chance, replication))
+        settings = _settings(chance, replication)
+        machine = world.machine(broker_id, settings | (GROUP_SETTINGS if plan.groups else {}))
         machine.clock_rate = chance.uniform(0.98, 1.02)
         machine.clock_offset = chance.uniform(0, 1_000)
     observer = Observer(world, min_isr)
@@ -182,15 +187,23 @@ async def _live(world: World, seed: int, plan: Plan, outcome: Outcome) -> None:
     transactions = Transactions(world, seed) if plan.transactions else None
     if transactions is not None:
         await transactions.start(configs)
+    groups = Groups(world, observer, seed) if plan.groups else None
+    if groups is not None:
+        await groups.start(configs)
     await schedule.run(plan.fault_seconds * chance.choice((0.4, 0.7, 1.0)))
     schedule.heal()
     _restart_broken(world)
     workload.calm_down()
+    if groups is not None:
+        groups.calm_down()
     world.journal.note("healed", "world")
     await liveness.settle(world, observer)
     if transactions is not None:
         await transactions.finish()
         outcome.counts.update({f"transaction {k}": n for k, n in transactions.counts.items()})
+    if groups is not None:
+        await groups.finish()
+        outcome.counts.update({f"group {k}": n for k, n in groups.counts.items()})
     await workload.stop(60.0)
     await workload.drain(60.0)
     await liveness.check_all(world, observer, before)

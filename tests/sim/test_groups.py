@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
-
-import pytest
 
 from tidelog.client.admin import NewTopic, create_topic
 from tidelog.client.aio import Client
@@ -15,7 +11,6 @@ from tidelog.client.group_admin import commit_offsets, committed_offsets, find_c
 from tidelog.client.operation import retrying
 from tidelog.client.settings import ClientSettings
 from tidelog.cluster.names import OFFSETS_TOPIC
-from tidelog.coordinators.runtime import CoordinatorRuntime
 from tidelog.errors import KafkaError
 from tidelog.model import TopicPartition
 from tidelog.testing.simulation.machines import Machine, World
@@ -24,7 +19,6 @@ from tidelog.testing.simulation.nodes import SimulatedLoop
 BROKERS = 3
 GROUP = "g"
 PARTITION = TopicPartition("t", 0)
-Runtime = CoordinatorRuntime[Any]
 
 
 class CommitLostError(AssertionError):
@@ -157,33 +151,3 @@ def run(seed: int) -> tuple[str, int, int]:
 def test_what_was_committed_survives_its_coordinators() -> None:
     _, acknowledged, reads = run(1)
     assert acknowledged > 100 and reads > 50
-
-
-def answer_at_once(self: Runtime, slot: Any, answer: Any) -> None:
-    """G11: a commit is answered before the in-sync replicas have it."""
-    answer.leave()
-
-
-def load_nothing(self: Runtime, slot: Any, pause_seconds: float = 0.0) -> None:
-    """G6: a coordinator answers before it has read what the one before has kept."""
-    slot.last_offset = slot.partition.log.log_end_offset - 1
-    self._work(slot, slot.shard.loaded(self.now()), "take up a shard")
-
-
-@pytest.mark.parametrize(
-    ("method", "mutant"),
-    [("_leave_when_committed", answer_at_once), ("_start_load", load_nothing)],
-)
-def test_a_coordinator_that_breaks_a_rule_is_found_out(
-    monkeypatch: pytest.MonkeyPatch, method: str, mutant: Callable[..., None]
-) -> None:
-    monkeypatch.setattr(CoordinatorRuntime, method, mutant)
-    assert any(_loses_a_commit(seed) for seed in range(1, 31)), "30 seeds did not find it"
-
-
-def _loses_a_commit(seed: int) -> bool:
-    try:
-        run(seed)
-    except ExceptionGroup as found:
-        return found.subgroup(CommitLostError) is not None
-    return False

@@ -152,11 +152,7 @@ class Replicas:
         self._image = image
         self.accept_loss = accept_loss
         self._take_broker_configs(image)
-        wanted: dict[TopicPartition, NewLog] = {}
-        for topic in image.topics.values():
-            new = NewLog(topic.topic_id, self._topic_config(topic))
-            for state in self._ours(topic):
-                wanted[TopicPartition(topic.name, state.partition)] = new
+        wanted = self._wanted(image.topics.values())
         loaded = await self._host.offload.run(
             partial(
                 self._data_dir.load_logs, wanted, deleted=image.deleted, accept_loss=accept_loss
@@ -173,11 +169,11 @@ class Replicas:
         self._image = image
         self._take_broker_configs(image)
         self._take_brokers(image)
+        wanted = self._wanted(image.topics.values())
         for key, log in self._data_dir.logs.items():
-            topic = image.topics.get(key.topic)
-            if topic is None or topic.topic_id != log.topic_id:
-                # Deleted, or made again, since `start`: it goes before the new one gets its files.
-                self._offline[key] = OfflinePartition(log.topic_id, "deleted", may_pass=False)
+            if key not in wanted or wanted[key].topic_id != log.topic_id:
+                # Deleted or moved away since `start`: it goes before another gets its files.
+                self._offline[key] = OfflinePartition(log.topic_id, "not ours", may_pass=False)
         self._fall_behind([*image.topics, *(key.topic for key in self._offline)])
         await self.settled()
         for partition in self:
@@ -342,18 +338,13 @@ class Replicas:
     async def _create_all(self, topics: Mapping[str, TopicImage | None]) -> None:
         """Make what is missing on disk, a slice at a time."""
         missing: dict[TopicPartition, NewLog] = {}
-        for name, topic in topics.items():
-            if topic is None:
-                continue
-            new = NewLog(topic.topic_id, self._topic_config(topic))
-            for state in self._ours(topic):
-                key = TopicPartition(name, state.partition)
-                offline = self._offline.get(key)
-                if key not in self._data_dir.logs and (offline is None or offline.may_pass):
-                    missing[key] = new
-                if len(missing) == _CREATED_TOGETHER:
-                    await self._create(missing)
-                    missing = {}
+        for key, new in self._wanted(filter(None, topics.values())).items():
+            offline = self._offline.get(key)
+            if key not in self._data_dir.logs and (offline is None or offline.may_pass):
+                missing[key] = new
+            if len(missing) == _CREATED_TOGETHER:
+                await self._create(missing)
+                missing = {}
         if missing:
             await self._create(missing)
 
@@ -432,6 +423,15 @@ class Replicas:
                 key = TopicPartition(name, state.partition)
                 if topic is not None and state.partition not in held:
                     self._went_offline(key, topic.topic_id, reason, may_pass=True)
+
+    def _wanted(self, topics: Iterable[TopicImage]) -> dict[TopicPartition, NewLog]:
+        """What this broker has of topics."""
+        return {
+            TopicPartition(topic.name, state.partition): new
+            for topic in topics
+            for new in (NewLog(topic.topic_id, self._topic_config(topic)),)
+            for state in self._ours(topic)
+        }
 
     def _ours(self, topic: TopicImage) -> list[PartitionState]:
         return [state for state in topic.partitions if self._broker_id in state.replicas]

@@ -24,6 +24,7 @@ from tidelog.cluster.commands import (
 )
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.model import ConfigResourceType, TopicPartition
+from tidelog.replication.standing import Unregistered
 from tidelog.storage.data_dir import DataDir
 from tidelog.testing.disk import CrashMode
 from tidelog.testing.virtual_loop import virtual_time
@@ -146,6 +147,28 @@ async def test_a_topic_deleted_and_created_again_while_logs_are_recovered_gets_i
     assert partition.topic_id == again.image.topics["orders"].topic_id
     assert read(partition) == [] and again.replicas.offline == {}
     assert refusal(again, "gone") == "UNKNOWN_TOPIC_OR_PARTITION"
+    await again.replicas.close()
+
+
+@virtual_time
+async def test_a_replica_moved_away_while_logs_are_recovered_leaves_no_files() -> None:
+    node = await Node().start()
+    await node.do(CreateTopic("orders", 2))
+    before, topic = node.image, node.image.topics["orders"]
+    await node.replicas.close()
+    again = Node(image=before, disk=node.disk.crash(CrashMode.KEEP_ALL))
+    again.replicas.standing.entry = Unregistered(before.brokers[0].epoch)
+    await again.replicas.start(before)
+    state = topic.partitions[0]
+    moved = PartitionsChanged("orders", (state._replace(leader=7, replicas=(7,), isr=(7,)),))
+    again.image = before.apply_all((moved,), before.version + 1)
+    await again.replicas.serve(again.image)
+    assert refusal(again, "orders") == "NOT_LEADER_OR_FOLLOWER"
+    again.put(again.find("orders", 1), b"a")
+    assert not [path for path in again.disk.open_files if "orders-0" in path]
+    await asyncio.sleep(120)
+    assert left_of(again, "orders-0") == 0
+    assert read(again.find("orders", 1)) == [b"a"]
     await again.replicas.close()
 
 

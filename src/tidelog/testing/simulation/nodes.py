@@ -147,6 +147,11 @@ class SimulatedLoop(VirtualLoop):
         """The time of the world, which no node knows."""
         return self._now
 
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """What nobody asked of the dead is not told when they are collected."""
+        if not self._is_over:
+            super().call_exception_handler(context)
+
     def later(self, delay_s: float, callback: Callable[[], object]) -> asyncio.TimerHandle:
         """Have something happen that belongs to no node and survives them all."""
         if self._is_over:
