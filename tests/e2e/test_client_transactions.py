@@ -23,6 +23,13 @@ from tidelog.client.group_admin import committed_offsets
 from tidelog.client.offsets import Start, list_offsets
 from tidelog.client.operation import topic_metadata
 from tidelog.client.settings import ConsumerSettings, ProducerSettings, TransactionSettings
+from tidelog.client.transaction_admin import (
+    TransactionFilter,
+    coordinated,
+    describe_producers,
+    describe_transactions,
+    list_transactions,
+)
 from tidelog.client.transaction_faults import (
     ProducerFencedError,
     TransactionAbortableError,
@@ -299,6 +306,37 @@ def test_a_prepared_transaction_is_ended_by_another_process_and_by_it_alone(
         client.run(end_transaction(client.cluster, unknown, commit=True))
     heir.abort()
     assert committed(servers, topic) == ["kept"]
+
+
+def test_what_is_open_is_listed_described_and_found_at_its_partitions(
+    servers: str, topic: str, client: Client, open_producer: Open, transactional_id: str
+) -> None:
+    producer = open_producer()
+    producer.begin()
+    write(producer, topic, "a", "b")
+    producer.flush()
+    cluster, identity = client.cluster, producer.core.identity
+    assert identity is not None
+    wanted = TransactionFilter(("Ongoing",), (identity.producer_id,))
+    [listed] = client.run(list_transactions(cluster, wanted))
+    assert (listed.transactional_id, listed.state) == (transactional_id, "Ongoing")
+    known = client.run(describe_transactions(cluster, [transactional_id, "nobody"]))
+    places = [TopicPartition(topic, 0), TopicPartition(topic, 1)]
+    assert set(known) == {transactional_id}
+    found = known[transactional_id]
+    assert (found.producer, found.timeout_ms) == (identity, 30_000)
+    assert (found.coordinator, sorted(found.partitions)) == (listed.coordinator, places)
+    active = client.run(describe_producers(cluster, [*places, TopicPartition(topic, 2)]))
+    assert [(each.partition, each.producer, each.transaction_start) for each in active] == [
+        (tp, identity, 0) for tp in places
+    ]
+    assert client.run(coordinated(cluster, active)) == dict.fromkeys(active, found)
+    producer.commit()
+
+    def ends() -> list[int | None]:
+        return [each.transaction_start for each in client.run(describe_producers(cluster, places))]
+
+    eventually(lambda: ends() == [None, None])
 
 
 def test_the_shell_on_an_event_loop_does_the_same(

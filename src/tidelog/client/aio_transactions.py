@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 from tidelog.client.aio import Producer
+from tidelog.client.batching import Identity
 from tidelog.client.settings import ProducerSettings, TransactionSettings
 from tidelog.client.transactional import TransactionalCore
 from tidelog.client.transactions import GroupMetadata, PreparedTransaction
@@ -33,10 +34,14 @@ class TransactionalProducer(Producer):
         )
         self.core = self.transactional
 
-    async def init(self) -> None:
+    async def init(self) -> Identity:
         """Become the producer of the id; who was it before is fenced, its open work aborted."""
         await self.flush()
-        await self.run(self.transactional.init())
+        return await self.run(self.transactional.init())
+
+    async def resume(self, producer: Identity) -> None:
+        """Go on as the producer that another process has become; fenced where it is no more."""
+        await self.run(self.transactional.resume(producer))
 
     def begin(self) -> None:
         """Open a transaction."""

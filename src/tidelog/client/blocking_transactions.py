@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
-from tidelog.client.batching import Batch
+from tidelog.client.batching import Batch, Identity
 from tidelog.client.blocking_producer import Producer
 from tidelog.client.settings import ProducerSettings, TransactionSettings
 from tidelog.client.transactional import TransactionalCore
@@ -39,10 +39,14 @@ class TransactionalProducer(Producer):
         )
         self.core = self.transactional
 
-    def init(self) -> None:
+    def init(self) -> Identity:
         """Become the producer of the id; who was it before is fenced, its open work aborted."""
         self.flush()
-        self.run(self.transactional.init())
+        return self.run(self.transactional.init())
+
+    def resume(self, producer: Identity) -> None:
+        """Go on as the producer that another process has become; fenced where it is no more."""
+        self.run(self.transactional.resume(producer))
 
     def begin(self) -> None:
         """Open a transaction."""

@@ -43,6 +43,7 @@ from tidelog.client.transaction_faults import (
 )
 from tidelog.client.transactions import (
     ABORTED_STATES,
+    FENCED,
     REFUSED_ENDS,
     VERSION_2,
     Coordinator,
@@ -65,7 +66,6 @@ from tidelog.model import TopicPartition
 
 # What a broker says where the transaction is not open any more, for whatever reason.
 _LOST: Final = REFUSED_ENDS | {ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.UNKNOWN_PRODUCER_ID}
-_FENCED: Final = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
 _TIMED_OUT: Final = (
     "the coordinator aborted the transaction, which was open for longer than its time-out of {} ms:"
     " nothing of it is readable. Abort it here too and begin again, with less work in a transaction"
@@ -279,7 +279,7 @@ class TransactionalCore(ProducerCore):
         raised.__cause__ = failure
         return raised
 
-    def init(self) -> Operation[None]:
+    def init(self) -> Operation[Identity]:
         """Become the producer of the transactional id; who was it before is fenced."""
         if self.phase is not Phase.FENCED:
             self._require(Phase.NEW, Phase.READY)
@@ -287,6 +287,14 @@ class TransactionalCore(ProducerCore):
         self.identity = yield from init_producer(self.cluster, self._coordinator, self.transactions)
         self.protocol = yield from protocol_of(self.cluster, self._coordinator)
         self._renews = None
+        self._rest()
+        return self.identity
+
+    def resume(self, producer: Identity) -> Operation[None]:
+        """Go on as the producer that another process has become, with `init_transactional_id`."""
+        self._require(Phase.NEW)
+        self.protocol = yield from protocol_of(self.cluster, self._coordinator)
+        self.identity = producer
         self._rest()
 
     def begin(self) -> None:
@@ -421,7 +429,7 @@ class TransactionalCore(ProducerCore):
                 self._goes_on_as(self._producer)
                 self._cause = TransactionAbortedError(name, _FORGOTTEN)
                 return
-            is_fenced = error.code in _FENCED
+            is_fenced = error.code in FENCED
         elif found.producer == self._producer:
             if found.state != "Ongoing":
                 # Nothing has arrived there, so nothing may arrive any more.

@@ -53,6 +53,7 @@ _MOVED: Final = frozenset(
 _UNCHANGED: Final = frozenset(
     {ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 )
+FENCED: Final = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
 ABORTED_STATES: Final = frozenset({"PrepareAbort", "CompleteAbort"})
 COMMITTED_STATES: Final = frozenset({"PrepareCommit", "CompleteCommit"})
 
@@ -198,9 +199,18 @@ def init_producer(
 def init_transactional_id(
     cluster: Cluster, settings: TransactionSettings, expected: Identity | None = None
 ) -> Operation[Identity]:
-    """As `init_producer`, without a producer: so what an id has left open is aborted."""
+    """As `init_producer`, without a producer: so what an id has left open is aborted.
+
+    ProducerFencedError where somebody else has come since `expected`.
+    """
     coordinator = Coordinator(settings.transactional_id)
-    return (yield from init_producer(cluster, coordinator, settings, expected))
+    try:
+        return (yield from init_producer(cluster, coordinator, settings, expected))
+    except KafkaError as error:
+        if error.code not in FENCED:
+            raise
+        name = settings.transactional_id
+        raise ProducerFencedError(name, commit_unanswered=False) from error
 
 
 def add_partitions(
@@ -409,17 +419,22 @@ def describe_transaction(
             return None
         coordinator.check(found.error_code)
         assert coordinator.node is not None
-        return DescribedTransaction(
-            transactional_id,
-            coordinator.node,
-            found.transaction_state,
-            Identity(found.producer_id, found.producer_epoch),
-            found.transaction_timeout_ms,
-            found.transaction_start_time_ms,
-            [TopicPartition(each.topic, one) for each in found.topics for one in each.partitions],
-        )
+        return described(found, coordinator.node)
 
     return (yield from retrying(cluster, attempt))
+
+
+def described(found: Any, coordinator: int) -> DescribedTransaction:
+    """An entry of a DescribeTransactions response."""
+    return DescribedTransaction(
+        found.transactional_id,
+        coordinator,
+        found.transaction_state,
+        Identity(found.producer_id, found.producer_epoch),
+        found.transaction_timeout_ms,
+        found.transaction_start_time_ms,
+        [TopicPartition(each.topic, one) for each in found.topics for one in each.partitions],
+    )
 
 
 def try_describe(cluster: Cluster, transactional_id: str) -> Operation[DescribedTransaction | None]:

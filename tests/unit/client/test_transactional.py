@@ -76,6 +76,28 @@ def test_an_empty_transaction_asks_for_nothing(level: int) -> None:
 
 
 @VERSIONS
+def test_another_process_goes_on_as_the_producer_until_somebody_else_comes(level: int) -> None:
+    shell = Shell(level)
+    first = shell.run(init_transactional_id(shell.cluster, SETTINGS))
+    shell.run(shell.core.resume(first))
+    shell.core.begin()
+    shell.send(b"v")
+    shell.commit()
+    assert shell.model.stored == {0: [b"v"]}
+    shell.core = shell.new_core()
+    stale = shell.run(init_transactional_id(shell.cluster, SETTINGS))
+    shell.run(init_transactional_id(shell.cluster, SETTINGS))
+    shell.run(shell.core.resume(stale))
+    shell.core.begin()
+    shell.send(b"late")
+    with pytest.raises(ProducerFencedError):
+        shell.commit()
+    assert shell.model.stored == {0: [b"v"]}
+    with pytest.raises(ProducerFencedError):
+        shell.run(init_transactional_id(shell.cluster, SETTINGS, stale))
+
+
+@VERSIONS
 def test_methods_out_of_order_say_what_is_due(level: int) -> None:
     shell = Shell(level)
     for call, due in (
