@@ -184,7 +184,7 @@ async def _live(world: World, seed: int, plan: Plan, outcome: Outcome) -> None:
     workload.start()
     if plan.moves:
         workload.start_moves(seed)
-    transactions = Transactions(world, seed) if plan.transactions else None
+    transactions = Transactions(world, seed, observer) if plan.transactions else None
     if transactions is not None:
         await transactions.start(configs)
     groups = Groups(world, observer, seed) if plan.groups else None

@@ -83,6 +83,7 @@ def test_a_seed_that_once_failed_does_not_fail_again(known: dict[str, object]) -
         profile=str(known.get("profile", "")),
         moves=bool(known.get("moves", False)),
         groups=bool(known.get("groups", False)),
+        transactions=bool(known.get("transactions", False)),
     )
     outcome = run_seed(int(str(known["seed"])), plan)
     assert not outcome.failed, f"{known['reason']}\n{outcome}"

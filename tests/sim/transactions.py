@@ -1,9 +1,8 @@
-"""Producers that write in transactions while brokers fail, and what must hold of what they wrote.
+"""Producers that write in transactions while brokers fail.
 
-Each value is unique and belongs to one transaction. What a producer knows of a transaction is one
-of three: committed, aborted, or unknown (it asked for a commit and never heard). In the end readers
-of committed records must find committed ones entirely, unknown ones entirely or not at all, others
-never. The logs themselves are looked at as well: sequences, epochs, and that nothing stays open.
+Each value is unique and belongs to one transaction, which its record names. What a producer knows
+of a transaction is one of three: committed, aborted, or unknown (it asked for a commit and never
+heard). How that fits what readers find in the end, `transaction_readers` judges.
 """
 
 from __future__ import annotations
@@ -11,41 +10,51 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from enum import Enum
+from collections.abc import Coroutine, Iterator
 from typing import Any, Final
 
 from tests.sim.ghost import Violation
+from tests.sim.observer import Observer
 from tests.sim.peek import held, leads, parts_of
+from tests.sim.transaction_clients import (
+    PARTITIONS,
+    TOPIC,
+    Fate,
+    Written,
+    find_coordinator,
+    group_of,
+)
+from tests.sim.transaction_observer import TransactionObserver
+from tests.sim.transaction_readers import Readers, judge
 from tidelog.client.admin import NewTopic, create_topic
-from tidelog.client.aio import Client, Consumer
+from tidelog.client.aio import Client
 from tidelog.client.connection import Call
-from tidelog.client.metadata import ANY
-from tidelog.client.offsets import LATEST, Start, list_offsets
-from tidelog.client.operation import UnknownTopicError, ask, topic_metadata
-from tidelog.client.settings import ClientSettings, ConsumerSettings
+from tidelog.client.operation import UnknownTopicError, topic_metadata
+from tidelog.client.settings import ClientSettings
 from tidelog.errors import ErrorCode, KafkaError, TidelogError
-from tidelog.model import Isolation, TopicPartition
-from tidelog.protocol.batches import BatchHeader, Record, encode_batch, iterate_batches
+from tidelog.protocol.batches import Record, encode_batch
+from tidelog.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from tidelog.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopic,
 )
 from tidelog.protocol.messages.end_txn import EndTxnRequest
-from tidelog.protocol.messages.find_coordinator import FindCoordinatorRequest
 from tidelog.protocol.messages.init_producer_id import InitProducerIdRequest
 from tidelog.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     TopicProduceData,
 )
+from tidelog.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+)
 from tidelog.replication.partition import Partition
-from tidelog.storage.producers import read_marker
 from tidelog.testing.simulation.machines import World
 
-TOPIC: Final = "bank"
-PARTITIONS: Final = 3
 TIMEOUT_MS: Final = 6_000
 # How long a producer tries one thing before it gives up and comes again.
 _PATIENCE_S: Final = 8.0
@@ -63,25 +72,8 @@ _FATAL: Final = frozenset(
 )
 
 
-class Fate(Enum):
-    """What a producer knows of its transaction."""
-
-    COMMITTED = "committed"
-    ABORTED = "aborted"
-    UNKNOWN = "unknown"
-
-
 class GivenUp(Exception):
     """The producer cannot go on as the one it is."""
-
-
-@dataclass(slots=True, eq=False)
-class Written:
-    """One transaction: its values by partition, and its fate."""
-
-    name: str
-    values: list[tuple[int, int]] = field(default_factory=list)
-    fate: Fate = Fate.ABORTED
 
 
 class Transactor:
@@ -121,12 +113,15 @@ class Transactor:
 
     async def _begin(self) -> None:
         request = InitProducerIdRequest(self._id, TIMEOUT_MS)
-        answer = await self._coordinate("InitProducerId", 5, request)
+        self._go_on(await self._coordinate("InitProducerId", 5, request))
+
+    def _go_on(self, answer: Any) -> None:
         self._producer = answer.producer_id, answer.producer_epoch
         self._sequences = {}
+        self._all.observer.given(self._id, self.name, self._producer)
 
     async def _transact(self) -> None:
-        written = Written(self.name)
+        written = Written(f"{self.name}/{len(self._all.written)}")
         self._all.written.append(written)
         chosen = self._chance.sample(range(PARTITIONS), self._chance.randint(1, PARTITIONS))
         if self._version == 1:
@@ -136,6 +131,8 @@ class Transactor:
         for _ in range(self._chance.choice((1, 1, 2))):
             for partition in chosen:
                 await self._produce(partition, written)
+        if self._chance.random() < 0.3:
+            await self._commit_offset(written)
         if self._chance.random() < 0.05:
             # It hangs: the time-out has to end it.
             await asyncio.sleep(2 * TIMEOUT_MS / 1000)
@@ -150,15 +147,28 @@ class Transactor:
             written.fate = Fate.COMMITTED
         self._all.counts["committed" if committed else "aborted"] += 1
         if self._version == 2:
-            self._producer = answer.producer_id, answer.producer_epoch
-            self._sequences = {}
+            self._go_on(answer)
+
+    async def _commit_offset(self, written: Written) -> None:
+        """Commit an offset of a group in the transaction: here, its value."""
+        written.group, written.offset = group_of(self._id), self._all.new_value()
+        if self._version == 1:
+            add = AddOffsetsToTxnRequest(self._id, *self._producer, written.group)
+            await self._coordinate("AddOffsetsToTxn", 3, add)
+        partition = TxnOffsetCommitRequestPartition(0, written.offset, -1, written.name)
+        request = TxnOffsetCommitRequest(
+            self._id, written.group, *self._producer,
+            topics=[TxnOffsetCommitRequestTopic(TOPIC, [partition])],
+        )  # fmt: skip
+        version = 5 if self._version == 2 else 4
+        await self._coordinate("TxnOffsetCommit", version, request, written.group)
 
     async def _produce(self, partition: int, written: Written) -> None:
         value = self._all.new_value()
         written.values.append((partition, value))
         sequence = self._sequences.get(partition, 0)
         records = encode_batch(
-            [Record(value=b"%d" % value)],
+            [Record(key=written.name.encode(), value=b"%d" % value)],
             producer_id=self._producer[0],
             producer_epoch=self._producer[1],
             base_sequence=sequence,
@@ -190,14 +200,14 @@ class Transactor:
         await self._client.run(topic_metadata(self._client.cluster, [TOPIC]))
         return self._client.cluster.leader(TOPIC, partition)
 
-    async def _coordinate(self, api: str, version: int, request: object) -> Any:
-        """The coordinator's answer, wherever it is; `GivenUp` where there is none that helps."""
+    async def _coordinate(self, api: str, version: int, request: object, group: str = "") -> Any:
+        """The coordinator's answer, wherever it is; `GivenUp` where there is none that helps.
+
+        It is the coordinator of the producer's id, or of a group.
+        """
         deadline = self._all.now() + _PATIENCE_S
         while self._all.now() < deadline:
-            await self._client.run(topic_metadata(self._client.cluster, [TOPIC]))
-            find = FindCoordinatorRequest(key_type=1, coordinator_keys=[self._id])
-            found: Any = await self._client.run(ask(Call(ANY, "FindCoordinator", find, 4)))
-            node = found.coordinators[0].node_id
+            node = await find_coordinator(self._client, group or self._id, of_group=bool(group))
             if node >= 0:
                 outcome: Any = await self._client.network.request(Call(node, api, request, version))
                 if not isinstance(outcome, TidelogError):
@@ -211,19 +221,23 @@ class Transactor:
 
 
 def _code_of(answer: Any) -> ErrorCode:
-    results = getattr(answer, "results_by_topic_v3_and_below", None)
-    if results is None:
-        return ErrorCode(answer.error_code)
-    codes = [each.partition_error_code for topic in results for each in topic.results_by_partition]
-    return ErrorCode(max(codes))
+    if isinstance(answer, AddPartitionsToTxnResponse):
+        results = answer.results_by_topic_v3_and_below
+        each_code = [each.partition_error_code for topic in results
+                     for each in topic.results_by_partition]  # fmt: skip
+        return ErrorCode(max(each_code))
+    if isinstance(answer, TxnOffsetCommitResponse):
+        return ErrorCode(answer.topics[0].partitions[0].error_code)
+    return ErrorCode(answer.error_code)
 
 
 class Transactions:
     """The transactional producers of one world."""
 
-    def __init__(self, world: World, seed: int) -> None:
+    def __init__(self, world: World, seed: int, observer: Observer) -> None:
         self.world = world
         self.seed = seed
+        self.observer = TransactionObserver(world, observer, [TOPIC])
         self.is_over = False
         self.written: list[Written] = []
         self.counts: Counter[str] = Counter()
@@ -233,6 +247,7 @@ class Transactions:
             connect_timeout_ms=2_000, request_timeout_ms=4_000, operation_timeout_ms=20_000,
             metadata_max_age_ms=5_000,
         )  # fmt: skip
+        self._readers = Readers(world, self._settings, self.observer)
 
     def now(self) -> float:
         return asyncio.get_running_loop().time()
@@ -256,25 +271,32 @@ class Transactions:
         # The coordinators are there before anything goes wrong, or little would be written.
         await Transactor(self, "first", "first").come()
         for name, transactional_id in (("a", "a"), ("b", "b"), ("c", "b")):
-            transactor = Transactor(self, name, transactional_id)
-            self._tasks.append(self.world.client_node().start(transactor.run()))
+            self._run(Transactor(self, name, transactional_id).run())
+        self._run(self._readers.read_on())
+        self._run(self._readers.ask_for_offsets([group_of("a"), group_of("b")]))
+
+    def _run(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        self._tasks.append(self.world.client_node().start(coroutine))
 
     async def finish(self) -> None:
         """End the producers, let time-outs pass, and judge."""
-        self.is_over = True
+        self.is_over = self._readers.is_over = True
         _, pending = await asyncio.wait(self._tasks, timeout=90.0)
         if pending:
-            raise Violation("L3 calls end", "a transactional producer still waits")
+            raise Violation("L3 calls end", "a transactional client still waits")
         for task in self._tasks:
             task.result()
         until = self.now() + TIMEOUT_MS / 1000 + 10.0
-        while found := self._open():
+        while found := self._open() or self.observer.open():
             if self.now() > until:
                 raise Violation("L4 no open transaction", found)
             await asyncio.sleep(0.5)
-        for partition in self._leaders():
-            check_log(partition.topic_partition, list(_batches(partition)))
-        self._judge(await self._read())
+        found_values = await self._readers.read_all()
+        offsets = {each: await self._readers.offset_of(each) for each in self._groups()}
+        self.counts += judge(self.written, found_values, offsets)
+
+    def _groups(self) -> list[str]:
+        return sorted({each.group for each in self.written if each.group})
 
     def _leaders(self) -> Iterator[Partition]:
         for machine in self.world.machines.values():
@@ -297,80 +319,3 @@ class Transactions:
                     f" {each.high_watermark}: {states}"
                 )
         return ""
-
-    async def _read(self) -> dict[int, list[int]]:
-        """All that readers of committed records find, by partition."""
-        settings = ConsumerSettings(
-            max_wait_ms=200, isolation=Isolation.READ_COMMITTED, client=self._settings
-        )
-        consumer = Consumer(self.world.servers, settings, self.world.client_host())
-        partitions = [TopicPartition(TOPIC, each) for each in range(PARTITIONS)]
-        await consumer.assign(dict.fromkeys(partitions, Start("start")))
-        ends = await consumer.run(list_offsets(consumer.cluster, dict.fromkeys(partitions, LATEST)))
-        found: dict[int, list[int]] = {each: [] for each in range(PARTITIONS)}
-        async with asyncio.timeout(60):
-            while any(
-                consumer.core.positions[each].position < ends[each].offset for each in partitions
-            ):
-                for partition, records in await consumer.poll(0.5):
-                    found[partition.partition] += [int(bytes(each.value)) for each in records]
-        await consumer.close()
-        return found
-
-    def _judge(self, found: dict[int, list[int]]) -> None:
-        counts = Counter((place, value) for place, values in found.items() for value in values)
-        for written in self.written:
-            if not written.values:
-                continue
-            seen = [counts.pop(each, 0) for each in written.values]
-            if any(each > 1 for each in seen):
-                raise Violation("I14 once", f"{written} is there {seen} times")
-            if written.fate is Fate.ABORTED and any(seen):
-                raise Violation("I20 aborted read", f"{written} shows: {seen}")
-            if written.fate is Fate.COMMITTED and not all(seen):
-                raise Violation("I17 lost commit", f"{written} is there {seen} times")
-            if any(seen) != all(seen):
-                raise Violation("I17 torn", f"{written} is there {seen} times")
-            self.counts[f"fate {written.fate.value}"] += 1
-        if +counts:
-            raise Violation("I20", f"nobody wrote {+counts}")
-
-
-def _batches(partition: Partition) -> Iterator[tuple[BatchHeader, bool | None]]:
-    """The batches of a log; for a marker, whether it commits."""
-    log = partition.log
-    offset, end = log.log_start_offset, log.end_position
-    while offset < end.offset:
-        slices = log.read(offset, 1 << 20, end)
-        data = slices.read_all()
-        slices.release()
-        for position, header in iterate_batches(data):
-            marker = None
-            if header.is_control:
-                batch = data[position : position + header.size_bytes]
-                ended = read_marker(batch, header)
-                marker = None if ended is None else ended.committed
-            yield header, marker
-            offset = header.last_offset + 1
-
-
-def check_log(name: TopicPartition, batches: list[tuple[BatchHeader, bool | None]]) -> None:
-    """I14, I15, I18: sequences without gap, epochs that do not fall, nothing behind its end."""
-    epochs: dict[int, int] = {}
-    sequences: dict[tuple[int, int], int] = {}
-    for header, marker in batches:
-        if header.producer_id < 0:
-            continue
-        epoch = epochs.get(header.producer_id, -1)
-        if header.producer_epoch < epoch:
-            where = f"{name}@{header.base_offset}"
-            raise Violation("I15 epochs", f"{where}: {header.producer_epoch} after {epoch}")
-        epochs[header.producer_id] = header.producer_epoch
-        if marker is not None or header.is_control:
-            continue
-        key = (header.producer_id, header.producer_epoch)
-        expected = sequences.get(key, 0)
-        if header.base_sequence != expected:
-            where = f"{name}@{header.base_offset}"
-            raise Violation("I14 sequences", f"{where}: {header.base_sequence}, not {expected}")
-        sequences[key] = header.last_sequence + 1
