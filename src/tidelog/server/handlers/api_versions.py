@@ -1,7 +1,8 @@
 """ApiVersions (key 18), versions 0 to 4.
 
 Behaviour: what this broker serves, and nothing else; a client with an unknown version gets version
-0 of the answer with error 35 and steps down. An invalid client software name is refused (KIP-511).
+0 of the answer with error 35 and what it may ask for instead. An invalid client software name is
+refused (KIP-511).
 Features are those of Kafka that are here: `metadata.version` 30 says that the answers are those of
 Kafka 4.3, `group.version` 1 that there are consumer groups (KIP-848), `transaction.version` 2 that
 every transaction has an epoch to itself (KIP-890). The rest are not named, since there are no share
@@ -13,7 +14,7 @@ from __future__ import annotations
 import re
 
 from tidelog.errors import ErrorCode
-from tidelog.protocol.apis import APIS
+from tidelog.protocol.apis import API_VERSIONS_KEY, APIS, api
 from tidelog.protocol.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
@@ -54,11 +55,15 @@ def api_versions(
 
 
 def unsupported_version() -> ApiVersionsResponse:
-    """The answer, in version 0, to a version of ApiVersions that is not served."""
-    return ApiVersionsResponse(
-        error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_ranges(private=False)
-    )
+    """The answer, in version 0, to a version of ApiVersions that is not served.
+
+    It names the versions of ApiVersions alone, so that the client asks once more, in one that has
+    features: with all of them franz-go goes on with what it got, and without transactions of
+    version 2.
+    """
+    served = ApiVersion(API_VERSIONS_KEY, *api(API_VERSIONS_KEY).advertised)
+    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[served])
 
 
 def _ranges(*, private: bool) -> list[ApiVersion]:
-    return [ApiVersion(api.key, *api.advertised) for api in APIS if private or not api.private]
+    return [ApiVersion(each.key, *each.advertised) for each in APIS if private or not each.private]
