@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from tidelog.cluster.image import BrokerRegistration, PartitionState
@@ -246,6 +246,9 @@ class Done:
     """The answer where there is nothing to tell."""
 
 
+DONE: Final = Done()
+
+
 @dataclass(slots=True)
 class CreatedTopic:
     """The topic as it is now, or as it would be with `validate_only`."""
@@ -282,19 +285,10 @@ class PartitionDecided:
 
 
 @dataclass(slots=True)
-class ShutdownBegun:
-    """How many partitions the broker leads on because nobody else can."""
-
-    leaders_left: int
-
-
-@dataclass(slots=True)
 class Moving:
     """How many partitions have begun to move."""
 
     partitions: int
 
 
-Answer = (
-    Done | CreatedTopic | DeletedTopic | ProducerIdBlock | PartitionDecided | ShutdownBegun | Moving
-)
+Answer = Done | CreatedTopic | DeletedTopic | ProducerIdBlock | PartitionDecided | Moving

@@ -181,7 +181,8 @@ class ControllerLink:
     ) -> Decided:
         """Try until each has an outcome that is not "ask another"."""
         loop = asyncio.get_running_loop()
-        outcomes: list[Outcome] = [_no_controller() for _ in commands]
+        message = "The cluster has no controller at the moment; try again later."
+        outcomes: list[Outcome] = [KafkaError(ErrorCode.NOT_CONTROLLER, message) for _ in commands]
         left = list(range(len(commands)))
         version = 0
         while left and (remaining_s := deadline - loop.time()) > 0:
@@ -194,7 +195,7 @@ class ControllerLink:
             version = max(version, decided.version)
             again = []
             for index, outcome in zip(left, decided.outcomes, strict=True):
-                if _is_elsewhere(outcome):
+                if isinstance(outcome, KafkaError) and outcome.code is ErrorCode.NOT_CONTROLLER:
                     again.append(index)
                 else:
                     outcomes[index] = outcome
@@ -289,16 +290,6 @@ class _Line:
 def _raise_for(response: Any) -> None:
     if response.error_code:
         raise KafkaError(error_code(response.error_code), response.error_message or "")
-
-
-def _is_elsewhere(outcome: Outcome) -> bool:
-    return isinstance(outcome, KafkaError) and outcome.code is ErrorCode.NOT_CONTROLLER
-
-
-def _no_controller() -> KafkaError:
-    return KafkaError(
-        ErrorCode.NOT_CONTROLLER, "The cluster has no controller at the moment; try again later."
-    )
 
 
 def _outcome_unknown(reason: str) -> KafkaError:

@@ -22,8 +22,11 @@ from tidelog.cluster.changes import (
     PartitionsChanged,
 )
 from tidelog.cluster.commands import (
+    DONE,
     AlterPartition,
+    Answer,
     GiveUpReplicas,
+    PartitionDecided,
     RegisterBroker,
     UnregisterBroker,
 )
@@ -48,10 +51,12 @@ class Loss(NamedTuple):
     lost_by: tuple[int, ...]
 
 
-class Outcome(NamedTuple):
-    """What changes, in the order in which it is written, and what may be lost by it."""
+class Plan(NamedTuple):
+    """What a command changes, in the order in which it is written, and what is answered then."""
 
     changes: tuple[Change, ...]
+    answer: Answer = DONE
+    # What an operator must hear of.
     losses: tuple[Loss, ...] = ()
 
 
@@ -113,7 +118,7 @@ def _is_true(value: str | None, default: bool) -> bool:
     return default if value is None else value.strip().lower() == "true"
 
 
-def register_broker(image: ImageView, command: RegisterBroker, config: BrokerConfig) -> Outcome:
+def register_broker(image: ImageView, command: RegisterBroker, config: BrokerConfig) -> Plan:
     """The broker is alive; it leads what only it can lead, and joins ISRs by fetching."""
     now = command.registration
     known = image.brokers.get(now.id)
@@ -134,7 +139,7 @@ def register_broker(image: ImageView, command: RegisterBroker, config: BrokerCon
     return everywhere(image, judge, BrokerRegistered(now))
 
 
-def unregister_broker(image: ImageView, command: UnregisterBroker, config: BrokerConfig) -> Outcome:
+def unregister_broker(image: ImageView, command: UnregisterBroker, config: BrokerConfig) -> Plan:
     """The broker is gone; what it led goes to the next in-sync replica that is alive, or waits."""
     check_broker_epoch(image, command.broker_id, command.broker_epoch)
     electorate = Electorate(image, config)
@@ -148,7 +153,7 @@ def unregister_broker(image: ImageView, command: UnregisterBroker, config: Broke
     return everywhere(image, judge, BrokerGone(command.broker_id))
 
 
-def give_up_replicas(image: ImageView, command: GiveUpReplicas, config: BrokerConfig) -> Outcome:
+def give_up_replicas(image: ImageView, command: GiveUpReplicas, config: BrokerConfig) -> Plan:
     """The broker lives, some of its replicas do not: they leave the ISR and the ELR.
 
     A sole replica stays as it is: there is nobody else to lead.
@@ -170,15 +175,13 @@ def give_up_replicas(image: ImageView, command: GiveUpReplicas, config: BrokerCo
     return everywhere(image, judge)
 
 
-def alter_partition(
-    image: ImageView, command: AlterPartition, config: BrokerConfig
-) -> tuple[Outcome, PartitionState]:
-    """Decide on a leader's proposal; what changes, and the state that holds then."""
+def alter_partition(image: ImageView, command: AlterPartition, config: BrokerConfig) -> Plan:
+    """Decide on a leader's proposal; the answer has the state that holds then."""
     topic, state = _proposed_for(image, command)
     proposal = command.proposal
     if proposal.broker_ids == frozenset(state.isr):
         # Perhaps an earlier try of the same, whose answer was lost.
-        return Outcome(()), state
+        return Plan((), PartitionDecided(state))
     if proposal.partition_epoch < state.partition_epoch:
         raise KafkaError(
             ErrorCode.INVALID_UPDATE_VERSION,
@@ -190,12 +193,12 @@ def alter_partition(
     circumstances = replace(electorate.circumstances(topic, state), unclean=False)
     decision = decide(state, circumstances, proposal.broker_ids)
     if decision is None:
-        return Outcome(()), state
+        return Plan((), PartitionDecided(state))
     decided = completed(decision.state, partial(electorate.circumstances, topic))
     if decided.leader_epoch != state.leader_epoch:
         # One step, also where a leader that shuts down is replaced and the move is complete.
         decided = decided._replace(leader_epoch=state.leader_epoch + 1)
-    return Outcome((PartitionsChanged(topic.name, (decided,)),)), decided
+    return Plan((PartitionsChanged(topic.name, (decided,)),), PartitionDecided(decided))
 
 
 def completed(
@@ -313,7 +316,7 @@ def everywhere(
     image: ImageView,
     judge: Callable[[TopicImage, PartitionState], Decision | None],
     *last: Change,
-) -> Outcome:
+) -> Plan:
     """What is decided on every partition, and at the end what is known then."""
     changes: list[Change] = []
     losses: list[Loss] = []
@@ -324,7 +327,7 @@ def everywhere(
             Loss(topic.name, each.state, each.lost_by) for each in made if each.may_have_lost
         )
         changes += in_portions(topic.name, [each.state for each in made])
-    return Outcome((*changes, *last), tuple(losses))
+    return Plan((*changes, *last), losses=tuple(losses))
 
 
 def in_portions(topic: str, states: list[PartitionState]) -> Iterator[PartitionsChanged]:

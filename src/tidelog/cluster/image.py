@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from uuid import UUID
 
 from tidelog.model import NO_LEADER
@@ -113,33 +113,6 @@ class TopicImage(NamedTuple):
     def holders(self) -> tuple[int, ...]:
         """The brokers that have a replica of any partition, in their order."""
         return tuple(sorted({each for state in self.partitions for each in state.replicas}))
-
-
-class ImageView(Protocol):
-    """What can be read of an image, and of a draft of the next one."""
-
-    @property
-    def cluster_id(self) -> str: ...
-    @property
-    def brokers(self) -> Mapping[int, BrokerRegistration]: ...
-    @property
-    def absent(self) -> Mapping[int, BrokerRegistration]: ...
-    @property
-    def topics(self) -> Mapping[str, TopicImage]: ...
-    @property
-    def topic_names(self) -> Mapping[UUID, str]: ...
-    @property
-    def unified_names(self) -> Mapping[str, str]: ...
-    @property
-    def broker_configs(self) -> Mapping[str, Mapping[str, str]]: ...
-    @property
-    def group_configs(self) -> Mapping[str, Mapping[str, str]]: ...
-    @property
-    def deleted(self) -> Mapping[UUID, tuple[int, ...]]: ...
-    @property
-    def partition_count(self) -> int: ...
-    @property
-    def next_producer_id(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,6 +274,10 @@ class Draft:
             return mapping  # type: ignore[return-value]
         self._own.add(name)
         return dict(mapping)
+
+
+# What can be read of an image, and of a draft of the next one.
+ImageView = MetadataImage | Draft
 
 
 def _put(mapping: dict[K, V], key: K, value: V) -> None:

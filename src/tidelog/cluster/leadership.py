@@ -22,14 +22,13 @@ from tidelog.cluster.elections import Decision, decide, leaves
 from tidelog.cluster.failover import (
     Electorate,
     Loss,
-    Outcome,
+    Plan,
     check_broker_epoch,
     everywhere,
 )
 from tidelog.cluster.image import ImageView, PartitionState, TopicImage
 from tidelog.config import BrokerConfig
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.model import NO_LEADER
 
 # Kafka's bound: a rebalance of leaders must not hold up everything else.
 BALANCED_AT_ONCE: Final = 1000
@@ -47,7 +46,7 @@ def partition_of(image: ImageView, name: str, partition: int) -> tuple[TopicImag
     return topic, topic.partitions[partition]
 
 
-def elect_leader(image: ImageView, command: ElectLeader, config: BrokerConfig) -> Outcome:
+def elect_leader(image: ImageView, command: ElectLeader, config: BrokerConfig) -> Plan:
     """The preferred replica leads, or with `unclean` one that may lack records."""
     topic, state = partition_of(image, command.topic, command.partition)
     not_needed = state.has_leader if command.unclean else state.leader == state.replicas[0]
@@ -65,13 +64,13 @@ def elect_leader(image: ImageView, command: ElectLeader, config: BrokerConfig) -
         raise KafkaError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE)
     assert decision is not None
     loss = Loss(topic.name, decision.state, decision.lost_by)
-    return Outcome(
+    return Plan(
         (PartitionsChanged(topic.name, (decision.state,)),),
-        (loss,) if decision.may_have_lost else (),
+        losses=(loss,) if decision.may_have_lost else (),
     )
 
 
-def balance_leaders(image: ImageView, config: BrokerConfig) -> Outcome:
+def balance_leaders(image: ImageView, config: BrokerConfig) -> Plan:
     """Preferred replicas that are in sync lead again, a bounded number of them at once."""
     electorate = Electorate(image, config)
     left = BALANCED_AT_ONCE
@@ -94,7 +93,7 @@ def balance_leaders(image: ImageView, config: BrokerConfig) -> Outcome:
     return everywhere(image, judge)
 
 
-def newly_allowed(image: ImageView, changes: Iterable[Change], config: BrokerConfig) -> Outcome:
+def newly_allowed(image: ImageView, changes: Iterable[Change], config: BrokerConfig) -> Plan:
     """Who leads because settings that are about to change allow unclean elections.
 
     Only where nobody leads: that is what somebody allows them for.
@@ -118,10 +117,8 @@ def newly_allowed(image: ImageView, changes: Iterable[Change], config: BrokerCon
     return everywhere(image, judge)
 
 
-def begin_shutdown(
-    image: ImageView, command: BeginShutdown, config: BrokerConfig
-) -> tuple[Outcome, int]:
-    """Others lead what the broker led, where one can; how many partitions it leads on.
+def begin_shutdown(image: ImageView, command: BeginShutdown, config: BrokerConfig) -> Plan:
+    """Others lead what the broker led, where one can.
 
     It is known to be shutting down before anything else, so that nothing is given back to it. Where
     nobody else can lead it goes on until it is gone: that is shorter for its clients.
@@ -130,18 +127,13 @@ def begin_shutdown(
     registration = image.brokers[command.broker_id]._replace(shutting_down=True)
     electorate = Electorate(image, config)
     electorate.without(command.broker_id)
-    left = 0
 
     def judge(topic: TopicImage, state: PartitionState) -> Decision | None:
-        nonlocal left
         if command.broker_id not in state.isr:
             return None
         circumstances = replace(electorate.circumstances(topic, state), unclean=False)
         decision = leaves(state, {command.broker_id}, circumstances)
-        if decision is not None and decision.state.leader == NO_LEADER:
-            left += 1
-            return None
-        return decision
+        return decision if decision is not None and decision.state.has_leader else None
 
-    outcome = everywhere(image, judge)
-    return Outcome((BrokerRegistered(registration), *outcome.changes), outcome.losses), left
+    handed_over = everywhere(image, judge)
+    return handed_over._replace(changes=(BrokerRegistered(registration), *handed_over.changes))

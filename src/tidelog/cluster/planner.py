@@ -29,7 +29,6 @@ from tidelog.cluster.commands import (
     AllocateProducerIds,
     AlterConfigs,
     AlterPartition,
-    Answer,
     BalanceLeaders,
     BeginShutdown,
     Command,
@@ -39,11 +38,8 @@ from tidelog.cluster.commands import (
     Decommission,
     DeletedTopic,
     DeleteTopic,
-    Done,
     ElectLeader,
     GiveUpReplicas,
-    Moving,
-    PartitionDecided,
     PlacementCommand,
     ProducerIdBlock,
     RaiseInternalTopics,
@@ -51,7 +47,6 @@ from tidelog.cluster.commands import (
     RegisterBroker,
     RemoveBroker,
     SetReplicationFactor,
-    ShutdownBegun,
     UnregisterBroker,
 )
 from tidelog.cluster.configs import (
@@ -64,8 +59,7 @@ from tidelog.cluster.configs import (
 )
 from tidelog.cluster.failover import (
     UNCLEAN,
-    Loss,
-    Outcome,
+    Plan,
     alter_partition,
     check_broker_epoch,
     give_up_replicas,
@@ -119,16 +113,6 @@ class PlannerRules:
         return self.config.get_int("default.replication.factor")
 
 
-@dataclass(slots=True)
-class Plan:
-    """What a command does once it is durable, and what is answered then."""
-
-    changes: tuple[Change, ...]
-    answer: Answer
-    # What an operator must hear of.
-    losses: tuple[Loss, ...] = ()
-
-
 def plan(image: ImageView, command: Command, rules: PlannerRules) -> Plan:
     """Decide on one command; KafkaError where it cannot be done."""
     match command:
@@ -145,54 +129,45 @@ def plan(image: ImageView, command: Command, rules: PlannerRules) -> Plan:
         case AllocateProducerIds():
             return _allocate_producer_ids(image, command)
         case RegisterBroker():
-            return _plan_of(register_broker(image, command, rules.config))
+            return register_broker(image, command, rules.config)
         case UnregisterBroker():
-            return _plan_of(unregister_broker(image, command, rules.config))
+            return unregister_broker(image, command, rules.config)
         case AlterPartition():
-            outcome, state = alter_partition(image, command, rules.config)
-            return _plan_of(outcome, PartitionDecided(state))
+            return alter_partition(image, command, rules.config)
         case GiveUpReplicas():
-            return _plan_of(give_up_replicas(image, command, rules.config))
+            return give_up_replicas(image, command, rules.config)
         case _:
-            return _plan_placed(image, command, rules)
+            return _plan_placed(image, command, rules.config)
 
 
-def _plan_placed(image: ImageView, command: PlacementCommand, rules: PlannerRules) -> Plan:
+def _plan_placed(image: ImageView, command: PlacementCommand, config: BrokerConfig) -> Plan:
     """Decide on who leads and where replicas are, as somebody asked for it."""
-    config = rules.config
     match command:
         case ElectLeader():
-            return _plan_of(elect_leader(image, command, config))
+            return elect_leader(image, command, config)
         case BalanceLeaders():
-            return _plan_of(balance_leaders(image, config))
+            return balance_leaders(image, config)
         case BeginShutdown():
-            outcome, left = begin_shutdown(image, command, config)
-            return _plan_of(outcome, ShutdownBegun(left))
+            return begin_shutdown(image, command, config)
         case Reassign():
-            return _plan_of(reassign(image, command, config))
+            return reassign(image, command, config)
         case SetReplicationFactor():
-            outcome, count = set_replication_factor(image, command, config)
-            return _plan_of(outcome, Moving(count))
+            return set_replication_factor(image, command, config)
         case RaiseInternalTopics():
-            return _plan_of(raise_internal_topics(image, config))
+            return raise_internal_topics(image, config)
         case Decommission():
-            outcome, count = decommission(image, command, config)
-            return _plan_of(outcome, Moving(count))
+            return decommission(image, command, config)
         case RemoveBroker():
-            return _plan_of(remove_broker(image, command, rules.config))
-
-
-def _plan_of(outcome: Outcome, answer: Answer | None = None) -> Plan:
-    return Plan(outcome.changes, answer or Done(), outcome.losses)
+            return remove_broker(image, command, config)
 
 
 def _alter_configs(image: ImageView, command: AlterConfigs, rules: PlannerRules) -> Plan:
     changes = plan_configs(image, command, rules.config)
     eligible = _eligible_then(image, changes, rules)
     if eligible or not any(each.name == UNCLEAN for each in command.changes):
-        return Plan((*eligible, *changes), Done())
+        return Plan((*eligible, *changes))
     elected = newly_allowed(image, changes, rules.config)
-    return Plan((*changes, *elected.changes), Done(), elected.losses)
+    return elected._replace(changes=(*changes, *elected.changes))
 
 
 def _eligible_then(
@@ -370,7 +345,7 @@ def _confirm_deletion(image: ImageView, command: ConfirmDeletion) -> Plan:
         if command.broker_id in holders:
             left = tuple(each for each in holders if each != command.broker_id)
             changes.append(DeletionConfirmed(topic_id, left))
-    return Plan(tuple(changes), Done())
+    return Plan(tuple(changes))
 
 
 def _existing_topic(image: ImageView, name: str) -> TopicImage:
@@ -414,7 +389,7 @@ def _add_partitions(image: ImageView, command: AddPartitions, rules: PlannerRule
         )
     states = tuple(new_partition(image, have + n, each) for n, each in enumerate(replicas))
     change = PartitionsAdded(topic.name, states)
-    return Plan(() if command.validate_only else (change,), Done())
+    return Plan(() if command.validate_only else (change,))
 
 
 def _allocate_producer_ids(image: ImageView, command: AllocateProducerIds) -> Plan:

@@ -22,11 +22,17 @@ from tidelog.cluster.changes import (
     PartitionsChanged,
     TopicConfigsChanged,
 )
-from tidelog.cluster.commands import Decommission, Reassign, RemoveBroker, SetReplicationFactor
+from tidelog.cluster.commands import (
+    Decommission,
+    Moving,
+    Reassign,
+    RemoveBroker,
+    SetReplicationFactor,
+)
 from tidelog.cluster.elections import Circumstances, decide
 from tidelog.cluster.failover import (
     Electorate,
-    Outcome,
+    Plan,
     completed,
     everywhere,
     in_portions,
@@ -60,7 +66,7 @@ def may_delete_replica(
     return state is not None and broker_id not in state.replicas
 
 
-def reassign(image: ImageView, command: Reassign, config: BrokerConfig) -> Outcome:
+def reassign(image: ImageView, command: Reassign, config: BrokerConfig) -> Plan:
     """Begin to move a partition, or move it somewhere else, or stop that."""
     topic, state = partition_of(image, command.topic, command.partition)
     if command.replicas is None:
@@ -72,13 +78,13 @@ def reassign(image: ImageView, command: Reassign, config: BrokerConfig) -> Outco
         _check_target(image, state, target, command.allow_factor_change)
     electorate = Electorate(image, config)
     moved = _moved(state, target, partial(electorate.circumstances, topic))
-    return Outcome(() if moved is None else (PartitionsChanged(topic.name, (moved,)),))
+    return Plan(() if moved is None else (PartitionsChanged(topic.name, (moved,)),))
 
 
 def set_replication_factor(
     image: ImageView, command: SetReplicationFactor, config: BrokerConfig
-) -> tuple[Outcome, int]:
-    """Every partition of a topic gets or gives up replicas; how many partitions that are."""
+) -> Plan:
+    """Every partition of a topic gets or gives up replicas."""
     topic = image.topics.get(command.topic)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {command.topic}")
@@ -92,7 +98,7 @@ def set_replication_factor(
     return _spread(image, [topic], lambda state: command.factor, config)
 
 
-def raise_internal_topics(image: ImageView, config: BrokerConfig) -> Outcome:
+def raise_internal_topics(image: ImageView, config: BrokerConfig) -> Plan:
     """Internal topics get up to three replicas as brokers join.
 
     A minimum that an older version stored with the topic is dropped: it was meant for fewer.
@@ -104,8 +110,8 @@ def raise_internal_topics(image: ImageView, config: BrokerConfig) -> Outcome:
         if any(_is_below(state, factor) for state in image.topics[name].partitions)
     ]
     if not topics:
-        return Outcome(())
-    outcome, _ = _spread(
+        return Plan(())
+    moves = _spread(
         image, topics, lambda state: factor if _is_below(state, factor) else None, config
     )
     configs: list[Change] = []
@@ -114,13 +120,11 @@ def raise_internal_topics(image: ImageView, config: BrokerConfig) -> Outcome:
         if MIN_ISR in topic.configs and not any(state.elr for state in topic.partitions):
             kept = {name: held for name, held in topic.configs.items() if name != MIN_ISR}
             configs.append(TopicConfigsChanged(topic.name, kept))
-    return Outcome((*configs, *outcome.changes))
+    return Plan((*configs, *moves.changes))
 
 
-def decommission(
-    image: ImageView, command: Decommission, config: BrokerConfig
-) -> tuple[Outcome, int]:
-    """Move every replica of a broker to another one; how many partitions that are."""
+def decommission(image: ImageView, command: Decommission, config: BrokerConfig) -> Plan:
+    """Move every replica of a broker to another one."""
     leaving = command.broker_id
     if leaving not in image.brokers and leaving not in image.absent:
         raise _not_registered(leaving)
@@ -133,7 +137,7 @@ def decommission(
     )
 
 
-def remove_broker(image: ImageView, command: RemoveBroker, config: BrokerConfig) -> Outcome:
+def remove_broker(image: ImageView, command: RemoveBroker, config: BrokerConfig) -> Plan:
     """Forget a broker, which must be stopped and hold nothing.
 
     Its file may have had the largest minimum of replicas in sync. Where a smaller one is reached,
@@ -262,8 +266,8 @@ def _spread(
     factor_of: Callable[[PartitionState], int | None],
     config: BrokerConfig,
     leaving: int | None = None,
-) -> tuple[Outcome, int]:
-    """Bring partitions to their factor, on brokers that stay; how many partitions are moved."""
+) -> Plan:
+    """Bring partitions to their factor, on brokers that stay."""
     homes = _homes(image, leaving)
     racks = {each.id: each.rack or "" for each in (*image.absent.values(), *image.brokers.values())}
     loads = Loads(homes)
@@ -286,7 +290,7 @@ def _spread(
                 states.append(moved)
         count += len(states)
         changes += in_portions(topic.name, states)
-    return Outcome(tuple(changes)), count
+    return Plan(tuple(changes), Moving(count))
 
 
 def _target(

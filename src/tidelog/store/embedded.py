@@ -64,10 +64,13 @@ class EmbeddedStore:
     await store.multi([Create("/cluster", b"")])
     """
 
+    # It is in this process: nothing can come between.
+    silent_s = 0.0
+
     def __init__(self, shared: _Shared, session: int) -> None:
         self._shared = shared
-        self._session = session
-        self._state = SessionState.CONNECTED
+        self.session = session
+        self.session_state = SessionState.CONNECTED
         self._session_watches = SessionWatches()
         shared.sessions.append(self)
 
@@ -92,18 +95,6 @@ class EmbeddedStore:
         session = await self._run(self._shared.database.begin_session)
         return EmbeddedStore(self._shared, session)
 
-    @property
-    def session(self) -> int:
-        return self._session
-
-    @property
-    def session_state(self) -> SessionState:
-        return self._state
-
-    @property
-    def silent_s(self) -> float:
-        return 0.0
-
     async def sync(self) -> None:
         """There is one copy: what it says is the newest."""
 
@@ -119,7 +110,7 @@ class EmbeddedStore:
     async def multi(self, operations: Sequence[Operation]) -> int:
         operations = tuple(operations)
         check_transaction(operations)
-        done = self._run(self._shared.database.multi, operations, self._session)
+        done = self._run(self._shared.database.multi, operations, self.session)
         # Whoever asked may be gone before it is done: the others hear of it all the same.
         done.add_done_callback(lambda done: self._shared.written(operations, done))
         return await asyncio.shield(done)
@@ -132,11 +123,11 @@ class EmbeddedStore:
 
     async def expire(self) -> None:
         """End the session as a lost connection would: its ephemeral nodes go, its owner is told."""
-        if self._state is SessionState.LOST:
+        if self.session_state is SessionState.LOST:
             return
         shared = self._shared
         self._lose()
-        paths, revision = await shared.offload.run(_end, shared.database, self._session)
+        paths, revision = await shared.offload.run(_end, shared.database, self.session)
         shared.watches.tell([Delete(path) for path in paths], revision)
 
     async def close(self) -> None:
@@ -144,7 +135,7 @@ class EmbeddedStore:
             await self.expire()
         except StoreError as error:
             # A full or failing disk must not keep the file open; the next start drops what is left.
-            logger.warning("ephemeral nodes left behind session=%d reason=%s", self._session, error)
+            logger.warning("ephemeral nodes left behind session=%d reason=%s", self.session, error)
         shared = self._shared
         if shared.sessions or shared.closing:
             return
@@ -155,12 +146,12 @@ class EmbeddedStore:
             shared.offload.close()
 
     def _run(self, function: Callable[..., T], *args: object) -> asyncio.Future[T]:
-        if self._state is SessionState.LOST:
+        if self.session_state is SessionState.LOST:
             raise SessionExpired("the session with the metadata store has ended")
         return self._shared.offload.run(function, *args)
 
     def _lose(self) -> None:
-        self._state = SessionState.LOST
+        self.session_state = SessionState.LOST
         self._shared.sessions.remove(self)
         self._shared.watches.drop(self)
         self._session_watches.tell(SessionState.LOST)

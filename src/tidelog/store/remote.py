@@ -68,9 +68,9 @@ class RemoteStore(asyncio.Protocol):
         self._numbers = itertools.count(1)
         self._calls: dict[int, _Call] = {}
         self._watches: dict[int, WatchCallback] = {}
-        self._session = 0
+        self.session = 0
         self._lease_s = 0.0
-        self._state = SessionState.CONNECTED
+        self.session_state = SessionState.CONNECTED
         self._session_watches = SessionWatches()
         self._timer: asyncio.TimerHandle | None = None
         # When the last question was asked that has been answered.
@@ -87,7 +87,7 @@ class RemoteStore(asyncio.Protocol):
         self._buffer += data
         for message in take_frames(self._buffer):
             self._take(message)
-        if self._state is SessionState.SUSPENDED and self.silent_s <= self._lease_s / 3:
+        if self.session_state is SessionState.SUSPENDED and self.silent_s <= self._lease_s / 3:
             self._move_to(SessionState.CONNECTED)
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -101,7 +101,7 @@ class RemoteStore(asyncio.Protocol):
                 call.answer.set_exception(
                     ConnectionLoss("the metadata store closed the connection")
                 )
-        if self._state is not SessionState.LOST:
+        if self.session_state is not SessionState.LOST:
             self._move_to(SessionState.LOST)
         self._closed.set_result(None)
 
@@ -120,7 +120,7 @@ class RemoteStore(asyncio.Protocol):
             else:
                 call.answer.set_result(message["result"])
         else:
-            self._session, self._lease_s = message["session"], message["lease_s"]
+            self.session, self._lease_s = message["session"], message["lease_s"]
             self._beat()
             self.begun.set_result(None)
 
@@ -129,20 +129,12 @@ class RemoteStore(asyncio.Protocol):
         if self.silent_s > self._lease_s:
             self._transport.abort()
             return
-        if self.silent_s > self._lease_s / 3 and self._state is SessionState.CONNECTED:
+        if self.silent_s > self._lease_s / 3 and self.session_state is SessionState.CONNECTED:
             self._move_to(SessionState.SUSPENDED)
         self._transport.write(frame({"id": self._expect(()), "call": "ping"}))
         self._timer = self._loop.call_later(self._lease_s / 6, self._beat)
 
     # -- the port ---------------------------------------------------------------------------------
-
-    @property
-    def session(self) -> int:
-        return self._session
-
-    @property
-    def session_state(self) -> SessionState:
-        return self._state
 
     @property
     def silent_s(self) -> float:
@@ -196,11 +188,11 @@ class RemoteStore(asyncio.Protocol):
 
     def _tell(self, call: str, **fields: object) -> None:
         """Ask for something whose answer nobody awaits."""
-        if self._state is not SessionState.LOST:
+        if self.session_state is not SessionState.LOST:
             self._transport.write(frame({"id": self._expect(()), "call": call, **fields}))
 
     async def _call(self, call: str, sent: Sequence[Operation] = (), **fields: object) -> Any:
-        if self._state is SessionState.LOST:
+        if self.session_state is SessionState.LOST:
             raise SessionExpired("the session with the metadata store has ended")
         number = self._expect(sent)
         answer = self._calls[number].answer
@@ -208,5 +200,5 @@ class RemoteStore(asyncio.Protocol):
         return await answer
 
     def _move_to(self, state: SessionState) -> None:
-        self._state = state
+        self.session_state = state
         self._session_watches.tell(state)

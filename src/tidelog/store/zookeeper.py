@@ -140,8 +140,8 @@ class ZooKeeperStore:
         # Why the last attempt to connect failed.
         self._fault = "no answer in time"
         self._look_at_connecting()
-        self._state = SessionState.CONNECTED
-        self._session = 0
+        self.session_state = SessionState.CONNECTED
+        self.session = 0
         self._watches: list[_Watch] = []
         self._session_watches = SessionWatches()
         self._closed = False
@@ -163,15 +163,17 @@ class ZooKeeperStore:
         except BaseException:
             self._stop()
             raise
-        self._check_session_time()
+        fault = self._ensemble.session_fault(self._session_ms)
         if found:
-            self._stop()
-            raise StorageError(
+            fault = (
                 f"{chroot} in ZooKeeper belongs to Apache Kafka (it holds {sorted(found)[0]});"
                 " choose another chroot"
             )
+        if fault is not None:
+            self._stop()
+            raise StorageError(fault)
         self._client.chroot = chroot
-        self._session = self._client.client_id[0]
+        self.session = self._client.client_id[0]
 
     def _close_to_others(self, chroot: str) -> None:
         """Give nodes that were made without a digest to its user; the chroot last, as a mark."""
@@ -203,12 +205,6 @@ class ZooKeeperStore:
             return read_timeout, connect_timeout
 
         handler._connect = noting
-
-    def _check_session_time(self) -> None:
-        fault = self._ensemble.session_fault(self._session_ms)
-        if fault is not None:
-            self._stop()
-            raise StorageError(fault)
 
     def _wait_connected(self, connected: Any) -> None:
         slices = int(self._ensemble.connect_s / _LOOK_S) + 1
@@ -249,14 +245,6 @@ class ZooKeeperStore:
             self._client.close()
         except KazooException as error:
             logger.warning("ZooKeeper client not closed reason=%s", error)
-
-    @property
-    def session(self) -> int:
-        return self._session
-
-    @property
-    def session_state(self) -> SessionState:
-        return self._state
 
     @property
     def silent_s(self) -> float:
@@ -351,7 +339,7 @@ class ZooKeeperStore:
 
     def arm(self, watch: _Watch) -> None:
         """Ask ZooKeeper to tell of the next change of a node and of its children."""
-        if self._state is not SessionState.CONNECTED:
+        if self.session_state is not SessionState.CONNECTED:
             return
         # A node that is not there yet can be watched for, but has no children to watch.
         self._client.exists_async(watch.path, watch=watch.fired)
@@ -359,7 +347,7 @@ class ZooKeeperStore:
 
     def tell(self, watch: _Watch) -> None:
         """On the loop: something changed."""
-        if watch not in self._watches or self._state is SessionState.LOST:
+        if watch not in self._watches or self.session_state is SessionState.LOST:
             return
         self.arm(watch)
         watch.callback(WatchEvent(watch.path, self._newest_revision()))
@@ -377,18 +365,18 @@ class ZooKeeperStore:
         self.to_loop(self._state_changed, state)
 
     def _state_changed(self, state: str) -> None:
-        if self._state is SessionState.LOST:
+        if self.session_state is SessionState.LOST:
             return
         if state == KazooState.LOST or self._is_another_session(state):
-            logger.error("the session with ZooKeeper was lost session=%x", self._session)
+            logger.error("the session with ZooKeeper was lost session=%x", self.session)
             self._lose()
             # kazoo would go on with a new session, whose owner nobody is.
             self._offload.run(self._stop)
-        elif state == KazooState.SUSPENDED and self._state is SessionState.CONNECTED:
-            logger.warning("out of touch with ZooKeeper session=%x", self._session)
+        elif state == KazooState.SUSPENDED and self.session_state is SessionState.CONNECTED:
+            logger.warning("out of touch with ZooKeeper session=%x", self.session)
             self._move_to(SessionState.SUSPENDED)
-        elif state == KazooState.CONNECTED and self._state is SessionState.SUSPENDED:
-            logger.info("in touch with ZooKeeper again session=%x", self._session)
+        elif state == KazooState.CONNECTED and self.session_state is SessionState.SUSPENDED:
+            logger.info("in touch with ZooKeeper again session=%x", self.session)
             self._heartbeat.answered(self._heartbeat.now())
             self._move_to(SessionState.CONNECTED)
             # Watches end with a connection, and what happened meanwhile was told to nobody.
@@ -397,7 +385,7 @@ class ZooKeeperStore:
 
     def _ask(self) -> bool:
         """Have ZooKeeper show that it is there; False while there is no connection."""
-        if self._state is not SessionState.CONNECTED:
+        if self.session_state is not SessionState.CONNECTED:
             return False
         asked_at = self._heartbeat.now()
 
@@ -410,29 +398,29 @@ class ZooKeeperStore:
 
     def _hang_up(self) -> None:
         """Have kazoo try another server."""
-        logger.warning("ZooKeeper is silent, its connection is closed session=%x", self._session)
+        logger.warning("ZooKeeper is silent, its connection is closed session=%x", self.session)
         with suppress(OSError, AttributeError):
             self._client._connection._socket.shutdown(socket.SHUT_RDWR)
 
     def _is_another_session(self, state: str) -> bool:
         identity = self._client.client_id
-        return bool(state == KazooState.CONNECTED and identity and identity[0] != self._session)
+        return bool(state == KazooState.CONNECTED and identity and identity[0] != self.session)
 
     def _lose(self) -> None:
         self._watchdog.stop()
         self._heartbeat.stop()
-        if self._state is not SessionState.LOST:
+        if self.session_state is not SessionState.LOST:
             self._watches.clear()
             self._move_to(SessionState.LOST)
 
     def _move_to(self, state: SessionState) -> None:
-        self._state = state
+        self.session_state = state
         self._session_watches.tell(state)
 
     async def _call(self, function: Callable[..., Any], *args: object) -> Any:
-        if self._state is SessionState.LOST:
+        if self.session_state is SessionState.LOST:
             raise SessionExpired("the session with ZooKeeper has ended")
-        if self._state is SessionState.SUSPENDED:
+        if self.session_state is SessionState.SUSPENDED:
             raise ConnectionLoss("out of touch with ZooKeeper")
         future: asyncio.Future[Any] = self._loop.create_future()
         asked_at = self._heartbeat.now()

@@ -104,7 +104,7 @@ class LocalCluster:
         """Return never, or raise what makes it pointless to go on."""
         waits = [
             asyncio.ensure_future(self._all_ended()),
-            asyncio.ensure_future(self._store_failed()),
+            asyncio.ensure_future(self._store_lost.wait()),
         ]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -118,9 +118,6 @@ class LocalCluster:
     async def _all_ended(self) -> None:
         for child in self.children:
             await child.wait_ended()
-
-    async def _store_failed(self) -> None:
-        await self._store_lost.wait()
 
     async def stop(self) -> None:
         """Stop the brokers one after the other, the first one last, and then the store."""

@@ -66,8 +66,8 @@ class ClusterDirectory:
             if found.state == ADOPTING:
                 self._adopt()
             self.is_new = found.state == FOUNDING
-            if found.state != FOUNDING:
-                self._confirm_if_changed(found)
+            if not self.is_new and found != LocalCluster(self._brokers, READY):
+                self.confirm()
         except BaseException:
             self.close()
             raise
@@ -86,10 +86,6 @@ class ClusterDirectory:
             self._lock_fd = self._disk.lock(f"{self.path}/{LOCK}")
         except BlockingIOError:
             raise StorageError(f"{self.path} is in use by another process; stop that one") from None
-
-    def _confirm_if_changed(self, found: LocalCluster) -> None:
-        if found != LocalCluster(self._brokers, READY):
-            self.confirm()
 
     def _look(self, brokers: int) -> LocalCluster:
         """What has to be done to a directory that is no cluster's yet."""

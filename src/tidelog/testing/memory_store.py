@@ -98,10 +98,13 @@ class MemoryTree:
 class MemoryStore:
     """One session with a tree."""
 
+    # Whoever is out of touch is told so at once.
+    silent_s = 0.0
+
     def __init__(self, tree: MemoryTree, session: int) -> None:
         self._tree = tree
-        self._session = session
-        self._state = SessionState.CONNECTED
+        self.session = session
+        self.session_state = SessionState.CONNECTED
         self._session_watches = SessionWatches()
         self._watched: dict[str, list[WatchCallback]] = {}
         # How often the connection came back.
@@ -112,19 +115,6 @@ class MemoryStore:
         self.lag = 0
         # How long an answer takes, drawn for each call.
         self.delay: Callable[[], float] | None = None
-
-    @property
-    def session(self) -> int:
-        return self._session
-
-    @property
-    def session_state(self) -> SessionState:
-        return self._state
-
-    @property
-    def silent_s(self) -> float:
-        """Whoever is out of touch is told so at once."""
-        return 0.0
 
     async def sync(self) -> None:
         await self._reach()
@@ -153,7 +143,7 @@ class MemoryStore:
         loss = self.losses.pop(0) if self.losses else None
         if loss is Loss.BEFORE:
             raise ConnectionLoss("lost before the transaction was done")
-        revision = self._tree.apply(operations, self._session)
+        revision = self._tree.apply(operations, self.session)
         if loss is Loss.AFTER:
             raise ConnectionLoss("lost after the transaction was done")
         await self._reach()
@@ -166,7 +156,7 @@ class MemoryStore:
 
         def changed(event: WatchEvent) -> None:
             # While the connection is down nobody is told; all are when it is up again.
-            if self._state is SessionState.CONNECTED:
+            if self.session_state is SessionState.CONNECTED:
                 self._tree.post(self, lambda: callback(event) if is_wanted else None)
 
         cancel = self._tree.watches.add(path, changed, self)
@@ -190,7 +180,7 @@ class MemoryStore:
 
     def expire(self) -> None:
         """The session ends: its ephemeral nodes go, its owner is told."""
-        if self._state is SessionState.LOST:
+        if self.session_state is SessionState.LOST:
             return
         self.expire_unseen()
         self._watched.clear()
@@ -199,28 +189,28 @@ class MemoryStore:
     def expire_unseen(self) -> None:
         """The session ends; its owner, who cannot be reached, learns of it at `resume`."""
         self._tree.watches.drop(self)
-        self._tree.end(self._session)
+        self._tree.end(self.session)
 
     def abandon(self) -> None:
         """The owner is gone and is told nothing more. The session lives on until it expires."""
         self._tree.watches.drop(self)
         self._watched.clear()
         self._session_watches.drop()
-        self._state = SessionState.SUSPENDED
+        self.session_state = SessionState.SUSPENDED
 
     @property
     def is_alive(self) -> bool:
         """Whether the ensemble still knows the session."""
-        return self._session in self._tree.sessions
+        return self.session in self._tree.sessions
 
     def suspend(self) -> None:
         """The connection is down; the session may yet go on."""
-        if self._state is SessionState.CONNECTED:
+        if self.session_state is SessionState.CONNECTED:
             self._move_to(SessionState.SUSPENDED)
 
     def resume(self) -> None:
         """The connection is up again, which counts as a change of all that is watched."""
-        if self._state is not SessionState.SUSPENDED:
+        if self.session_state is not SessionState.SUSPENDED:
             return
         self.touch += 1
         if not self.is_alive:
@@ -233,7 +223,7 @@ class MemoryStore:
                 self._tree.post(self, partial(callback, event))
 
     def _move_to(self, state: SessionState) -> None:
-        self._state = state
+        self.session_state = state
         for callback in self._session_watches:
             self._tree.post(self, partial(callback, state))
 
@@ -245,9 +235,9 @@ class MemoryStore:
     async def _reach(self) -> None:
         """Half a round trip; raises where the ensemble cannot be reached."""
         await asyncio.sleep(self.delay() if self.delay is not None else 0)
-        if self._state is SessionState.LOST:
+        if self.session_state is SessionState.LOST:
             raise SessionExpired("the session has ended")
-        if self._state is SessionState.SUSPENDED:
+        if self.session_state is SessionState.SUSPENDED:
             raise ConnectionLoss("the connection is down")
 
 
