@@ -31,8 +31,8 @@ from tidelog.protocol.messages.consumer_group_heartbeat import (
 )
 from tidelog.security.authorizer import Operation
 from tidelog.server.handlers.asked import distinct
-from tidelog.server.handlers.group_admin import describe_each
-from tidelog.server.handlers.groups import ask, ask_for_member, caller_of
+from tidelog.server.handlers.group_admin import ask_to_describe, describe_each
+from tidelog.server.handlers.groups import ask_for_member, caller_of
 from tidelog.server.tools import GroupContext
 
 _Beat = ConsumerGroupHeartbeatResponse | Awaitable[ConsumerGroupHeartbeatResponse]
@@ -82,12 +82,8 @@ async def consumer_group_describe(
 
 async def _describe(group_id: str, context: GroupContext) -> DescribedGroup:
     try:
-        described: DescribedGroup = await ask(
-            context,
-            Operation.DESCRIBE,
-            group_id,
-            lambda shard, _: Outcome(shard.describe_consumer(group_id)),
-        )
+        described: DescribedGroup
+        described = await ask_to_describe(group_id, GroupShard.describe_consumer, context)
         topics = await context.complete(distinct(_topics_of(described)))
         await context.complete(_require_topics(topics, context))
         return described

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeVar
 
 from tidelog.coordinators.groups.classic.group import GroupState
+from tidelog.coordinators.groups.shard import GroupShard
 from tidelog.coordinators.outcome import Outcome
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.delete_groups import (
@@ -77,15 +78,18 @@ async def _each_group(
     return found
 
 
+async def ask_to_describe(
+    group_id: str, describe: Callable[[GroupShard, str], Any], context: GroupContext
+) -> Any:
+    return await ask(
+        context, Operation.DESCRIBE, group_id, lambda shard, _: Outcome(describe(shard, group_id))
+    )
+
+
 async def _describe(group_id: str, context: GroupContext) -> DescribedGroup:
     try:
-        described: DescribedGroup = await ask(
-            context,
-            Operation.DESCRIBE,
-            group_id,
-            lambda shard, _: Outcome(shard.describe(group_id)),
-        )
-        return described
+        found: DescribedGroup = await ask_to_describe(group_id, GroupShard.describe, context)
+        return found
     except KafkaError as error:
         described = DescribedGroup(error_code=error.code, group_id=group_id)
         if error.code is ErrorCode.GROUP_ID_NOT_FOUND:
