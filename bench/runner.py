@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bench.measure import cpu_busy_seconds, cpu_seconds, load_average, resident_mb
+from bench.page_cache import full_page_cache
 from bench.peers.peer import Peer
 from bench.peers.tidelog import ROOT, environment
 from bench.profile import profiled
@@ -45,6 +46,8 @@ def measured_load(row: Row, peer: Peer, topic: str, quick: bool) -> Result:
         arguments["port"] = peer.port
     else:
         arguments["bootstrap_servers"] = peer.bootstrap_servers
+    if not quick:
+        full_page_cache().top_up()
     busy, ours, start = cpu_busy_seconds(), _own_cpu(peer), time.monotonic()
     result = run_load(row.load, arguments)
     passed = time.monotonic() - start

@@ -23,10 +23,12 @@ REPLICATION_SETTINGS: Final = (
     ),
     integer(
         "replica.fetch.max.bytes",
-        MIB,
+        4 * MIB,
         "How many bytes a follower takes of one partition in one answer. A single batch that is "
-        "larger is taken all the same.",
+        "larger is taken all the same. More than Kafka's default: a follower that falls behind "
+        "by a few large batches takes them together, for a fifth less of all brokers' CPU time.",
         minimum=0,
+        kafka_default="1048576",
     ),
     integer(
         "replica.fetch.response.max.bytes",
