@@ -52,7 +52,7 @@ from tidelog.testing.simulation.nodes import SimulatedLoop
 TOPIC = "orders"
 TOPIC_ID = UUID(int=77)
 SETTINGS = FetchSettings(
-    wait_max_ms=500, min_bytes=1, partition_bytes_max=1 << 20, response_bytes_max=10 << 20,
+    wait_max_ms=500, min_bytes=1, partition_bytes_max=4 << 20, response_bytes_max=10 << 20,
     backoff_ms=1000, socket_timeout_ms=30_000,
 )  # fmt: skip
 

@@ -200,5 +200,5 @@ def test_news_of_the_same_epoch_do_not_end_a_rest() -> None:
     assert named(ask(session)) == {1: 0}
 
 
-def test_the_settings_are_kafkas() -> None:
+def test_the_settings_are_those_of_the_broker() -> None:
     assert FetchSettings.of(load()) == SETTINGS
