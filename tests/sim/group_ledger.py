@@ -164,7 +164,7 @@ class GroupLedger:
 
     def _check_free(self, holder: Holder, partition: int, asked: int) -> None:
         for other in self.holders:
-            if other is holder or other.is_replaced:
+            if other is holder or other.is_replaced or _is_same(other, holder):
                 continue
             if other.held.get(partition, asked) >= asked:
                 # Which of the two was decided first is not known.
@@ -253,5 +253,5 @@ class GroupLedger:
 
 
 def _is_same(one: Holder, other: Holder) -> bool:
-    """Whether the newer one comes in the name of the older one."""
+    """Whether they have one name, which the last of them to join has."""
     return one.instance_id is not None and one.instance_id == other.instance_id

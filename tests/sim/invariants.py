@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
+from uuid import UUID
 
 from tests.sim.ghost import Batch, Ghost, Replica, Violation
 from tidelog.cluster import layout
 from tidelog.cluster.image import PartitionState
+from tidelog.model import TopicPartition
 from tidelog.replication.in_sync import InSyncReplicas
 from tidelog.store.port import Check, Create, Delete, Operation, Set
 
@@ -162,6 +164,15 @@ def i6_synced_before_committed(
                 f"{ghost} is committed up to {watermark} and syncs, b{broker_id} has synced"
                 f" {offset} of it",
             )
+
+
+def i9_topic_ids(
+    place: TopicPartition, value: int, home: tuple[str, UUID | None], now: UUID | None
+) -> None:
+    """What was written under the id of a topic is served under no other one."""
+    topic, topic_id = home
+    if topic != place.topic or (topic_id != now and None not in (topic_id, now)):
+        raise Violation("I9 topic ids", f"{place} of {now} gave {value} of {topic}, {topic_id}")
 
 
 def i11_last_known(ghost: Ghost, state: PartitionState) -> None:

@@ -30,8 +30,8 @@ async def settle(world: World, observer: Observer) -> None:
 
 async def check_all(world: World, observer: Observer, before: list[Footprint]) -> None:
     """The rest, when clients have ended."""
-    await within(_LEADERS_S, "L8 one version", lambda: _versions(world))
-    await within(_IN_SYNC_S, "L6 replicas agree", lambda: _disagreement(world, observer))
+    await within(_LEADERS_S, "L8 one version", lambda: versions(world))
+    await within(_IN_SYNC_S, "L6 replicas agree", lambda: disagreement(world, observer))
     await within(_LET_GO_S, "L7 nothing stays", lambda: left_behind(world, before))
 
 
@@ -90,7 +90,7 @@ def _failed(world: World, topic: str, state: PartitionState) -> set[int]:
     return found
 
 
-def _disagreement(world: World, observer: Observer) -> str:
+def disagreement(world: World, observer: Observer) -> str:
     """L6: every replica that is served has what was committed, and the leader's log."""
     for name, topic in observer.image.topics.items():
         for state in topic.partitions:
@@ -104,7 +104,7 @@ def _disagreement(world: World, observer: Observer) -> str:
     return ""
 
 
-def _versions(world: World) -> str:
+def versions(world: World) -> str:
     """L8: all brokers are on the same version of the metadata."""
     versions = {}
     for machine in world.machines.values():

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Final
+from uuid import UUID
 
 from tests.sim.mutant import Mutant, Patch
+from tidelog.client.aio import Network
+from tidelog.client.faults import NetworkError
 from tidelog.cluster import elections, failover
 from tidelog.cluster.controller import Controller
+from tidelog.cluster.controller_link import ControllerLink
+from tidelog.cluster.image import TopicImage
+from tidelog.cluster.image_feed import ImageFeed
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.replication.following import Following
 from tidelog.replication.leading import Leading
 from tidelog.replication.partition import Partition
 from tidelog.replication.waiters import CommitWait, CommitWaiters
+from tidelog.server.context import RequestContext
 from tidelog.storage.flush import FlushPlan
 from tidelog.storage.loading import Loading
 from tidelog.store.port import Check
@@ -153,6 +161,51 @@ def waits_stay() -> list[Patch]:
     return [(CommitWaiters, "remove", keep)]
 
 
+def topics_by_name() -> list[Patch]:
+    """R23: who asks by the id of a topic that is gone gets the one that has its name now."""
+    look_up = RequestContext.topic_by_id
+    names: dict[UUID, str] = {}
+
+    def by_name(self: RequestContext, topic_id: UUID) -> TopicImage | None:
+        found = look_up(self, topic_id)
+        if found is not None:
+            names[topic_id] = found.name
+        return found or self.image.topics.get(names.get(topic_id, ""))
+
+    return [(RequestContext, "topic_by_id", by_name)]
+
+
+def a_broken_feed_stays_broken() -> list[Patch]:
+    async def rest_for_ever(self: ImageFeed) -> None:
+        await asyncio.get_running_loop().create_future()
+
+    return [(ImageFeed, "_rest", rest_for_ever)]
+
+
+def one_line_for_everything() -> list[Patch]:
+    """A command waits behind the question for news, which waits for a change."""
+    begin = ControllerLink.__init__
+
+    def share(self: ControllerLink, *rest: Any) -> None:
+        begin(self, *rest)
+        self._commands = self._metadata
+
+    return [(ControllerLink, "__init__", share)]
+
+
+def calls_without_an_end() -> list[Patch]:
+    """Our client waits for an answer as long as the connection seems to be there."""
+
+    async def request(self: Network, call: Any) -> object:
+        try:
+            channel = await self._channel(call.node)
+        except NetworkError as error:
+            return error
+        return await channel.send(call)
+
+    return [(Network, "request", request)]
+
+
 TRAPS: Final = (
     Mutant("leading commits the end", "trap 1", leading_commits_the_end, script="double failover"),
     Mutant("no look at losses", "trap 3", no_look_at_losses, script="last replica standing"),
@@ -193,5 +246,19 @@ TRAPS: Final = (
         eligible_leaders_are_not_elected,
         script="last replica standing",
     ),
+    Mutant("topics by name", "handlers/fetch, R23", topics_by_name, script="read by an old id"),
+    Mutant(
+        "a broken feed stays broken",
+        "cluster/follower, L8",
+        a_broken_feed_stays_broken,
+        script="feed cut short",
+    ),
+    Mutant(
+        "one line for everything",
+        "client/aio: peers",
+        one_line_for_everything,
+        script="command beside the feed",
+    ),
+    Mutant("calls without an end", "client/aio, L3", calls_without_an_end, "crashes"),
     Mutant("waits stay", "replication/waiters", waits_stay, script="wait without an end"),
 )

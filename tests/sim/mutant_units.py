@@ -23,6 +23,8 @@ from tidelog.replication.deletions import Deletions
 from tidelog.replication.flushing import Flushing
 from tidelog.replication.in_sync import UNKNOWN, Follower, InSyncReplicas, Look
 from tidelog.replication.partition import Partition
+from tidelog.replication.replicas import Replicas
+from tidelog.replication.truncations import Truncations
 from tidelog.replication.watermark import Watermark
 from tidelog.server.fetch_sessions import FetchSession
 from tidelog.server.handlers.fetch import FetchAttempt
@@ -103,6 +105,36 @@ def absent_topics_are_deleted() -> list[Patch]:
         await self.retire(partitions, 0)
 
     return [(Deletions, "put_aside", delete)]
+
+
+def moved_replicas_stay() -> list[Patch]:
+    async def keep(self: Deletions, partitions: Any, delay_s: float) -> None:
+        """Others have them; so does this broker."""
+
+    return [(Deletions, "retire_moved", keep)]
+
+
+def cuts_hold_up_the_loop() -> list[Patch]:
+    async def cut_now(self: Truncations, log: Log, cut: Any, ended: Any) -> None:
+        cut.run()
+        log.cuts.done(cut)
+        ended()
+
+    return [(Truncations, "finish", cut_now)]
+
+
+def register_then_recover() -> list[Patch]:
+    start, serve = Replicas.start, Replicas.serve
+    asked: dict[Replicas, tuple[Any, ...]] = {}
+
+    async def later(self: Replicas, *args: Any) -> None:
+        asked[self] = args
+
+    async def now(self: Replicas, image: Any) -> None:
+        await start(self, *asked.pop(self))
+        await serve(self, image)
+
+    return [(Replicas, "start", later), (Replicas, "serve", now)]
 
 
 # -- partitions ----------------------------------------------------------------------------------
@@ -326,6 +358,14 @@ UNITS: Final = (
         "replication/test_strays.py::test_r24_what_nobody_deleted_is_put_aside_with_all_its_records",
     ),
     _mutant(
+        "register, then recover", "replication/replicas", register_then_recover,
+        "server/test_membership.py::test_a_broker_has_recovered_its_logs_when_it_registers",
+    ),
+    _mutant(
+        "moved replicas stay", "replication/replicas", moved_replicas_stay,
+        "replication/test_replicas.py::test_a_replica_moved_away_while_logs_are_recovered_leaves_no_files",
+    ),
+    _mutant(
         "any image is newer", "trap 5", any_image_is_newer,
         "cluster/test_image_feed.py::test_i28_the_image_never_goes_back",
     ),
@@ -381,6 +421,10 @@ UNITS: Final = (
     _mutant(
         "a checkpoint for each cut", "storage/data_dir", a_checkpoint_for_each_cut,
         "replication/test_truncations.py::test_cuts_that_are_asked_for_together_share_their_checkpoints",
+    ),
+    _mutant(
+        "cuts hold up the loop", "storage/data_dir", cuts_hold_up_the_loop,
+        "replication/test_truncations.py::test_a_log_is_shorter_before_the_cut_waits_for_the_disk",
     ),
     _mutant(
         "the dead stay in sync", "cluster/controller", the_dead_stay_in_sync,

@@ -360,6 +360,45 @@ async def admission_unheard(stage: Stage) -> None:
     await stage.send(leader, 1)
 
 
+async def read_by_an_old_id(stage: Stage) -> None:
+    """R23: a reader goes on under the id of a topic that was deleted and made again."""
+    controller = stage.controller
+    leader, follower = stage.others(controller)
+    await stage.create(leader, controller, follower)
+    await stage.write(leader, 3)
+    old_id = stage.ghost.key[0]
+    await stage.fetch(leader, old_id)
+    await stage.delete()
+    await stage.create(leader, controller, follower)
+    await stage.write(leader, 2)
+    served = await stage.fetch(leader, old_id)
+    stage.must_not(served > 0, "I9 topic ids", f"{served} bytes were served under another id")
+
+
+async def feed_cut_short(stage: Stage) -> None:
+    """L8: a broker loses its connection to the controller, and then the metadata change."""
+    controller = stage.controller
+    leader, follower = stage.others(controller)
+    await stage.create(leader, controller, follower)
+    await stage.write(leader, 3)
+    stage.world.network.break_connections(follower.name, controller.name)
+    await stage.sleep(1.0)
+    await stage.set_config("retention.ms", "86400000")
+    await stage.sleep(1.0)
+
+
+async def command_beside_the_feed(stage: Stage) -> None:
+    """A leader whose broker waits for news of the metadata has a follower leave the ISR."""
+    controller = stage.controller
+    leader, follower = stage.others(controller)
+    await stage.create(leader, controller, follower)
+    await stage.write(leader, 3)
+    stage.part(leader, follower)
+    writing = stage.send(leader, 1)
+    await stage.until(writing.done, "the write has ended")
+    stage.must_not(writing.result() != 1, "L3 calls end", "nobody took the ISR's change")
+
+
 async def nothing_at_all(stage: Stage) -> None:
     """Records are written, and nothing goes wrong."""
     first, *others = stage.machines
@@ -398,6 +437,9 @@ SCENARIOS: Final[dict[str, Script]] = {
     "last replica standing": last_replica_standing,
     "admission unheard": admission_unheard,
     "nothing at all": nothing_at_all,
+    "read by an old id": read_by_an_old_id,
+    "feed cut short": feed_cut_short,
+    "command beside the feed": command_beside_the_feed,
     "zombie leader": zombie_leader,
     "too few replicas": too_few_replicas,
     "wait without an end": wait_without_an_end,

@@ -11,11 +11,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
+from uuid import UUID
 
 from tests.sim.ghost import Ghost, Replica, Violation
 from tests.sim.observer import Observer
 from tests.sim.workload import MAIN, produce_request
-from tidelog.client.admin import delete_topic
+from tidelog.client.admin import alter_configs, delete_topic
 from tidelog.client.aio import Client
 from tidelog.client.connection import Call
 from tidelog.client.metadata import CONTROLLER
@@ -23,7 +24,7 @@ from tidelog.client.operation import Operation, ask, refresh
 from tidelog.client.settings import ClientSettings
 from tidelog.cluster.image import PartitionState
 from tidelog.errors import ErrorCode, TidelogError
-from tidelog.model import ListedOffset, TopicPartition
+from tidelog.model import ConfigOperation, ConfigResourceType, ListedOffset, TopicPartition
 from tidelog.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
@@ -35,6 +36,7 @@ from tidelog.protocol.messages.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
+from tidelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from tidelog.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -198,6 +200,20 @@ class Stage:
         answer = await self.ask(machine, "ListOffsets", request, 7)
         told = None if answer is None else answer.topics[0].partitions[0]
         return -1 if told is None or told.error_code else int(told.offset)
+
+    async def fetch(self, machine: Machine, topic_id: UUID) -> int:
+        """Read the partition of a topic id from its start; how many bytes are served."""
+        topic = FetchTopic(topic_id=topic_id, partitions=[FetchPartition(partition=0)])
+        request = FetchRequest(max_wait_ms=0, topics=[topic])
+        answer = await self.ask(machine, "Fetch", request, 13)
+        parts = [] if answer is None else [p for t in answer.responses for p in t.partitions]
+        return sum(len(each.records or b"") for each in parts)
+
+    async def set_config(self, name: str, value: str) -> None:
+        """Set a setting of the topic: a change of the metadata, and of nothing else."""
+        changes = [(name, ConfigOperation.SET, value)]
+        topic = ConfigResourceType.TOPIC
+        await self.client.run(alter_configs(self.client.cluster, topic, MAIN, changes))
 
     async def delete_before(self, machine: Machine, offset: int) -> bool:
         """Delete records; whether the leader says that it is done."""

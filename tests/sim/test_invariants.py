@@ -15,8 +15,10 @@ import pytest
 from tests.sim import invariants, liveness
 from tests.sim.footprint import Footprint
 from tests.sim.ghost import Batch, Ghost, Replica, Violation
+from tests.sim.workload import Workload
 from tidelog.cluster import layout
 from tidelog.cluster.image import PartitionState
+from tidelog.model import TopicPartition
 from tidelog.replication.in_sync import InSyncReplicas
 from tidelog.store.port import Check, Set
 
@@ -120,6 +122,15 @@ def test_i2_a_leader_forgets_who_may_lead_after_it() -> None:
         breaks("I2", invariants.i2_superset, ghost(state=state), leader, in_sync(1, 1))
 
 
+def test_i9_bytes_are_served_for_another_topic() -> None:
+    place = TopicPartition("t", 0)
+    for now in (UUID(int=7), None):
+        invariants.i9_topic_ids(place, 1, ("t", UUID(int=7)), now)
+    invariants.i9_topic_ids(place, 1, ("t", None), UUID(int=7))
+    breaks("I9", invariants.i9_topic_ids, place, 1, ("t", UUID(int=6)), UUID(int=7))
+    breaks("I9", invariants.i9_topic_ids, place, 1, ("other", UUID(int=7)), UUID(int=7))
+
+
 def test_i11_nobody_knows_who_had_the_records() -> None:
     empty = STATE._replace(isr=(), elr=())
     invariants.i11_last_known(ghost(), empty._replace(last_known_elr=(0,)))
@@ -171,6 +182,56 @@ def test_l1_to_l8_what_does_not_come_in_time_is_missed() -> None:
     asyncio.run(run(["no leader"]))
     with pytest.raises(Violation, match="L1 leaders"):
         asyncio.run(run(["no leader"] * 10))
+
+
+def all_alike(*replicas: Replica) -> tuple[Any, Any]:
+    """A world in which all replicas are in sync, and what is known of it."""
+    known = ghost(A, B, replicas={each.broker_id: each for each in replicas})
+    topic = SimpleNamespace(topic_id=KEY[0], partitions=[STATE._replace(isr=(0, 1, 2))])
+    observer = SimpleNamespace(image=SimpleNamespace(topics={"t": topic}), ghosts={KEY: known})
+    machines = {each: SimpleNamespace(name=f"b{each}", broker=None) for each in range(3)}
+    return SimpleNamespace(machines=machines), observer
+
+
+def test_l6_a_replica_differs_below_the_watermark() -> None:
+    first, second = replica(A, B, C, broker_id=0), replica(A, B, broker_id=1)
+    for third, is_alike in (
+        (replica(A, B, C, broker_id=2), True),
+        (replica(A, broker_id=2), False),
+        (replica(A, OTHER, broker_id=2), False),
+    ):
+        world, observer = all_alike(first, second, third)
+        found = liveness.disagreement(world, observer)
+        assert (found == "") is is_alike, found
+    assert "b2 of t-0" in liveness.disagreement(*all_alike(first, second))
+
+
+def test_l8_a_broker_is_behind_with_the_metadata() -> None:
+    def world(*versions: int | None) -> Any:
+        machines = {}
+        for number, version in enumerate(versions):
+            image = SimpleNamespace(version=version)
+            parts = SimpleNamespace(metadata=SimpleNamespace(image=image))
+            broker = SimpleNamespace(_parts=None if version is None else parts)
+            machines[number] = SimpleNamespace(name=f"b{number}", broker=broker)
+        return SimpleNamespace(machines=machines)
+
+    assert liveness.versions(world(7, 7, 7)) == ""
+    for found in (world(7, 7, 6), world(7, None, 7)):
+        assert liveness.versions(found)
+
+
+def test_l3_a_call_does_not_end() -> None:
+    async def run(seconds: float) -> None:
+        work = Workload(SimpleNamespace(), SimpleNamespace(), 1, {})  # type: ignore[arg-type]
+        call = asyncio.create_task(asyncio.sleep(seconds), name="a call")
+        work._tasks.append(call)
+        try:
+            await work.stop(0.01)
+        finally:
+            call.cancel()
+
+    breaks("L3", asyncio.run, run(60.0))
 
 
 def test_l7_a_broker_holds_on_to_more_than_it_did() -> None:

@@ -1,6 +1,6 @@
 """What clients do in a simulated world, and the history of it that `tests/history` judges.
 
-Every value is unique and says where it belongs: to which topic, and to which life of that name. The
+Every value is unique, and it is known where it belongs: to which topic, under which id. The
 clients are the product's own (`client/aio`), on machines of their own. What they were told goes to
 the observer as well, who knows the logs.
 """
@@ -12,8 +12,10 @@ import random
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Final
+from uuid import UUID
 
 from tests.history.events import Acknowledged, Assigned, Event, LogRead, Polled, Record, Sent
+from tests.sim import invariants
 from tests.sim.ghost import Violation
 from tests.sim.moves import Moves
 from tests.sim.observer import Observer
@@ -92,9 +94,8 @@ class Workload:
         self._calm = 1
         self._ends: dict[TopicPartition, int] | None = None
         self.moves: Moves | None = None
-        self._lives: dict[str, int] = {}
-        # By value: the topic and which life of it, for what comes back from a log.
-        self._homes: dict[int, tuple[str, int]] = {}
+        # By value: the topic and its id, for what comes back from a log.
+        self._homes: dict[int, tuple[str, UUID | None]] = {}
         self._refused: dict[int, str] = {}
         self._told: dict[TopicPartition, Told] = {}
         self._client_settings = ClientSettings(
@@ -191,7 +192,6 @@ class Workload:
             # A repeated request finds what the first one made.
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
-        self._lives[topic] = self._lives.get(topic, 0) + 1
         self.counts.topics_created += 1
 
     async def _produce(self, name: str, partitions: int, pause_s: float) -> None:
@@ -356,6 +356,9 @@ class Workload:
             value = self._new_value(topic)
             request = produce_request(partition, value, -1)
             outcome: Any = await client.network.request(Call(leader, "Produce", request, 9))
+            if self._topic_id(topic) != self._homes[value][1]:
+                # Which of the two has it is not known.
+                self._homes[value] = topic, None
             if isinstance(outcome, TidelogError):
                 raise outcome
 
@@ -408,8 +411,12 @@ class Workload:
 
     def _new_value(self, topic: str) -> int:
         self._value += 1
-        self._homes[self._value] = (topic, self._lives.get(topic, 0))
+        self._homes[self._value] = topic, self._topic_id(topic)
         return self._value
+
+    def _topic_id(self, topic: str) -> UUID | None:
+        found = self._observer.image.topics.get(topic)
+        return None if found is None else found.topic_id
 
     def _acknowledged(self, name: str, partition: TopicPartition, offset: int, value: int) -> None:
         self.counts.acknowledged += 1
@@ -422,9 +429,8 @@ class Workload:
         found = []
         for record in records:
             value = int(bytes(record.value))
-            topic, life = self._homes[value]
-            if topic != partition.topic or life > self._lives[topic]:
-                raise Violation("I9 topic ids", f"{partition} gave {value} of {topic}, life {life}")
+            topic, _ = home = self._homes[value]
+            invariants.i9_topic_ids(partition, value, home, self._topic_id(partition.topic))
             if value in self._refused:
                 raise Violation(
                     "I13 definite errors",

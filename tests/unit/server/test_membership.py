@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -23,6 +24,7 @@ from tidelog.cluster.commands import CreatedTopic, CreateTopic
 from tidelog.protocol.apis import APIS
 from tidelog.protocol.messages.api_versions import ApiVersion
 from tidelog.storage.checkpoint import format_id
+from tidelog.storage.data_dir import DataDir
 from tidelog.store.port import Delete, Operation
 from tidelog.testing.simulation.machines import PORT, World
 
@@ -163,5 +165,32 @@ def test_a_broker_registers_what_a_controller_must_know_of_it() -> None:
         await until(lambda: image(machines[0]).brokers[1].epoch == node.created)
         seen = world.tree.nodes[f"{layout.BROKERS_SEEN}/1"]
         assert layout.decode("", seen.value)["epoch"] == node.created
+
+    simulate(main)
+
+
+def test_a_broker_has_recovered_its_logs_when_it_registers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One that is registered leads, and one that leads must serve."""
+    load_logs = DataDir.load_logs
+
+    async def main(world: World) -> None:
+        machines = await start_all(world, 3)
+        await submit(machines[0], CreateTopic("t", 1, 3))
+        await until(lambda: all("t" in image(each).topics for each in machines))
+        machines[2].kill()
+        await until(lambda: 2 not in image(machines[0]).brokers)
+        lives: list[bool] = []
+
+        def load(self: DataDir, *args: Any, **named: Any) -> Any:
+            loaded = load_logs(self, *args, **named)
+            lives.append(layout.broker_path(2) in world.tree.nodes)
+            return loaded
+
+        monkeypatch.setattr(DataDir, "load_logs", load)
+        await machines[2].start()
+        assert lives == [False]
+        assert layout.broker_path(2) in world.tree.nodes
 
     simulate(main)
