@@ -2,7 +2,8 @@
 
 What must hold: a producer id and epoch is given out once; a decision that is committed is carried
 out as it was, and no other for the same transaction; an answered end is never contradicted; what is
-open ends by its time-out; and after a load the shard is what its log says.
+open ends by its time-out, or where it is two-phase when somebody comes; and after a load the shard
+is what its log says.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ import pytest
 from tests.unit.coordinators.transactions.helpers import TIMEOUT_MS, World
 from tidelog.coordinators.transactions.ends import Ending
 from tidelog.coordinators.transactions.shard import Answer, Decision
-from tidelog.coordinators.transactions.transaction import NOBODY, Producer, State
+from tidelog.coordinators.transactions.transaction import NOBODY, Coming, Producer, State
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.model import TopicPartition
 
-IDS = ("x", "y")
+IDS = ("x", "y", "z")
+# Whose transactions no time-out ends, and are taken over at times.
+TWO_PHASE_ID = "z"
 SEEDS = range(2_000 if os.environ.get("TIDELOG_LONG") else 150)
 STEPS = 120
 PASSING = {ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_NOT_AVAILABLE}
@@ -38,6 +41,7 @@ class Model:
         self.answered: dict[tuple[str, Producer], bool] = {}
         self.carried_out: dict[tuple[str, Producer], bool] = {}
         self.committed = 0
+        self.taken_over = 0
 
     def run(self) -> None:
         steps = (self.come, self.add, self.add, self.end, self.end, self.mark, self.wait,
@@ -57,7 +61,11 @@ class Model:
         name = self.name()
         known = self.producers.get(name, NOBODY)
         expected = known if self.chance.random() < 0.3 else NOBODY
-        answer = self.world.init(name, expected)
+        coming = Coming(TIMEOUT_MS, expected)
+        if name == TWO_PHASE_ID:
+            coming = Coming(0, expected, two_phase=True, keeps=self.chance.random() < 0.8)
+        answer = self.world.come(coming, name)
+        self.taken_over += answer.ongoing != NOBODY
         if answer.code is ErrorCode.NONE and self.is_committed():
             self.give(name, answer.producer, again=expected != NOBODY)
 
@@ -141,6 +149,8 @@ class Model:
         world.commit()
         for _ in range(5):
             world.pass_time(TIMEOUT_MS)
+            if TWO_PHASE_ID in world.shard.transactions:
+                world.init(TWO_PHASE_ID)
             for decision in list(world.decided):
                 if world.apply(world.shard.complete(decision, world.now)):
                     self.note(decision)
@@ -154,7 +164,7 @@ class Model:
 
 @pytest.mark.parametrize("first", SEEDS[::50])
 def test_the_shard_keeps_its_word(first: int) -> None:
-    committed = 0
+    committed = taken_over = 0
     for seed in range(first, first + 50):
         model = Model(seed)
         try:
@@ -162,4 +172,5 @@ def test_the_shard_keeps_its_word(first: int) -> None:
         except AssertionError as error:
             raise AssertionError(f"seed {seed}: {error}") from error
         committed += model.committed
-    assert committed > 20
+        taken_over += model.taken_over
+    assert committed > 20 and taken_over > 5

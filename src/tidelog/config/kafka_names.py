@@ -93,7 +93,6 @@ ssl.allow.san.changes ssl.principal.mapping.rules telemetry.max.bytes
 transaction.abort.timed.out.transaction.cleanup.interval.ms
 transaction.state.log.load.buffer.size
 transaction.state.log.min.isr
-transaction.two.phase.commit.enable
 """
 
 # Settings that Kafka 4.3.0 takes while it runs, for one broker or for all.

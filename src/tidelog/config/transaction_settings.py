@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tidelog.config.setting import integer, short
+from tidelog.config.setting import boolean, integer, short
 
 TRANSACTION_SETTINGS: Final = (
     integer(
@@ -13,6 +13,13 @@ TRANSACTION_SETTINGS: Final = (
         "The longest time-out that a producer may ask for. A transaction that is open for longer "
         "than its time-out is aborted.",
         minimum=1,
+    ),
+    boolean(
+        "transaction.two.phase.commit.enable",
+        True,
+        "Whether producers may leave a transaction open that no time-out ends (KIP-939), so that "
+        "another process can decide about it. Only clients of Tidelog can ask for it; the Spark "
+        "sink does, for writes that are exactly once.",
     ),
     integer(
         "transactional.id.expiration.ms",

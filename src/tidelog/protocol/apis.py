@@ -4,9 +4,10 @@ This is the one place that says so: a message takes its versions from here (`api
 `server/routes` names handlers by the names of the APIs.
 
 The classes of an API are imported when they are first asked for, so that a program pays only for
-the messages it speaks. Advertised and served versions differ for Produce alone: librdkafka up to
-2.6 sends uncompressed batches to a broker whose smallest Produce version is above zero
-(KAFKA-18659), while versions 0 to 2 carry record formats that no longer exist.
+the messages it speaks. Advertised and served versions differ for two. Produce: librdkafka up to
+2.6 sends uncompressed batches to a broker whose smallest version is above zero (KAFKA-18659),
+while versions 0 to 2 carry record formats that no longer exist. InitProducerId: version 6 is not
+stable in Kafka yet, so only clients of our own are told of it.
 """
 
 from __future__ import annotations
@@ -36,6 +37,11 @@ class Api:
     flexible: int = NEVER_FLEXIBLE
     # Not one that Kafka's brokers offer to clients: named only to clients of our own.
     private: bool = False
+
+    @property
+    def offered(self) -> tuple[int, int]:
+        """What clients of our own are told: all that is advertised, and all that is served."""
+        return self.advertised[0], self.served[1]
 
     @property
     def request(self) -> type[Any]:
@@ -77,7 +83,7 @@ APIS: Final[tuple[Api, ...]] = (
     _served(19, "CreateTopics", "create_topics", (2, 7), flexible=5),
     _served(20, "DeleteTopics", "delete_topics", (1, 6), flexible=4),
     _served(21, "DeleteRecords", "delete_records", (0, 2), flexible=2),
-    _served(22, "InitProducerId", "init_producer_id", (0, 5), flexible=2),
+    Api(22, "InitProducerId", "init_producer_id", advertised=(0, 5), served=(0, 6), flexible=2),
     _served(23, "OffsetForLeaderEpoch", "offset_for_leader_epoch", (2, 4), flexible=4),
     _served(24, "AddPartitionsToTxn", "add_partitions_to_txn", (0, 5), flexible=3),
     _served(25, "AddOffsetsToTxn", "add_offsets_to_txn", (0, 4), flexible=3),

@@ -171,6 +171,6 @@ def test_apis_are_found_by_name_and_by_key() -> None:
     assert api("Produce").served == (3, 13)
     assert len(API_BY_KEY) == len(APIS)
     for each in APIS:
-        assert each.advertised[0] <= each.served[0] <= each.served[1] == each.advertised[1]
+        assert each.advertised[0] <= each.served[0] <= each.advertised[1] <= each.served[1]
     with pytest.raises(KeyError):
         api("Vote")

@@ -40,8 +40,10 @@ def test_produce_is_advertised_from_zero_and_served_from_the_first_with_batches(
     assert api("Produce").served[0] == 3
 
 
-def test_only_produce_advertises_more_than_it_serves() -> None:
-    assert [each.name for each in APIS if each.advertised != each.served] == ["Produce"]
+def test_only_produce_advertises_more_than_it_serves_and_one_serves_more() -> None:
+    differ = [each.name for each in APIS if each.advertised != each.served]
+    assert differ == ["Produce", "InitProducerId"]
+    assert (api("InitProducerId").advertised, api("InitProducerId").offered) == ((0, 5), (0, 6))
 
 
 def test_null_asks_metadata_for_all_topics_from_version_one_on() -> None:

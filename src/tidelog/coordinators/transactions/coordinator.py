@@ -33,7 +33,7 @@ from tidelog.coordinators.transactions.shard import (
     TransactionShard,
 )
 from tidelog.coordinators.transactions.stats import TransactionStats
-from tidelog.coordinators.transactions.transaction import Producer
+from tidelog.coordinators.transactions.transaction import Coming, Producer
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.host.host import Host
 from tidelog.model import TopicPartition
@@ -93,11 +93,11 @@ class TransactionCoordinator(CoordinatorRuntime[TransactionShard]):
 
     # -- what producers ask -----------------------------------------------------------------------
 
-    async def init(self, transactional_id: str, timeout_ms: int, expected: Producer) -> Answer:
+    async def init(self, transactional_id: str, coming: Coming) -> Answer:
         """An id and epoch for a producer; KafkaError where this is not the coordinator."""
 
         def init(shard: TransactionShard, now: Now) -> Outcome:
-            return shard.init(transactional_id, timeout_ms, expected, now)
+            return shard.init(transactional_id, coming, now)
 
         answer: Answer = await self._ask(transactional_id, init, lambda answer: answer.code)
         return answer

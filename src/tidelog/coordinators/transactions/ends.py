@@ -38,9 +38,9 @@ _COMPLETED: Final = {
 
 def end_in_version_1(known: Transaction, producer: Producer, ending: Ending) -> ErrorCode | None:
     """What to answer; None where the transaction is to end now."""
-    if known.producer_id != producer.producer_id:
+    if known.latest.producer_id != producer.producer_id:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    if known.producer_epoch != producer.epoch:
+    if known.latest.epoch != producer.epoch:
         return ErrorCode.PRODUCER_FENCED
     if known.unsettled:
         return ErrorCode.CONCURRENT_TRANSACTIONS
@@ -59,16 +59,17 @@ def end_in_version_2(known: Transaction, producer: Producer, ending: Ending) -> 
     if known.unsettled or known.state.is_decided:
         # Where it is carried out, who asks may be in the epoch before it, or the one behind.
         return ErrorCode.CONCURRENT_TRANSACTIONS
+    latest = known.latest
     has_new_id = (
         known.previous_producer_id == producer.producer_id
         and producer.epoch == EPOCH_LAST
-        and known.producer_epoch == 0
-        and known.producer_id != producer.producer_id
+        and latest.epoch == 0
+        and latest.producer_id != producer.producer_id
     )
-    is_again = has_new_id or known.producer_epoch == producer.epoch + 1
-    if known.producer_id != producer.producer_id and not has_new_id:
+    is_again = has_new_id or latest.epoch == producer.epoch + 1
+    if latest.producer_id != producer.producer_id and not has_new_id:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    is_current = known.producer_epoch == producer.epoch
+    is_current = latest == producer
     if known.state is State.ONGOING:
         return None if is_current else ErrorCode.PRODUCER_FENCED
     if known.state is State.EMPTY:

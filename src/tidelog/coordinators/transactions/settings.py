@@ -37,6 +37,7 @@ class TransactionSettings:
     timeout_max_ms: int = _default("transaction.max.timeout.ms")
     expiration_ms: int = _default("transactional.id.expiration.ms")
     expiry_interval_ms: int = _default("transaction.remove.expired.transaction.cleanup.interval.ms")
+    is_two_phase_enabled: bool = bool(_default("transaction.two.phase.commit.enable"))
 
 
 def transaction_settings(config: BrokerConfig) -> TransactionSettings:
@@ -45,4 +46,5 @@ def transaction_settings(config: BrokerConfig) -> TransactionSettings:
         config.get_int("transaction.max.timeout.ms"),
         config.get_int("transactional.id.expiration.ms"),
         config.get_int("transaction.remove.expired.transaction.cleanup.interval.ms"),
+        config.get_bool("transaction.two.phase.commit.enable"),
     )

@@ -12,7 +12,9 @@ What is promised:
   takes over when the markers of the old one are written.
 - In version 2 (KIP-890) every end raises the epoch, so that what is late can be told from what
   follows; the answer to an end that is asked for again is the same. Ends in version 1 keep it.
-- A transaction that outlives its time-out is aborted, and its producer fenced.
+- A transaction that outlives its time-out is aborted, and its producer fenced. One that is
+  two-phase (KIP-939) has none. Whoever takes it over gets an epoch beside that of its writer, in
+  which it is ended; so the writer is fenced, and the markers still follow the epoch that wrote.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ from tidelog.coordinators.transactions.stats import TransactionStats
 from tidelog.coordinators.transactions.transaction import (
     EPOCH_LAST,
     NO_TIME,
+    NO_TIMEOUT_MS,
     NOBODY,
+    Coming,
     Producer,
     State,
     Transaction,
@@ -51,6 +55,8 @@ class Answer(NamedTuple):
 
     code: ErrorCode
     producer: Producer = NOBODY
+    # Who wrote the open transaction that was taken over.
+    ongoing: Producer = NOBODY
 
 
 class ProducerIdMissingError(KafkaError):
@@ -106,32 +112,32 @@ class TransactionShard:
 
     # Producers come
 
-    def init(self, transactional_id: str, timeout_ms: int, expected: Producer, now: Now) -> Outcome:
-        """A producer begins, or goes on after an error: then it says what it `expected` to be.
+    def init(self, transactional_id: str, coming: Coming, now: Now) -> Outcome:
+        """A producer begins, or goes on after an error.
 
         The answer is CONCURRENT_TRANSACTIONS where a transaction has to end first, which it does.
         """
-        if not 0 < timeout_ms <= self._tools.settings.timeout_max_ms:
-            return Outcome(Answer(ErrorCode.INVALID_TRANSACTION_TIMEOUT))
+        refused = _refusal(coming, self._tools.settings)
+        if refused is not None:
+            return Outcome(Answer(refused))
         known = self.transactions.get(transactional_id)
         if known is None:
             known = Transaction(transactional_id, producer_id=self._new_producer_id())
         elif known.unsettled:
             return Outcome(Answer(ErrorCode.CONCURRENT_TRANSACTIONS))
-        elif expected != NOBODY and not _may_go_on(known, expected):
+        elif coming.expected != NOBODY and not _may_go_on(known, coming):
             return Outcome(Answer(ErrorCode.PRODUCER_FENCED))
         if known.state.is_decided:
             return Outcome(Answer(ErrorCode.CONCURRENT_TRANSACTIONS))
-        if known.state is State.ONGOING:
-            return self._fence(known, now, "fencing")
-        return self._raise_epoch(known, timeout_ms, expected, now)
+        if known.state is not State.ONGOING:
+            return self._raise_epoch(known, coming, now)
+        return self._take_over(known, now) if coming.keeps else self._fence(known, now, "fencing")
 
-    def _raise_epoch(
-        self, known: Transaction, timeout_ms: int, expected: Producer, now: Now
-    ) -> Outcome:
+    def _raise_epoch(self, known: Transaction, coming: Coming, now: Now) -> Outcome:
         """An id without an open transaction goes on in a new epoch, or as a new producer."""
+        expected = coming.expected
         value = known.value(State.EMPTY, now.wall_ms)
-        value.transaction_timeout_ms = timeout_ms
+        value.transaction_timeout_ms = NO_TIMEOUT_MS if coming.two_phase else coming.timeout_ms
         value.transaction_start_timestamp_ms = NO_TIME
         last_epoch = NO_PRODUCER_EPOCH if expected == NOBODY else known.producer_epoch
         if known.is_exhausted and expected.epoch in (NO_PRODUCER_EPOCH, known.producer_epoch):
@@ -146,6 +152,20 @@ class TransactionShard:
         assert 0 <= value.producer_epoch <= EPOCH_LAST, f"epoch {value.producer_epoch}"
         answer = Answer(ErrorCode.NONE, Producer(value.producer_id, value.producer_epoch))
         return self._change(known, value, answer, last_epoch)
+
+    def _take_over(self, known: Transaction, now: Now) -> Outcome:
+        """What is open stays so, and can be ended by whoever asks now and by nobody before."""
+        value = known.value(State.ONGOING, now.wall_ms)
+        value.transaction_timeout_ms = NO_TIMEOUT_MS
+        value.next_producer_id, value.next_producer_epoch = taken = self._after(known.latest)
+        answer = Answer(ErrorCode.NONE, taken, known.writer)
+        return self._change(known, value, answer, NO_PRODUCER_EPOCH)
+
+    def _after(self, producer: Producer) -> Producer:
+        """The next epoch, or the first one of a new id."""
+        if producer.epoch >= EPOCH_LAST:
+            return Producer(self._new_producer_id(), 0)
+        return Producer(producer.producer_id, producer.epoch + 1)
 
     def _new_producer_id(self) -> int:
         taken = self._tools.take_producer_id()
@@ -168,6 +188,8 @@ class TransactionShard:
             return Outcome(known)
         if known.state.is_decided or known.unsettled:
             return Outcome(ErrorCode.CONCURRENT_TRANSACTIONS)
+        if known.is_kept:
+            return Outcome(ErrorCode.INVALID_TXN_STATE)
         begins = known.state is not State.ONGOING
         if not begins and known.partitions.issuperset(partitions):
             return Outcome(ErrorCode.NONE)
@@ -179,6 +201,7 @@ class TransactionShard:
         def appended() -> None:
             if begins:
                 self._tools.stats.begun += 1
+            if begins and known.has_timeout:
                 self.timers.schedule(Timer(transactional_id), now.ms + known.timeout_ms)
 
         return Outcome(ErrorCode.NONE, [known.record(value)], appended)
@@ -190,6 +213,8 @@ class TransactionShard:
         known = self._find(transactional_id, producer)
         if not isinstance(known, ErrorCode) and (known.state.is_decided or known.unsettled):
             known = ErrorCode.CONCURRENT_TRANSACTIONS
+        elif not isinstance(known, ErrorCode) and known.is_kept:
+            known = ErrorCode.INVALID_TXN_STATE
         if isinstance(known, ErrorCode):
             return Outcome(dict.fromkeys(partitions, known))
         held = known.partitions if known.state is State.ONGOING else ()
@@ -202,9 +227,10 @@ class TransactionShard:
 
     def _find(self, transactional_id: str, producer: Producer) -> Transaction | ErrorCode:
         known = self.transactions.get(transactional_id)
-        if known is None or known.producer_id != producer.producer_id:
+        acts = None if known is None else known.latest if known.is_kept else known.writer
+        if known is None or acts is None or acts.producer_id != producer.producer_id:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-        if known.producer_epoch != producer.epoch:
+        if acts.epoch != producer.epoch:
             return ErrorCode.PRODUCER_FENCED
         return known
 
@@ -219,7 +245,7 @@ class TransactionShard:
         code = judge(known, producer, ending)
         if code is ErrorCode.NONE:
             # It was done before, and the answer was lost.
-            return Outcome(Answer(code, Producer(known.producer_id, known.producer_epoch)))
+            return Outcome(Answer(code, known.latest))
         if code is not None:
             return Outcome(Answer(code))
         return self._decide(known, ending, now)
@@ -227,15 +253,12 @@ class TransactionShard:
     def _decide(self, known: Transaction, ending: Ending, now: Now) -> Outcome:
         value = self._decision(known, ending.committed, now)
         value.client_transaction_version = ending.version if ending.version >= 2 else 0
-        goes_on = Producer(known.producer_id, known.producer_epoch)
+        goes_on, last_epoch = known.latest, known.last_epoch
         if ending.version >= 2:
-            if known.is_exhausted:
-                value.next_producer_id = self._new_producer_id()
+            goes_on, last_epoch = self._after(known.latest), known.producer_epoch
             value.producer_epoch = known.producer_epoch + 1
-            goes_on = Producer(known.producer_id, value.producer_epoch)
-            if value.next_producer_id != NO_PRODUCER_ID:
-                goes_on = Producer(value.next_producer_id, 0)
-        last_epoch = known.producer_epoch if ending.version >= 2 else known.last_epoch
+        if goes_on != (value.producer_id, value.producer_epoch):
+            value.next_producer_id, value.next_producer_epoch = goes_on
         cause = "" if ending.committed else "producer"
         return self._change(known, value, Answer(ErrorCode.NONE, goes_on), last_epoch, cause)
 
@@ -244,6 +267,9 @@ class TransactionShard:
         assert known.producer_epoch <= EPOCH_LAST, f"epoch {known.producer_epoch} was given out"
         value = self._decision(known, False, now)
         value.producer_epoch = known.producer_epoch + 1
+        if known.is_kept:
+            latest = known.latest
+            value.next_producer_id, value.next_producer_epoch = latest.producer_id, latest.epoch + 1
         value.client_transaction_version = 2
         answer = Answer(ErrorCode.CONCURRENT_TRANSACTIONS)
         return self._change(known, value, answer, NO_PRODUCER_EPOCH, cause)
@@ -273,7 +299,7 @@ class TransactionShard:
             entry = self.transactions[known.transactional_id]
             entry.last_epoch = last_epoch
             entry.unsettled += 1
-            if entry.state is not State.ONGOING:
+            if entry.state is not State.ONGOING or not entry.has_timeout:
                 self.timers.cancel(Timer(entry.transactional_id))
 
         return Outcome(
@@ -290,7 +316,7 @@ class TransactionShard:
     def _decision_of(self, known: Transaction) -> Decision:
         return Decision(
             known.transactional_id,
-            Producer(known.producer_id, known.producer_epoch),
+            known.writer,
             known.state is State.PREPARE_COMMIT,
             known.partitions,
             self.coordinator_epoch,
@@ -308,9 +334,10 @@ class TransactionShard:
         value = known.value(state, now.wall_ms)
         value.transaction_partitions = []
         value.client_transaction_version = known.client_version
-        if known.next_producer_id != NO_PRODUCER_ID:
-            value.producer_id, value.producer_epoch = known.next_producer_id, 0
+        value.producer_id, value.producer_epoch = known.latest
         last_epoch = known.producer_epoch if known.client_version >= 2 else known.last_epoch
+        if known.next_producer_id != NO_PRODUCER_ID:
+            last_epoch = NO_PRODUCER_EPOCH
 
         def appended() -> None:
             known.last_epoch = last_epoch
@@ -373,7 +400,7 @@ class TransactionShard:
         age_of = self._tools.age_of()
         for each in self.transactions.values():
             each.unsettled = 1
-            if each.state is State.ONGOING:
+            if each.state is State.ONGOING and each.has_timeout:
                 left_ms = each.timeout_ms - min(age_of(each.started_ms), each.timeout_ms)
                 self.timers.schedule(Timer(each.transactional_id), now.ms + left_ms)
         yield Outcome(committed=self._tail_committed)
@@ -389,8 +416,27 @@ class TransactionShard:
         """Another broker has these ids now; whoever waits for an end is told by its own clock."""
 
 
-def _may_go_on(known: Transaction, expected: Producer) -> bool:
-    """Whether a producer that names itself may be the current one, or the one before it."""
+def _refusal(coming: Coming, settings: TransactionSettings) -> ErrorCode | None:
+    """Why a producer cannot come like this, whatever its id is."""
+    if coming.keeps and not coming.two_phase:
+        return ErrorCode.INVALID_REQUEST
+    if coming.two_phase:
+        allowed = settings.is_two_phase_enabled
+        return None if allowed else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if not 0 < coming.timeout_ms <= settings.timeout_max_ms:
+        return ErrorCode.INVALID_TRANSACTION_TIMEOUT
+    return None
+
+
+def _may_go_on(known: Transaction, coming: Coming) -> bool:
+    """Whether a producer that names itself may be the current one, or the one before it.
+
+    One that is two-phase must be the current one: what somebody else decides about is not aborted
+    by a request that was late, and nobody else is given the same epoch.
+    """
+    expected = coming.expected
+    if coming.two_phase:
+        return expected == known.latest
     if expected.producer_id == known.producer_id:
         return True
     return expected.producer_id == known.previous_producer_id and expected.epoch >= EPOCH_LAST

@@ -17,6 +17,8 @@ from tidelog.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 # The epoch above is kept free: with it a producer in the last epoch can still be fenced.
 EPOCH_LAST: Final = 32_766
 NO_TIME: Final = -1
+# The time-out of a transaction that no time-out ends (KIP-939); so it stands in Kafka's records.
+NO_TIMEOUT_MS: Final = (1 << 31) - 1
 
 
 class Producer(NamedTuple):
@@ -27,6 +29,19 @@ class Producer(NamedTuple):
 
 
 NOBODY: Final = Producer()
+
+
+class Coming(NamedTuple):
+    """How a producer begins, or goes on after an error: then it says what it `expected` to be.
+
+    One that is `two_phase` (KIP-939) leaves its transactions to somebody else: no time-out ends
+    them. One that `keeps` does not abort what those before it left open, but takes it over.
+    """
+
+    timeout_ms: int
+    expected: Producer = NOBODY
+    two_phase: bool = False
+    keeps: bool = False
 
 
 class State(IntEnum):
@@ -79,6 +94,7 @@ class Transaction:
     previous_producer_id: int = NO_PRODUCER_ID
     next_producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = NO_PRODUCER_EPOCH
+    next_producer_epoch: int = NO_PRODUCER_EPOCH
     timeout_ms: int = 0
     state: State = State.EMPTY
     partitions: frozenset[TopicPartition] = frozenset()
@@ -96,6 +112,29 @@ class Transaction:
         """Whether this id of the producer has no epoch left to give out."""
         return self.producer_epoch >= EPOCH_LAST
 
+    @property
+    def writer(self) -> Producer:
+        """Under which id and epoch the open transaction was written, or the next one will be."""
+        return Producer(self.producer_id, self.producer_epoch)
+
+    @property
+    def latest(self) -> Producer:
+        """Who may act for the transactional id: in an open transaction that was taken over, not
+        its writer."""
+        if self.next_producer_id == NO_PRODUCER_ID:
+            return self.writer
+        # Where the epochs of an id are used up, its successor begins anew.
+        return Producer(self.next_producer_id, max(self.next_producer_epoch, 0))
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether somebody has taken over the open transaction, to end it."""
+        return self.state is State.ONGOING and self.next_producer_id != NO_PRODUCER_ID
+
+    @property
+    def has_timeout(self) -> bool:
+        return self.timeout_ms != NO_TIMEOUT_MS
+
     def replay(self, value: TransactionLogValue, *, is_loading: bool) -> None:
         """Become what a record says.
 
@@ -112,6 +151,7 @@ class Transaction:
         self.previous_producer_id = value.previous_producer_id
         self.next_producer_id = value.next_producer_id
         self.producer_epoch = value.producer_epoch
+        self.next_producer_epoch = value.next_producer_epoch
         self.timeout_ms = value.transaction_timeout_ms
         self.partitions = frozenset(
             TopicPartition(each.topic, index)

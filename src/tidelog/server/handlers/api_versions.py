@@ -66,4 +66,6 @@ def unsupported_version() -> ApiVersionsResponse:
 
 
 def _ranges(*, private: bool) -> list[ApiVersion]:
-    return [ApiVersion(each.key, *each.advertised) for each in APIS if private or not each.private]
+    if private:
+        return [ApiVersion(each.key, *each.offered) for each in APIS]
+    return [ApiVersion(each.key, *each.advertised) for each in APIS if not each.private]

@@ -1,4 +1,4 @@
-"""InitProducerId (key 22), versions 0 to 5.
+"""InitProducerId (key 22), advertised to version 5, served from 0 to 6.
 
 Behaviour: without a transactional id, a new producer id out of a block that is durable before its
 first id is given out, so no id is ever given twice; a producer that asks again with its id and
@@ -7,7 +7,12 @@ id's producer in its next epoch, which fences those before; a transaction that i
 first, and meanwhile the answer is CONCURRENT_TRANSACTIONS. A producer that names the id and epoch
 it holds is fenced where somebody else has come since, and gets the same answer again where it
 asks twice.
-Versions: before 4 a fenced producer is told INVALID_PRODUCER_EPOCH.
+Versions: before 4 a fenced producer is told INVALID_PRODUCER_EPOCH. Version 6 (KIP-939) is not
+stable in Kafka 4.3, and named to clients of our own alone: with `enable2Pc` no time-out ends the
+transactions of the producer, if `transaction.two.phase.commit.enable` allows it; with
+`keepPreparedTxn`, too, an open transaction is not aborted but taken over, and the answer names who
+wrote it. A two-phase producer that names an id and epoch which are not the current ones is fenced,
+and aborts nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +21,7 @@ import asyncio
 from typing import Final
 
 from tidelog.coordinators.transactions.settings import check_id
-from tidelog.coordinators.transactions.transaction import Producer
+from tidelog.coordinators.transactions.transaction import Coming, Producer
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from tidelog.protocol.messages.init_producer_id import (
@@ -73,12 +78,17 @@ async def _init(
         check_id(transactional_id)
         if _is_half(expected):
             raise KafkaError(ErrorCode.INVALID_REQUEST)
-        code, producer = await context.tools.coordinator.init(
-            transactional_id, request.transaction_timeout_ms, expected
+        if request.enable2_pc:
+            resource = Resource(ResourceType.TRANSACTIONAL_ID, transactional_id)
+            context.require(Operation.TWO_PHASE_COMMIT, resource)
+        coming = Coming(
+            request.transaction_timeout_ms, expected, request.enable2_pc, request.keep_prepared_txn
         )
+        code, producer, ongoing = await context.tools.coordinator.init(transactional_id, coming)
     except KafkaError as error:
         return _refused(error.code)
-    return InitProducerIdResponse(0, told(code, context, _VERSION_WITH_FENCED), *producer)
+    code = told(code, context, _VERSION_WITH_FENCED)
+    return InitProducerIdResponse(0, code, *producer, *ongoing)
 
 
 async def _take_from_new_block(context: TransactionContext) -> InitProducerIdResponse:

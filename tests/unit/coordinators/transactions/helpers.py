@@ -21,7 +21,7 @@ from tidelog.coordinators.transactions.shard import (
     TransactionShard,
 )
 from tidelog.coordinators.transactions.stats import TransactionStats
-from tidelog.coordinators.transactions.transaction import NOBODY, Producer, State
+from tidelog.coordinators.transactions.transaction import NOBODY, Coming, Producer, State
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.model import TopicPartition
 
@@ -133,9 +133,10 @@ class World:
     def init(
         self, transactional_id: str = "x", expected: Producer = NOBODY, timeout_ms: int = TIMEOUT_MS
     ) -> Answer:
-        answer: Answer = self.apply(
-            self.shard.init(transactional_id, timeout_ms, expected, self.now)
-        )
+        return self.come(Coming(timeout_ms, expected), transactional_id)
+
+    def come(self, coming: Coming, transactional_id: str = "x") -> Answer:
+        answer: Answer = self.apply(self.shard.init(transactional_id, coming, self.now))
         return answer
 
     def given(self, transactional_id: str = "x", expected: Producer = NOBODY) -> Producer:
