@@ -29,6 +29,7 @@ FIGURES: dict[str, Callable[[Result], float]] = {
     "batch_p50_ms": lambda result: result["batch_p50_ms"],
     "arrival_p95_ms": lambda result: result["arrival_p95_ms"],
     "p99_ms": lambda result: result["p99_ms"],
+    "commits_p99_ms": lambda result: result["commits_p99_ms"],
     "cpu_s_per_mrow": lambda result: (
         (_cpu(result) + result["spark_cpu_s"]) / result["records"] * 1e6
     ),
@@ -97,7 +98,8 @@ _ABSOLUTE: dict[str, tuple[tuple[str, float], ...]] = {
     "start": (("elapsed_s", 0.3), ("resident_mb", 60.0)),
     "in-process": (("elapsed_s", 0.1),),
     "memory": (("resident_mb", 120.0),),
-    "groups": (("elapsed_s", 60.0), ("p99_ms", 500.0), ("resident_mb", 400.0)),
+    "groups": (("elapsed_s", 60.0), ("p99_ms", 60.0), ("resident_mb", 400.0)),
+    "groups-commits": (("p99_ms", 300.0), ("commits_p99_ms", 300.0)),
     "offsets": (("loaded_s", 2.0),),
     "brokers": (("callback_ms", 250.0),),
     "cluster-loop": (("callback_ms", 250.0),),
@@ -124,6 +126,8 @@ def floors(results: Result) -> Iterator[Floor]:
             continue
         absolute = _ABSOLUTE.get(row["kind"], ()) + _ABSOLUTE_BY_KEY.get(row["key"], ())
         for figure, bound in absolute:
+            if figure not in ours:
+                continue  # Kept of a run that did not look at it.
             theirs = kafka[figure].median if kafka else None
             yield Floor(row["title"], figure, theirs, ours[figure].median, bound, False)
         for figure, share, at_least in _AGAINST_KAFKA.get(row["kind"], ()) if kafka else ():

@@ -21,6 +21,7 @@ from bench.wire import fetch_frame, metadata_frame, produce_frame, record_batch
 from tidelog.config import load
 from tidelog.host.host import system_host
 from tidelog.server.broker import Broker
+from tidelog.server.collecting import collect_rarely
 from tidelog.server.connection import Connection
 from tidelog.server.listener import ConnectionCounts, Listener, ListenerAddress
 from tidelog.server.process import new_event_loop
@@ -175,6 +176,7 @@ def main() -> None:
     parser.add_argument("--connections", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=2.0)
     options = parser.parse_args()
+    collect_rarely()
     for kind in options.kinds.split(","):
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             taken = runner.run(_measure(kind, options.connections, options.seconds))

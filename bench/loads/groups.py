@@ -61,7 +61,7 @@ class Fleet:
         self.stable = asyncio.Event()
         self.stable_at = 0.0
         self.heartbeats_s: list[float] = []
-        self.commits = 0
+        self.commits_s: list[float] = []
         self.rebalances = 0
         self.late_s: list[float] = []
         self._failure: str | None = None
@@ -112,6 +112,7 @@ class GroupMember(asyncio.Protocol):
         self._is_admitted = False
         self._beat_sent_at = 0.0
         self._committed = 0
+        self._commit_sent_at = 0.0
         self._beating: asyncio.TimerHandle | None = None
         self._committing: asyncio.TimerHandle | None = None
         self._answers: dict[int, Callable[[bytes], None]] = {
@@ -240,13 +241,16 @@ class GroupMember(asyncio.Protocol):
 
     def _commit(self) -> None:
         self._committed += 1
+        self._commit_sent_at = time.perf_counter()
         offsets = dict.fromkeys(self._owned, self._committed)
         self._send(group_wire.commit_frame(self._who, self._fleet.topic, offsets, _COMMIT))
-        self._committing = self._loop.call_later(_COMMIT_INTERVAL_S, self._commit)
 
     def _was_committed(self, answer: bytes) -> None:
         errors = set(group_wire.commit_errors(answer))
-        self._fleet.commits += 1
+        took_s = time.perf_counter() - self._commit_sent_at
+        self._fleet.commits_s.append(took_s)
+        wait_s = max(0.0, _COMMIT_INTERVAL_S - took_s)
+        self._committing = self._loop.call_later(wait_s, self._commit)
         # The next heartbeat tells what to do about a rebalance.
         if not errors <= {0, *_REJOIN, _UNKNOWN_MEMBER}:
             self._fleet.fail(f"OffsetCommit: errors {errors}")
@@ -274,7 +278,7 @@ async def _run(fleet: Fleet, groups: int, port: int, pid: int, hold_s: float) ->
     try:
         await asyncio.wait_for(_start_all(fleet, members, port), _STABLE_TIMEOUT_S)
         joining = stopwatch.result()
-        fleet.rebalances, fleet.heartbeats_s = 0, []
+        fleet.rebalances, fleet.heartbeats_s, fleet.commits_s = 0, [], []
         fleet.watch_own_lateness()
         stopwatch, own_cpu_s = Stopwatch(pid), time.process_time()
         await asyncio.sleep(hold_s)
@@ -285,18 +289,22 @@ async def _run(fleet: Fleet, groups: int, port: int, pid: int, hold_s: float) ->
         for member in members:
             member.close()
     beats_ms = [each * 1000 for each in fleet.heartbeats_s]
-    return {
+    commits_ms = [each * 1000 for each in fleet.commits_s]
+    result = {
         "elapsed_s": fleet.stable_at - start,
         "cpu_s": joining["cpu_user_s"] + joining["cpu_system_s"],
         "holding_cores": (holding["cpu_user_s"] + holding["cpu_system_s"]) / hold_s,
         "heartbeats": len(beats_ms),
-        "commits": fleet.commits,
+        "commits": len(commits_ms),
         "p50_ms": percentile(beats_ms, 0.5),
         "p99_ms": percentile(beats_ms, 0.99),
         "resident_mb": resident,
         "client_cores": own_cpu_s / hold_s,
         "client_late_p99_ms": percentile(fleet.late_s, 0.99) * 1000,
     }
+    if commits_ms:
+        result["commits_p99_ms"] = percentile(commits_ms, 0.99)
+    return result
 
 
 def hold(

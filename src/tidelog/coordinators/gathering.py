@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from tidelog.coordinators.outcome import Outcome, Reply
 from tidelog.coordinators.timers import Now
@@ -18,20 +18,16 @@ from tidelog.errors import KafkaError
 from tidelog.replication.waiters import CommitWait
 
 S = TypeVar("S")
-Handled = list[tuple[Outcome, "Answer"]]
+Handled = list[tuple[Outcome, "Asked[S]"]]
 
 
 @dataclass(slots=True, eq=False)
 class Answer:
-    """What somebody waits for, once the reply is there and what it rests on is committed.
-
-    An error is answered with what `refused` makes of it, or raised where there is none.
-    """
+    """What somebody waits for, once the reply is there and what it rests on is committed."""
 
     reply: Reply[Any]
     core_only: bool
     future: asyncio.Future[Any]
-    refused: Callable[[KafkaError], Any] | None = None
     wait: CommitWait | None = None
 
     def leave(self, refusal: KafkaError | None = None) -> None:
@@ -40,17 +36,47 @@ class Answer:
             return
         if error is None:
             self.future.set_result(self.reply.value)
-        elif self.refused is not None:
+        else:
+            self.future.set_exception(error)
+
+
+class Asked(NamedTuple, Generic[S]):
+    """One change, and who waits for it; an error is answered with what `refused` makes of it."""
+
+    handler: Callable[[S, Now], Outcome]
+    refused: Callable[[KafkaError], Any]
+    future: asyncio.Future[Any]
+
+    def fail(self, error: Exception) -> None:
+        """What nobody foresaw is told to whoever asked as it is."""
+        if self.future.done():
+            return
+        if isinstance(error, KafkaError):
             self.future.set_result(self.refused(error))
         else:
             self.future.set_exception(error)
 
-    def fail(self, error: Exception) -> None:
-        """Nobody foresaw it: whoever asked learns of it as it is."""
-        if isinstance(error, KafkaError):
-            self.leave(error)
-        elif not self.future.done():
-            self.future.set_exception(error)
+
+class Batch(Generic[S]):
+    """Changes that were appended together, on their way to being committed."""
+
+    __slots__ = ("handled", "wait")
+
+    def __init__(self, handled: Handled[S], wait: CommitWait) -> None:
+        self.handled = handled
+        self.wait = wait
+
+    def leave(self, refusal: KafkaError | None = None) -> None:
+        answer_all(self.handled, refusal)
+
+
+def answer_all(handled: Handled[S], refusal: KafkaError | None = None) -> None:
+    """Tell all who asked: what their change came to, or why it may not last."""
+    for outcome, asked in handled:
+        if refusal is not None:
+            asked.fail(refusal)
+        elif not asked.future.done():
+            asked.future.set_result(outcome.answer)
 
 
 class Gathered(Generic[S]):
@@ -59,36 +85,33 @@ class Gathered(Generic[S]):
     __slots__ = ("asked", "is_held")
 
     def __init__(self) -> None:
-        self.asked: list[tuple[Callable[[S, Now], Outcome], Answer]] = []
+        self.asked: list[Asked[S]] = []
         self.is_held = False
 
-    def add(self, handler: Callable[[S, Now], Outcome], answer: Answer) -> bool:
+    def add(self, asked: Asked[S]) -> bool:
         """True where nothing is under way that would take it along."""
-        self.asked.append((handler, answer))
+        self.asked.append(asked)
         was_held, self.is_held = self.is_held, True
         return not was_held
 
-    def handle(self, shard: S, now: Now) -> Handled:
+    def handle(self, shard: S, now: Now) -> Handled[S]:
         """Have the shard handle all; those that it refuses are answered."""
-        asked, self.asked = self.asked, []
-        handled: Handled = []
+        all_asked, self.asked = self.asked, []
+        handled: Handled[S] = []
         try:
-            for handler, answer in asked:
+            for asked in all_asked:
                 try:
-                    outcome = handler(shard, now)
+                    handled.append((asked.handler(shard, now), asked))
                 except KafkaError as error:
-                    answer.leave(error)
-                    continue
-                answer.reply.resolve(outcome.answer)
-                handled.append((outcome, answer))
+                    asked.fail(error)
         except Exception as error:
-            for _, answer in asked:
-                answer.fail(error)
+            for asked in all_asked:
+                asked.fail(error)
             raise
         return handled
 
     def fail(self, error: Exception) -> None:
         """None of it can be handled."""
-        asked, self.asked = self.asked, []
-        for _, answer in asked:
-            answer.fail(error)
+        all_asked, self.asked = self.asked, []
+        for asked in all_asked:
+            asked.fail(error)

@@ -27,7 +27,7 @@ from typing import Any, Final, Generic
 
 from tidelog.cluster.changes import Change
 from tidelog.cluster.image import MetadataImage
-from tidelog.coordinators.gathering import Answer, Handled
+from tidelog.coordinators.gathering import Answer, Asked, Batch, Handled, answer_all
 from tidelog.coordinators.kind import S, ShardKind
 from tidelog.coordinators.loading import load
 from tidelog.coordinators.outcome import Outcome, Reply
@@ -61,7 +61,7 @@ class CoordinatorRuntime(Generic[S]):
         self._replicas = replicas
         self._host = host
         self._slots: dict[int, Slot[S]] = {}
-        self._waiting: dict[asyncio.Future[Any], Answer] = {}
+        self._waiting: dict[asyncio.Future[Any], Answer | Batch[S]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._armed_ms = 0
         self._lost_ms = 0
@@ -115,10 +115,10 @@ class CoordinatorRuntime(Generic[S]):
         once. An error is answered with what `refused` makes of it.
         """
         slot, loop = self._slot_of(key), asyncio.get_running_loop()
-        answer = self._awaited(Answer(Reply(), False, loop.create_future(), refused))
-        if slot.gathered.add(handler, answer):
+        future: asyncio.Future[Any] = loop.create_future()
+        if slot.gathered.add(Asked(handler, refused, future)):
             loop.call_soon(self._run_gathered, slot)
-        return answer.future
+        return future
 
     def _slot_of(self, key: str) -> Slot[S]:
         return self._slot_at(self.topic.partition_of(key))
@@ -203,17 +203,17 @@ class CoordinatorRuntime(Generic[S]):
             handled = self._apply_together(slot, handled)
         except Exception as error:
             gathered.fail(error)
-            for _, answer in handled:
-                answer.fail(error)
+            for _, asked in handled:
+                asked.fail(error)
             if not isinstance(error, (TidelogError, OSError)):
                 self._give_up(slot)
             return
         finally:
             self._release(slot)
         self._arm_for(slot)
-        self._leave_together(slot, [answer for _, answer in handled])
+        self._leave_together(slot, handled)
 
-    def _apply_together(self, slot: Slot[S], handled: Handled) -> Handled:
+    def _apply_together(self, slot: Slot[S], handled: Handled[S]) -> Handled[S]:
         """Append and replay all in one; those that are written."""
         records = [record for outcome, _ in handled for record in outcome.records]
         try:
@@ -224,13 +224,13 @@ class CoordinatorRuntime(Generic[S]):
                 raise
         # One that cannot be written must not keep out the others.
         written = []
-        for outcome, answer in handled:
+        for outcome, asked in handled:
             try:
                 self._apply(slot, outcome)
             except KafkaError as error:
-                answer.leave(error)
+                asked.fail(error)
             else:
-                written.append((outcome, answer))
+                written.append((outcome, asked))
         return written
 
     def _work(self, slot: Slot[S], outcomes: Iterable[Outcome], what: str) -> None:
@@ -291,17 +291,14 @@ class CoordinatorRuntime(Generic[S]):
 
     def _future(self, slot: Slot[S], reply: Reply[Any], core_only: bool) -> asyncio.Future[Any]:
         """The reply as a future that is done when what it rests on is committed."""
-        answer = self._awaited(Answer(reply, core_only, asyncio.get_running_loop().create_future()))
+        answer = Answer(reply, core_only, asyncio.get_running_loop().create_future())
+        self._waiting[answer.future] = answer
+        answer.future.add_done_callback(self._forget)
         if reply.is_done:
             self._leave_when_committed(slot, answer)
         else:
             reply.when_done(partial(slot.answered.append, answer))
         return answer.future
-
-    def _awaited(self, answer: Answer) -> Answer:
-        self._waiting[answer.future] = answer
-        answer.future.add_done_callback(self._forget)
-        return answer
 
     def _release(self, slot: Slot[S]) -> None:
         """Whatever was answered just now rests on what is in the log by now, and no more."""
@@ -315,16 +312,17 @@ class CoordinatorRuntime(Generic[S]):
             answer.leave()
             return
         answer.wait = slot.partition.committed(offset, self._commit_deadline())
-        answer.wait.add_done_callback(partial(self._committed, (answer,)))
+        answer.wait.add_done_callback(partial(self._committed, answer))
 
-    def _leave_together(self, slot: Slot[S], answers: Sequence[Answer]) -> None:
+    def _leave_together(self, slot: Slot[S], handled: Handled[S]) -> None:
         """As `_leave_when_committed`, for what rests on the same."""
         if slot.partition.is_committed(slot.last_offset):
-            for answer in answers:
-                answer.leave()
+            answer_all(handled)
             return
         wait = slot.partition.committed(slot.last_offset, self._commit_deadline())
-        wait.add_done_callback(partial(self._committed, answers))
+        self._waiting[wait] = batch = Batch(handled, wait)
+        wait.add_done_callback(self._forget)
+        wait.add_done_callback(partial(self._committed, batch))
         if slot.partition.config.durability_fsync:
             slot.gathered.is_held = True
             wait.add_done_callback(lambda _: self._run_gathered(slot))
@@ -332,15 +330,14 @@ class CoordinatorRuntime(Generic[S]):
     def _commit_deadline(self) -> float:
         return asyncio.get_running_loop().time() + self._kind.commit_timeout_ms() / 1000
 
-    def _committed(self, answers: Sequence[Answer], wait: asyncio.Future[None]) -> None:
+    def _committed(self, resting: Answer | Batch[S], wait: asyncio.Future[None]) -> None:
         if wait.cancelled():
             return
         error = wait.exception()
         assert error is None or isinstance(error, KafkaError)
         if error is not None and error.code is ErrorCode.REQUEST_TIMED_OUT:
             self.stats.timeouts += 1
-        for answer in answers:
-            answer.leave(None if error is None else self._kind.refusal(error))
+        resting.leave(None if error is None else self._kind.refusal(error))
 
     def _forget(self, future: asyncio.Future[Any]) -> None:
         wait = self._waiting.pop(future).wait

@@ -15,14 +15,11 @@ from tidelog.host.parent import end_with_parent
 from tidelog.host.signals import stop_signals
 from tidelog.model import TopicPartition
 from tidelog.server.broker import Broker
+from tidelog.server.collecting import collect_rarely, collect_when_calm
 from tidelog.server.descriptors import raise_descriptor_limit
 from tidelog.server.stores import store_connector
 
 _log = logging.getLogger(__name__)
-
-# What requests leave behind goes by counting references. Thousands of them in work at once are no
-# reason to look for cycles, and with thousands of connections looking costs more than the requests.
-_COLLECT_AFTER = (50_000, 20, 50)
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
@@ -45,7 +42,7 @@ def run_broker(
     if not __debug__:
         raise ConfigError("a broker does not run with python -O: its checks protect data")
     raise_descriptor_limit()
-    gc.set_threshold(*_COLLECT_AFTER)
+    collect_rarely()
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         host = system_host("broker", config.get_int("offload.threads"))
         broker = Broker(config, host, accept_loss, store_connector(config, host))
@@ -62,6 +59,7 @@ async def _serve(broker: Broker, on_started: Callable[[Broker], None], parent: i
     # What was built at start lives as long as the process: keep it out of every collection.
     gc.collect()
     gc.freeze()
+    collect_when_calm()
     on_started(broker)
     failed = asyncio.ensure_future(broker.wait_failed())
     await asyncio.wait([signalled, failed], return_when=asyncio.FIRST_COMPLETED)

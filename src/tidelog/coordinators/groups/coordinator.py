@@ -7,7 +7,10 @@ tests end without.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from tidelog.cluster.changes import TopicDeleted
 from tidelog.cluster.commands import Command, CreateTopic
@@ -53,11 +56,11 @@ class GroupCoordinator(CoordinatorRuntime["GroupShard"]):
         kind = ShardKind(
             InternalTopic(OFFSETS_TOPIC, image, submit, creation),
             new_shard,
-            _encode,
-            _decode,
+            lambda record: _records().encode_record(record),
+            lambda key, value: _records().decode_record(key, value),
             lambda: replicas.config.get_int("offsets.commit.timeout.ms"),
             # A heartbeat need not wait for the offsets that are committed all the time.
-            is_core=_is_core,
+            is_core=lambda record: _records().is_of_members(record),
             heeds=(TopicDeleted,),
         )
         super().__init__(kind, broker_id, replicas, host)
@@ -67,22 +70,10 @@ class GroupCoordinator(CoordinatorRuntime["GroupShard"]):
         return GroupCensus.of(self.shards())
 
 
-def _encode(record: Any) -> tuple[bytes, bytes | None]:
-    from tidelog.coordinators.groups.records import encode_record
-
-    return encode_record(record)
-
-
-def _decode(key: bytes | None, value: bytes | None) -> Any | None:
-    from tidelog.coordinators.groups.records import decode_record
-
-    return decode_record(key, value)
-
-
-def _is_core(record: Any) -> bool:
-    from tidelog.coordinators.groups.records import is_of_members
-
-    return is_of_members(record)
+@cache
+def _records() -> ModuleType:
+    """What shards write, imported with the first record."""
+    return import_module("tidelog.coordinators.groups.records")
 
 
 def offsets_topic(config: BrokerConfig, brokers: int) -> CreateTopic:

@@ -11,8 +11,12 @@ The functions are generators, as handlers of many things are: see `server/pieces
 from __future__ import annotations
 
 from collections.abc import Generator, Hashable, Iterable
+from functools import cache
 from operator import attrgetter
 from typing import Any, TypeVar
+
+# What handlers ask for is named in their code: there are few.
+_getter = cache(attrgetter)
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
@@ -31,7 +35,7 @@ def distinct_by(
     entries: Iterable[T], *attributes: str
 ) -> Generator[int, None, tuple[list[T], set[Any]]]:
     """The entries, one for each value of `attributes`, and the values that came more than once."""
-    key_of = attrgetter(*attributes)
+    key_of = _getter(*attributes)
     found: dict[Any, T] = {}
     repeated: set[Any] = set()
     for entry in entries:
@@ -55,9 +59,9 @@ def by_topic(
     partition, or None where the request lists bare indexes (then in `partition_indexes`).
     Partitions that came more than once are put into `repeated`, where that is given.
     """
-    key_of = attrgetter(*names)
-    index_of = None if partition is None else attrgetter(partition)
-    parts_of = attrgetter("partition_indexes" if partition is None else "partitions")
+    key_of = _getter(*names)
+    index_of = None if partition is None else _getter(partition)
+    parts_of = _getter("partition_indexes" if partition is None else "partitions")
     found: dict[Any, tuple[T, dict[int, Any]]] = {}
     for topic in topics:
         key = key_of(topic)

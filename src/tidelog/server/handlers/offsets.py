@@ -91,15 +91,10 @@ async def _commit_many(
         commits.begin(topic)
         for index, part in parts.items():
             if commits.add(index, part) == _OFFSETS_AT_ONCE:
-                await _settled(commits.gather())
+                await commits.settle()
             await pace.step()
-    await _settled(commits.gather())
+    await commits.settle()
     return commits.response
-
-
-async def _settled(answer: object) -> None:
-    if isinstance(answer, asyncio.Future):
-        await answer
 
 
 class _Commits:
@@ -148,29 +143,33 @@ class _Commits:
 
     def gather(self) -> OffsetCommitResponse | asyncio.Future[Any]:
         """Have all that was added committed; the answer when that is done."""
-        request, response = self._request, self.response
-        commits, answers = self._commits, self._answers
+        group_id = self._request.group_id
+        try:
+            self._context.require_group(Operation.READ, group_id)
+            return self._context.tools.coordinator.gather(group_id, self._commit, self._refused)
+        except KafkaError as error:
+            return self._refused(error)
+
+    async def settle(self) -> None:
+        """The same, and be ready for more."""
+        answer = self.gather()
+        if isinstance(answer, asyncio.Future):
+            await answer
         self._commits, self._answers = [], []
 
-        def commit(shard: GroupShard, now: Now) -> Outcome:
-            retention_ms = request.retention_time_ms
-            outcome = shard.commit(request.group_id, self._committer, commits, now, retention_ms)
-            for result, code in zip(answers, outcome.answer, strict=True):
-                result.error_code = code
-            outcome.answer = response
-            return outcome
+    def _commit(self, shard: GroupShard, now: Now) -> Outcome:
+        request, commits = self._request, self._commits
+        retention_ms = request.retention_time_ms
+        outcome = shard.commit(request.group_id, self._committer, commits, now, retention_ms)
+        for result, code in zip(self._answers, outcome.answer, strict=True):
+            result.error_code = code
+        outcome.answer = self.response
+        return outcome
 
-        def refused(error: KafkaError) -> OffsetCommitResponse:
-            for result in answers:
-                result.error_code = error.code
-            return response
-
-        try:
-            self._context.require_group(Operation.READ, request.group_id)
-            coordinator = self._context.tools.coordinator
-            return coordinator.gather(request.group_id, commit, refused)
-        except KafkaError as error:
-            return refused(error)
+    def _refused(self, error: KafkaError) -> OffsetCommitResponse:
+        for result in self._answers:
+            result.error_code = error.code
+        return self.response
 
 
 def _commit_topic(
