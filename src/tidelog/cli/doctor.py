@@ -1,7 +1,8 @@
 """`tidelog doctor`: look for the usual causes, and name each in a sentence with its remedy.
 
-What it looks at follows from what it is told: a broker to talk to (`-b`, the default), and with
-`--listen`, `--data-dir` and `--config` whether a broker could be started here.
+What it looks at follows from what it is told: a broker to talk to (`-b`, the default), with
+`--metrics` whether its event loop is the limit, and with `--listen`, `--data-dir` and `--config`
+whether a broker could be started here.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 import click
 
 from tidelog.cli import doctor_host as host
+from tidelog.cli import doctor_loop as loop
 from tidelog.cli import doctor_network as network
 from tidelog.cli import doctor_spark as spark
 from tidelog.cli.common import bootstrap_option, format_option, print_json, timeout_option
@@ -29,6 +31,7 @@ from tidelog.host.disk import SystemDisk
 @click.option("--listen", metavar="HOST:PORT", help="Where a broker shall listen.")
 @click.option("--data-dir", metavar="DIR", help="Where a broker shall keep its data.")
 @click.option("--config", "files", multiple=True, metavar="FILE", help="A broker's settings.")
+@click.option("--metrics", metavar="HOST:PORT", help="Where a broker serves its metrics.")
 @timeout_option(3.0, "How long to wait for each answer.")
 @click.pass_context
 def doctor(
@@ -39,12 +42,14 @@ def doctor(
     listen: str | None,
     data_dir: str | None,
     files: tuple[str, ...],
+    metrics: str | None,
     timeout_s: float,
 ) -> None:
     """Find out why it does not work.
 
     \b
     tidelog doctor -b broker.example:9092
+    tidelog doctor -b broker.example:9092 --metrics broker.example:9100
     tidelog doctor --listen 0.0.0.0:9092 --data-dir /var/lib/tidelog --config broker.properties
 
     Exits with 1 where a fault was found.
@@ -57,6 +62,8 @@ def doctor(
     named = context.get_parameter_source("bootstrap") is not click.core.ParameterSource.DEFAULT
     if named or not starting:
         findings += _examine_brokers(bootstrap, timeout_s, tls=tls)
+    if metrics is not None:
+        findings.append(loop.examine(metrics, timeout_s))
     if output == "json":
         print_json([finding.as_json() for finding in findings])
     else:

@@ -147,11 +147,14 @@ class Housekeeping:
 
     async def _measure_stalls(self) -> None:
         clock, metrics = self._host.clock, self._metrics
+        cpu_before = clock.cpu()
         while True:
-            before, cpu_before = clock.monotonic(), clock.cpu()
+            before = clock.monotonic()
             await asyncio.sleep(_HEARTBEAT_SECONDS)
             late_seconds = max(0.0, clock.monotonic() - before - _HEARTBEAT_SECONDS)
-            metrics.observe_heartbeat(late_seconds, clock.cpu() - cpu_before)
+            cpu = clock.cpu()
+            metrics.observe_heartbeat(late_seconds, cpu - cpu_before)
+            cpu_before = cpu
 
     async def _write_clock(self) -> None:
         """Have the data directory say when this broker last ran."""

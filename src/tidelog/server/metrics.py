@@ -69,6 +69,7 @@ class BrokerMetrics:
         self.loop_stall = Histogram()
         self.loop_stall_max_seconds = 0.0
         self.loop_busy_max_seconds = 0.0
+        self.loop_cpu_seconds = 0.0
 
     def api(self, key: int, name: str) -> ApiMetrics:
         found = self.apis.get(key)
@@ -81,6 +82,7 @@ class BrokerMetrics:
         self.loop_stall.observe(late_seconds)
         self.loop_stall_max_seconds = max(self.loop_stall_max_seconds, late_seconds)
         self.loop_busy_max_seconds = max(self.loop_busy_max_seconds, cpu_seconds)
+        self.loop_cpu_seconds += cpu_seconds
 
     def lines(self) -> Iterator[str]:
         """The counters as Prometheus text, a line each."""
@@ -118,6 +120,11 @@ class BrokerMetrics:
             ("fetched_bytes", self.fetched_bytes, "Bytes of batches handed to readers."),
         ):
             yield from counter(f"tidelog_{name}_total", text, value)
+        yield from counter(
+            "tidelog_loop_cpu_seconds_total",
+            "CPU time of the event loop: near 1 for each second, one core is used up.",
+            round(self.loop_cpu_seconds, 6),
+        )
         yield from gauge(
             "tidelog_loop_stall_max_seconds",
             "The longest stall of the event loop since start.",
