@@ -261,3 +261,43 @@ def test_worker_threads_keep_the_order_of_each_partition_through_rebalances(serv
     for sensor in {each[1] for each in done}:
         readings = [int(each[2]) for each in done if each[1] == sensor]
         assert readings == list(range(1, len(readings) + 1))
+
+
+def test_every_order_is_billed_once_though_the_programs_that_bill_are_killed(servers: str) -> None:
+    shown = documented("exactly_once")
+    prepare(servers, "exactly_once")
+
+    def start(name: str) -> ExampleProcess:
+        return ExampleProcess(servers, "exactly_once", "bill", name)
+
+    with ExampleProcess(servers, "exactly_once", "order", "2000") as sender:
+        assert sender.ends() == shown["order 2000"]
+    with ExitStack() as stack:
+        # In the midst of the orders; then when they are being dealt out anew.
+        for name, word in (("billing-1", "billed"), ("billing-2", "ready"), ("billing-1", "ready")):
+            with start(name) as killed:
+                killed.wait_for_line(word)
+                killed.kill()
+                assert shapes(killed.lines) <= shapes(shown[f"bill {name}"])
+        last = [stack.enter_context(start(name)) for name in ("billing-1", "billing-2")]
+        with ExampleProcess(servers, "exactly_once", "check", "2000") as auditor:
+            assert auditor.ends() == shown["check 2000"]
+        for each in last:
+            each.stop()
+
+
+def test_a_program_under_whose_name_another_started_bills_nothing_more(servers: str) -> None:
+    prepare(servers, "exactly_once")
+    with (
+        ExampleProcess(servers, "exactly_once", "bill", "billing-1") as replaced,
+        ExampleProcess(servers, "exactly_once", "order", "300") as sender,
+    ):
+        sender.ends()
+        replaced.wait_for_line("billed 300")
+        with ExampleProcess(servers, "exactly_once", "bill", "billing-1") as heir:
+            heir.wait_for_line("ready")
+            with ExampleProcess(servers, "exactly_once", "order", "300") as sender:
+                sender.ends()
+            replaced.ends(1)
+            heir.wait_for_line("billed")
+            heir.stop()
