@@ -10,19 +10,18 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.broker_process import BrokerProcess
+from tests.e2e.own_transactions import PARTITIONS, committed, write
 from tests.peers import KAFKA_3_LONG, KAFKA_4, TIDELOG
 from tests.waiting import eventually
 from tidelog.client import aio_transactions
 from tidelog.client.admin import NewTopic, create_topic
 from tidelog.client.batching import ProducerRecord
 from tidelog.client.blocking import Client
-from tidelog.client.blocking_consumer import Consumer
 from tidelog.client.blocking_transactions import TransactionalProducer
 from tidelog.client.group import GroupConsumer
 from tidelog.client.group_admin import committed_offsets
-from tidelog.client.offsets import Start, list_offsets
 from tidelog.client.operation import topic_metadata
-from tidelog.client.settings import ConsumerSettings, ProducerSettings, TransactionSettings
+from tidelog.client.settings import ProducerSettings, TransactionSettings
 from tidelog.client.transaction_admin import (
     TransactionFilter,
     coordinated,
@@ -46,11 +45,10 @@ from tidelog.client.transactions import (
     end_transaction,
 )
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.model import Isolation, ListedOffset, TopicPartition
+from tidelog.model import TopicPartition
 from tidelog.testing import Cluster
 
 _numbers = itertools.count()
-PARTITIONS = 3
 SETTINGS = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "200"}
 Open = Callable[..., TransactionalProducer]
 
@@ -105,34 +103,6 @@ def open_producer(
     yield make
     for producer in opened:
         producer.close()
-
-
-def write(producer: TransactionalProducer, topic: str, *values: str) -> None:
-    for number, value in enumerate(values):
-        producer.send(ProducerRecord(topic, value.encode(), partition=number % PARTITIONS))
-
-
-def committed(servers: str, topic: str) -> list[str]:
-    """What a reader of committed records finds up to the end, where no transaction may be open."""
-    found = []
-    with Consumer(servers, ConsumerSettings(isolation=Isolation.READ_COMMITTED)) as reader:
-        partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
-        ends = reader.run(
-            list_offsets(reader.cluster, dict.fromkeys(partitions, ListedOffset.LATEST))
-        )
-
-        def stable() -> bool:
-            isolation = Isolation.READ_COMMITTED
-            wanted = dict.fromkeys(partitions, ListedOffset.LATEST)
-            found = reader.run(list_offsets(reader.cluster, wanted, isolation))
-            return all(found[tp].offset >= ends[tp].offset for tp in partitions)
-
-        eventually(stable)
-        reader.assign(dict.fromkeys(partitions, Start("start")))
-        while any(state.position < ends[tp].offset for tp, state in reader.core.positions.items()):
-            for _, records in reader.poll(1.0):
-                found += [(record.value or b"").decode() for record in records]
-    return sorted(found)
 
 
 def test_the_version_of_the_protocol_is_the_one_that_the_cluster_has_finalized(

@@ -9,7 +9,7 @@ from tidelog.client.aio import Producer
 from tidelog.client.batching import Identity
 from tidelog.client.settings import ProducerSettings, TransactionSettings
 from tidelog.client.transactional import TransactionalCore
-from tidelog.client.transactions import GroupMetadata, PreparedTransaction
+from tidelog.client.transactions import GroupMetadata, Initialized, PreparedTransaction
 from tidelog.errors import TidelogError
 from tidelog.host.host import Host
 from tidelog.model import TopicPartition
@@ -34,10 +34,13 @@ class TransactionalProducer(Producer):
         )
         self.core = self.transactional
 
-    async def init(self) -> Identity:
-        """Become the producer of the id; who was it before is fenced, its open work aborted."""
+    async def init(self, *, keep_prepared: bool = False) -> Initialized:
+        """Become the producer of the id; who was it before is fenced, its open work aborted.
+
+        With `keep_prepared` (two-phase alone) it is not, and is ours to commit or abort.
+        """
         await self.flush()
-        return await self.run(self.transactional.init())
+        return await self.run(self.transactional.init(keep_prepared=keep_prepared))
 
     async def resume(self, producer: Identity) -> None:
         """Go on as the producer that another process has become; fenced where it is no more."""

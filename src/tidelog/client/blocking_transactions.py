@@ -9,7 +9,7 @@ from tidelog.client.batching import Batch, Identity
 from tidelog.client.blocking_producer import Producer
 from tidelog.client.settings import ProducerSettings, TransactionSettings
 from tidelog.client.transactional import TransactionalCore
-from tidelog.client.transactions import GroupMetadata, PreparedTransaction
+from tidelog.client.transactions import GroupMetadata, Initialized, PreparedTransaction
 from tidelog.errors import TidelogError
 from tidelog.host.random import SystemRandom
 from tidelog.model import TopicPartition
@@ -39,10 +39,13 @@ class TransactionalProducer(Producer):
         )
         self.core = self.transactional
 
-    def init(self) -> Identity:
-        """Become the producer of the id; who was it before is fenced, its open work aborted."""
+    def init(self, *, keep_prepared: bool = False) -> Initialized:
+        """Become the producer of the id; who was it before is fenced, its open work aborted.
+
+        With `keep_prepared` (two-phase alone) it is not, and is ours to commit or abort.
+        """
         self.flush()
-        return self.run(self.transactional.init())
+        return self.run(self.transactional.init(keep_prepared=keep_prepared))
 
     def resume(self, producer: Identity) -> None:
         """Go on as the producer that another process has become; fenced where it is no more."""

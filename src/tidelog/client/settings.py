@@ -58,10 +58,14 @@ class ProducerSettings:
 
 @dataclass(slots=True)
 class TransactionSettings:
-    """Under which id a producer's transactions run, and how long one may stay open."""
+    """Under which id a producer's transactions run, and how long one may stay open.
+
+    With `two_phase` (KIP-939, Tidelog alone) as long as it takes: somebody else decides about it.
+    """
 
     transactional_id: str
     timeout_ms: int = 60_000
+    two_phase: bool = False
 
     def __post_init__(self) -> None:
         if not self.transactional_id:

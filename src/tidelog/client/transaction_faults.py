@@ -60,5 +60,16 @@ class TransactionUncertainError(TransactionError):
         )
 
 
+class TwoPhaseUnsupportedError(TransactionError):
+    """The broker has no transactions that outlive their time-out; Apache Kafka has none yet."""
+
+    def __init__(self, transactional_id: str) -> None:
+        super().__init__(
+            transactional_id,
+            "the broker cannot leave transactions to others (InitProducerId 6, KIP-939). "
+            "Do without two_phase, and end them within their time-out",
+        )
+
+
 class TransactionStateError(TransactionError):
     """A method was called at a moment that does not allow it."""

@@ -48,6 +48,7 @@ from tidelog.client.transactions import (
     VERSION_2,
     Coordinator,
     GroupMetadata,
+    Initialized,
     OffsetsToCommit,
     PreparedTransaction,
     Protocol,
@@ -279,16 +280,26 @@ class TransactionalCore(ProducerCore):
         raised.__cause__ = failure
         return raised
 
-    def init(self) -> Operation[Identity]:
-        """Become the producer of the transactional id; who was it before is fenced."""
+    def init(self, *, keep_prepared: bool = False) -> Operation[Initialized]:
+        """Become the producer of the transactional id; who was it before is fenced.
+
+        What that left open is aborted, or with `keep_prepared` ours to commit or abort.
+        """
+        if keep_prepared and not self.transactions.two_phase:
+            raise ValueError("only a two-phase producer can keep what was prepared")
         if self.phase is not Phase.FENCED:
             self._require(Phase.NEW, Phase.READY)
         assert self.idle, "what a fenced producer had under way is waited for first"
-        self.identity = yield from init_producer(self.cluster, self._coordinator, self.transactions)
+        found = yield from init_producer(
+            self.cluster, self._coordinator, self.transactions, keep_prepared=keep_prepared
+        )
         self.protocol = yield from protocol_of(self.cluster, self._coordinator)
+        self.identity = found.producer
         self._renews = None
         self._rest()
-        return self.identity
+        if found.ongoing is not None:
+            self.phase, self._is_known = Phase.PREPARED, True
+        return found
 
     def resume(self, producer: Identity) -> Operation[None]:
         """Go on as the producer that another process has become, with `init_transactional_id`."""
@@ -412,9 +423,10 @@ class TransactionalCore(ProducerCore):
     def _renew(self) -> Operation[None]:
         """Take the new epoch that is due; PRODUCER_FENCED where somebody else has come."""
         if self._renews is not None:
-            self.identity = yield from init_producer(
+            found = yield from init_producer(
                 self.cluster, self._coordinator, self.transactions, self._renews
             )
+            self.identity = found.producer
             self._renews = None
 
     def _look_into_failure(self, *, commit_unanswered: bool = False) -> Operation[None]:
@@ -431,10 +443,11 @@ class TransactionalCore(ProducerCore):
                 return
             is_fenced = error.code in FENCED
         elif found.producer == self._producer:
+            # Open and not ours to end: somebody has taken it over.
+            is_fenced = found.state == "Ongoing" and error.code in FENCED
             if found.state != "Ongoing":
                 # Nothing has arrived there, so nothing may arrive any more.
                 self._goes_on_as(self._producer)
-            is_fenced = False
         else:
             is_fenced = not (
                 found.producer == next_epoch(self._transaction)
@@ -459,4 +472,5 @@ class TransactionalCore(ProducerCore):
     def _has_timed_out(self) -> bool:
         """Whether the coordinator may have lost its patience; its clock starts later than ours."""
         open_s = self.cluster.clock.monotonic() - self._began
-        return open_s * 1000 >= self.transactions.timeout_ms
+        has_timeout = not self.transactions.two_phase
+        return has_timeout and open_s * 1000 >= self.transactions.timeout_ms

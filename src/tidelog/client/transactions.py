@@ -33,6 +33,7 @@ from tidelog.client.transaction_faults import (
     TransactionAbortedError,
     TransactionStateError,
     TransactionUncertainError,
+    TwoPhaseUnsupportedError,
 )
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
@@ -41,6 +42,8 @@ from tidelog.version import VERSION
 _FEATURE: Final = "transaction.version"
 # From this version on a producer that comes back names the id and epoch that it holds.
 _INIT_EXPECTED_VERSION: Final = 3
+# This one lets a transaction outlive its producer and every time-out (KIP-939).
+_INIT_TWO_PHASE_VERSION: Final = 6
 _MEMBER_VERSION: Final = 3
 _MOVED: Final = frozenset(
     {
@@ -163,37 +166,72 @@ def protocol_of(cluster: Cluster, coordinator: Coordinator) -> Operation[Protoco
     return (yield from retrying(cluster, attempt))
 
 
+class Initialized(NamedTuple):
+    """Who a producer is, and who wrote the open transaction that it has taken over, if it has."""
+
+    producer: Identity
+    ongoing: Identity | None = None
+
+
 def init_producer(
     cluster: Cluster,
     coordinator: Coordinator,
     settings: TransactionSettings,
     expected: Identity | None = None,
-) -> Operation[Identity]:
+    *,
+    keep_prepared: bool = False,
+) -> Operation[Initialized]:
     """The id and epoch to write under; whoever wrote under the id before is fenced.
 
-    With `expected` only if nobody else has come since: else KafkaError with PRODUCER_FENCED.
+    With `expected` only if nobody else has come since: else KafkaError with PRODUCER_FENCED. That
+    is also what a two-phase producer is told whose first answer was lost. What is open is aborted,
+    or with `keep_prepared` taken over.
     """
     from tidelog.protocol.messages.init_producer_id import InitProducerIdRequest
 
     request = InitProducerIdRequest(settings.transactional_id, settings.timeout_ms)
-    versions = _ANY_VERSION
+    oldest = 0
     if expected is not None:
         request.producer_id = expected.producer_id
         request.producer_epoch = expected.producer_epoch
-        versions = Versions(_INIT_EXPECTED_VERSION)
+        oldest = _INIT_EXPECTED_VERSION
+    if settings.two_phase:
+        request.enable2_pc, request.keep_prepared_txn = True, keep_prepared
+        oldest = _INIT_TWO_PHASE_VERSION
 
-    def attempt() -> Operation[Identity]:
-        response = yield from coordinator.ask(cluster, "InitProducerId", request, versions)
-        if response.error_code == ErrorCode.INVALID_TRANSACTION_TIMEOUT:
-            raise KafkaError(
-                ErrorCode.INVALID_TRANSACTION_TIMEOUT,
-                f"a time-out of {settings.timeout_ms} ms is longer than the brokers allow "
-                "(transaction.max.timeout.ms); ask for a shorter one",
-            )
+    def attempt() -> Operation[Initialized]:
+        response = yield from coordinator.ask(cluster, "InitProducerId", request, Versions(oldest))
+        _explain_refusal(response.error_code, settings)
         coordinator.check(response.error_code)
-        return Identity(response.producer_id, response.producer_epoch)
+        ongoing = None
+        if response.ongoing_txn_producer_id != NO_PRODUCER_ID:
+            ongoing = Identity(
+                response.ongoing_txn_producer_id, response.ongoing_txn_producer_epoch
+            )
+        return Initialized(Identity(response.producer_id, response.producer_epoch), ongoing)
 
-    return (yield from retrying(cluster, attempt))
+    try:
+        return (yield from retrying(cluster, attempt))
+    except UnsupportedApiError as error:
+        if not settings.two_phase:
+            raise
+        raise TwoPhaseUnsupportedError(settings.transactional_id) from error
+
+
+def _explain_refusal(code: int, settings: TransactionSettings) -> None:
+    """Raise what the person who set up the producer can mend."""
+    if code == ErrorCode.INVALID_TRANSACTION_TIMEOUT:
+        text = (
+            f"a time-out of {settings.timeout_ms} ms is longer than the brokers allow "
+            "(transaction.max.timeout.ms); ask for a shorter one"
+        )
+        raise KafkaError(ErrorCode.INVALID_TRANSACTION_TIMEOUT, text)
+    if code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED and settings.two_phase:
+        text = (
+            f"'{settings.transactional_id}' may not leave transactions to others: it needs the "
+            "permission TwoPhaseCommit, and the brokers transaction.two.phase.commit.enable=true"
+        )
+        raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, text)
 
 
 def init_transactional_id(
@@ -205,12 +243,13 @@ def init_transactional_id(
     """
     coordinator = Coordinator(settings.transactional_id)
     try:
-        return (yield from init_producer(cluster, coordinator, settings, expected))
+        found = yield from init_producer(cluster, coordinator, settings, expected)
     except KafkaError as error:
         if error.code not in FENCED:
             raise
         name = settings.transactional_id
         raise ProducerFencedError(name, commit_unanswered=False) from error
+    return found.producer
 
 
 def add_partitions(
