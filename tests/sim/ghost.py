@@ -147,6 +147,8 @@ class Ghost:
     unwhole: dict[int, int] = field(default_factory=dict)
     # Brokers that a move has taken it from.
     moved_from: set[int] = field(default_factory=set)
+    # How often a replica was elected that was not in sync, and may have an earlier start.
+    elections_out_of_sync: int = 0
     # More was lost at a time than the budget allows: some of what was committed may be gone.
     is_loss_allowed: bool = False
 

@@ -70,6 +70,15 @@ def live_replicas_delete() -> list[Patch]:
     return [(Leading, "low_watermark", property(lowest))]
 
 
+def starts_are_told_at_once() -> list[Patch]:
+    """A leader tells clients where its log starts, whoever else has that."""
+
+    def start(self: Leading) -> int:
+        return self._log.log_start_offset
+
+    return [(Leading, "start_to_tell", start)]
+
+
 def directories_by_name() -> list[Patch]:
     """R23: what lies in a directory of the topic's name is taken for the topic's."""
     check = Loading._is_theirs
@@ -222,6 +231,12 @@ TRAPS: Final = (
         script="commit on synced disks",
     ),
     Mutant("live replicas delete", "R22", live_replicas_delete, script="deletion and failover"),
+    Mutant(
+        "starts are told at once",
+        "I8",
+        starts_are_told_at_once,
+        script="deletion without followers",
+    ),
     Mutant(
         "directories by name",
         "R23, topic ids compared",

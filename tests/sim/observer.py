@@ -182,6 +182,8 @@ class Observer:
                 self._journal.counts[kind] += 1
             if state.elr != before.elr:
                 self._journal.note("elr", f"b{state.leader}", f"{ghost} {before.elr}>{state.elr}")
+            is_elected = state.leader >= 0 and state.leader_epoch != before.leader_epoch
+            ghost.elections_out_of_sync += is_elected and state.leader not in before.isr
             if before.elr and state.leader in before.elr:
                 self._journal.note("elected from elr", f"b{state.leader}", str(ghost))
         invariants.i11_last_known(ghost, state)

@@ -265,6 +265,24 @@ async def deletion_and_failover(stage: Stage) -> None:
     stage.must_not(is_deleted and 0 <= start < 2, "I8 log start", f"2 was told, and now {start}")
 
 
+async def deletion_without_followers(stage: Stage) -> None:
+    """I8: a leader whose followers hear nothing deletes records, and is asked where its log starts;
+    then it dies."""
+    heir = stage.controller
+    leader, follower = stage.others(heir)
+    await stage.create(leader, heir, follower)
+    await stage.write(leader, 3)
+    stage.part(leader, heir, follower)
+    is_deleted = await stage.delete_before(leader, 2)
+    stage.must_not(is_deleted, "I8 log start", "nobody else has heard of what was acknowledged")
+    told = await stage.offset_of(leader, ListedOffset.EARLIEST)
+    leader.kill()
+    stage.join(leader, heir, follower)
+    await stage.until(lambda: stage.leads(heir), "one that has all of it leads")
+    start = await stage.offset_of(heir, ListedOffset.EARLIEST)
+    stage.must_not(0 <= start < told, "I8 log start", f"{told} was told, and now {start}")
+
+
 async def topic_made_again(stage: Stage) -> None:
     """R23: a topic is deleted and made again while a replica does not hear of it and restarts."""
     controller = stage.controller
@@ -432,6 +450,7 @@ SCENARIOS: Final[dict[str, Script]] = {
     "image of the life before": image_of_the_life_before,
     "shutdown of the life before": shutdown_of_the_life_before,
     "deletion and failover": deletion_and_failover,
+    "deletion without followers": deletion_without_followers,
     "topic made again": topic_made_again,
     "commit on synced disks": commit_on_synced_disks,
     "last replica standing": last_replica_standing,

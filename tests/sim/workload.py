@@ -67,10 +67,13 @@ class Counts:
 
 @dataclass(slots=True)
 class Told:
-    """The highest end of a partition's log that was told, and up to where it was deleted."""
+    """The highest ends of a partition's log that were told, and what was deleted for good."""
 
     latest: int = -1
     earliest: int = -1
+    deleted: int = -1
+    # After how many elections of replicas that were not in sync.
+    elections: int = 0
 
 
 class Workload:
@@ -297,25 +300,46 @@ class Workload:
         await consumer.close()
 
     async def _ask_for_ends(self) -> None:
-        """I7, I8: the end that clients are told never goes back, nor does what was deleted."""
+        """I7, I8: the ends that clients are told never go back."""
         async with self._client() as client:
             while not self._is_over:
                 await self._pause(0.3)
                 partition = TopicPartition(*self._chance.choice(((MAIN, 0), (PRUNED, 0))))
                 which = self._chance.choice((LATEST, EARLIEST))
-                told = self._told.setdefault(partition, Told())
+                told = self._told_of(partition)
                 before = told.latest if which == LATEST else told.earliest
+                elections = told.elections
                 try:
                     found = await client.run(list_offsets(client.cluster, {partition: which}))
                 except TidelogError:
                     continue
                 self.counts.asked += 1
                 offset = found[partition].offset
-                if offset < before:
-                    end = "I7 latest offset" if which == LATEST else "I8 log start"
-                    raise Violation(end, f"{_text(partition)} went from {before} to {offset}")
-                if which == LATEST:
+                if which == EARLIEST:
+                    self._starts(partition, offset, before, elections)
+                elif offset < before:
+                    what = f"{_text(partition)} went from {before} to {offset}"
+                    raise Violation("I7 latest offset", what)
+                else:
                     told.latest = max(told.latest, offset)
+
+    def _told_of(self, partition: TopicPartition) -> Told:
+        """What was told of a partition that must still hold."""
+        told = self._told.setdefault(partition, Told())
+        ghost = self._observer.find(partition)
+        elections = 0 if ghost is None else ghost.elections_out_of_sync
+        if elections != told.elections:
+            # Who was away may lead with an earlier start: no deletion that was acknowledged is
+            # undone by that, but one that only the replicas in sync had.
+            told.earliest, told.elections = told.deleted, elections
+        return told
+
+    def _starts(self, partition: TopicPartition, start: int, before: int, elections: int) -> None:
+        """I8: a client is told where a log starts; when it asked, another start was known."""
+        told = self._told_of(partition)
+        if start < before and (told.elections == elections or start < told.deleted):
+            raise Violation("I8 log start", f"{_text(partition)} went from {before} to {start}")
+        told.earliest = max(told.earliest, start)
 
     async def _churn(self) -> None:
         """Creates a topic, writes to it, reads it, deletes it, and so on: I9, I29."""
@@ -342,8 +366,9 @@ class Workload:
                     before = self._chance.randint(0, ends[partition].offset)
                     await client.run(delete_records(client.cluster, {partition: before}))
                     self.counts.pruned += 1
-                    # I8: from now on no leader may show what lies before it.
-                    told = self._told.setdefault(partition, Told())
+                    # From now on no leader may show what lies before it.
+                    told = self._told_of(partition)
+                    told.deleted = max(told.deleted, before)
                     told.earliest = max(told.earliest, before)
                 except TidelogError:
                     continue
@@ -355,7 +380,13 @@ class Workload:
         for _ in range(3):
             value = self._new_value(topic)
             request = produce_request(partition, value, -1)
+            told = self._told_of(partition)
+            before, elections = told.earliest, told.elections
             outcome: Any = await client.network.request(Call(leader, "Produce", request, 9))
+            if topic == PRUNED and not isinstance(outcome, TidelogError):
+                answer = outcome.responses[0].partition_responses[0]
+                if not answer.error_code and answer.log_start_offset >= 0:
+                    self._starts(partition, answer.log_start_offset, before, elections)
             if self._topic_id(topic) != self._homes[value][1]:
                 # Which of the two has it is not known.
                 self._homes[value] = topic, None

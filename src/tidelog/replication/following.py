@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from functools import partial
 from typing import NamedTuple
 
 from tidelog.config.topic_config import TopicConfig
 from tidelog.model import NO_LEADER
 from tidelog.replication.disk_space import Room
 from tidelog.replication.flushing import Flushing
+from tidelog.replication.kept_start import KeptStart
 from tidelog.replication.losses import report_dropped
 from tidelog.replication.standing import Standing
 from tidelog.replication.throttle import is_listed
@@ -49,6 +49,7 @@ class Copy(NamedTuple):
     """What a follower changes: its log, and what is kept with it."""
 
     log: Log
+    start: KeptStart
     watermark: Watermark
     flushing: Flushing
     room: Room
@@ -62,7 +63,7 @@ class Following:
     def __init__(
         self, copy: Copy, truncations: Truncations, standing: Standing, on_cut: Callable[[], None]
     ) -> None:
-        self.log, self._watermark, self._flushing, self._room, self._contained = copy
+        self.log, self._start, self._watermark, self._flushing, self._room, self._contained = copy
         self._standing = standing
         self._truncations = truncations
         self._on_cut = on_cut
@@ -70,6 +71,8 @@ class Following:
         self.topic_id = self.log.topic_id
         # Told when `next_fetch` has changed for another reason than an answer of the leader.
         self.fetch_watchers = Watchers()
+        # A start that its leader has yet to hear of.
+        self._start.on_kept.append(self.fetch_watchers.notify)
         self.leader_id = NO_LEADER
         self.leader_epoch = -1
         # On a topic that syncs, asking for an offset says that all before it is on the disk.
@@ -77,8 +80,6 @@ class Following:
         # Copied within the broker's rate while it is not in sync.
         self.is_throttled = False
         self.is_cutting = False
-        # The log's start as a restart would find it, and the one that is being written down.
-        self._kept_start = self._start_to_keep = self.log.log_start_offset
 
     def reconfigure(self, config: TopicConfig) -> None:
         self.syncs = config.durability_fsync
@@ -115,20 +116,7 @@ class Following:
         if self.syncs and self._flushing.committed_end().offset < end:
             self._flushing.start()
             return None
-        return FetchFrom(end, self.log.epochs.latest, self.leader_epoch, self._known_start())
-
-    def _known_start(self) -> int:
-        """What the leader may be told: once every replica tells a start, clients are told that all
-        before it is gone for good. So it is on the disk first; `fetch_watchers` hear of that."""
-        start = self.log.log_start_offset
-        if start > max(self._kept_start, self._start_to_keep):
-            self._start_to_keep = start
-            self._truncations.checkpoints.write_soon(partial(self._start_is_kept, start))
-        return min(start, self._kept_start)
-
-    def _start_is_kept(self, start: int) -> None:
-        self._kept_start = max(self._kept_start, start)
-        self.fetch_watchers.notify()
+        return FetchFrom(end, self.log.epochs.latest, self.leader_epoch, self._start.offset)
 
     def append_from_leader(
         self,
@@ -206,8 +194,7 @@ class Following:
 
     def _cut_ended(self) -> None:
         self.is_cutting = False
-        # A cut writes the start down before it ends.
-        self._kept_start = self._start_to_keep = self.log.log_start_offset
+        self._start.was_cut()
         # The producers were read again.
         self._watermark.log_was_cut()
         self._on_cut()

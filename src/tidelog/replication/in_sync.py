@@ -105,6 +105,8 @@ class InSyncReplicas:
         self._epoch_start = epoch_start
         self._high_watermark = high_watermark
         self._pending: Proposal | None = None
+        # The start of the log that clients were told: who joins must have it.
+        self.log_start_min = UNKNOWN
         # Those in the ISR are given the lag time from now on to show themselves.
         self.followers: dict[int, Follower] = {
             replica: Follower(caught_up_at=now) for replica in state.replicas if replica != local_id
@@ -237,5 +239,6 @@ class InSyncReplicas:
             follower.end >= self._high_watermark
             and follower.end >= self._epoch_start
             and follower.end != UNKNOWN
+            and follower.log_start >= self.log_start_min
             and look.eligible.get(replica) == follower.broker_epoch
         )

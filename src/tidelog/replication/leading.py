@@ -10,6 +10,7 @@ from tidelog.cluster.image import PartitionState
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.model import LogPosition
 from tidelog.replication.in_sync import UNKNOWN, Asks, InSyncReplicas, Look
+from tidelog.replication.kept_start import KeptStart
 from tidelog.replication.standing import Standing
 from tidelog.replication.waiters import CommitWaiters
 from tidelog.replication.watermark import Watermark
@@ -28,11 +29,13 @@ class Leading:
     def __init__(
         self,
         log: Log,
+        start: KeptStart,
         watermark: Watermark,
         standing: Standing,
         committable: Callable[[], LogPosition],
     ) -> None:
         self._log = log
+        self._start = start
         self._watermark = watermark
         self._standing = standing
         # How far this broker's own copy counts: on a topic that syncs, what is on the disk.
@@ -40,12 +43,17 @@ class Leading:
         self.in_sync: InSyncReplicas | None = None
         # Those who wait for every live replica to have deleted up to an offset.
         self.deletion_waiters = CommitWaiters()
+        start.on_kept.append(self.deletions_moved)
         self.min_isr = 1
         self.epoch_start = 0
+        # The highest start of the log that all had who may be elected after this leader.
+        self.safe_start = UNKNOWN
 
     def begin(self, state: PartitionState) -> None:
         """Lead in a new epoch, in which nothing is known of the followers yet."""
         self.epoch_start = self._log.log_end_offset
+        # What the others have is not known yet. No log starts before 0.
+        self.safe_start = 0
         self._log.epochs.assign(state.leader_epoch, self.epoch_start)
         self._log.producers.void_all()
         self.in_sync = InSyncReplicas(
@@ -66,7 +74,7 @@ class Leading:
         self.advance()
 
     def end(self) -> None:
-        self.in_sync = None
+        self.in_sync, self.safe_start = None, UNKNOWN
 
     def check_acks(self, required_acks: int) -> KafkaError | None:
         """Why these acks cannot be promised now; None where they can.
@@ -160,13 +168,25 @@ class Leading:
     @property
     def low_watermark(self) -> int:
         """What no replica has any more that lives, or may lead when it is back."""
-        lowest = self._log.log_start_offset
+        lowest = self._start.offset
         if self.in_sync is not None:
             counted = {*self._standing.eligible, *self.in_sync.isr, *self.in_sync.state.elr}
             for replica, follower in self.in_sync.followers.items():
                 if replica in counted:
                     lowest = min(lowest, follower.log_start)
         return lowest
+
+    def start_to_tell(self) -> int:
+        """The log's start, for clients; UNKNOWN while the next leader might tell an earlier one,
+        and where this broker does not lead."""
+        start, in_sync = self._log.log_start_offset, self.in_sync
+        if start > self.safe_start and in_sync is not None:
+            followers = [in_sync.followers.get(each) for each in in_sync.maximal_isr]
+            have_it = all(each is None or each.log_start >= start for each in followers)
+            if self._start.offset == start and have_it:
+                # From now on nobody joins who does not have it.
+                self.safe_start = in_sync.log_start_min = start
+        return start if start <= self.safe_start else UNKNOWN
 
     def deletions_moved(self) -> None:
         """A log's start has moved, or who lives: wake those who waited for no more than that."""

@@ -32,6 +32,7 @@ from tidelog.replication.disk_space import Room
 from tidelog.replication.flushing import Flushing
 from tidelog.replication.following import Copy, EpochEnd, Following
 from tidelog.replication.in_sync import Asks
+from tidelog.replication.kept_start import KeptStart
 from tidelog.replication.leading import Leading
 from tidelog.replication.losses import elected_without_records, report_unclean_leader
 from tidelog.replication.reading import PartitionRead, Reader
@@ -68,8 +69,9 @@ class Partition:
         # Those who wait for this broker's own disk.
         self._disk_waiters = CommitWaiters()
         self._flushing = Flushing(log, work.offload, self._flushed, self._write_out_failed)
-        self.leading = Leading(log, self.watermark, standing, self._committable)
-        copy = Copy(log, self.watermark, self._flushing, room, self.contained)
+        self._start = KeptStart(log, work.truncations.checkpoints)
+        self.leading = Leading(log, self._start, self.watermark, standing, self._committable)
+        copy = Copy(log, self._start, self.watermark, self._flushing, room, self.contained)
         self.following = Following(copy, work.truncations, standing, self._was_cut)
         # What those are told who want this broker to lead; None while it does.
         self._refusal: KafkaError | None = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -270,6 +272,8 @@ class Partition:
                 self.leading.appended(result.base_offset)
         except AssertionError as error:
             self.contained.broke(error)
+        if result.log_start_offset > self.leading.safe_start:
+            result.log_start_offset = self.leading.start_to_tell()
         return result
 
     def refuse(self, admitted: Admitted, error: KafkaError) -> NoReturn:
@@ -402,9 +406,9 @@ class Partition:
             if slices.size_bytes == 0:
                 slices.release()
                 slices = None
-        read = PartitionRead(
-            slices, self.watermark.offset, self.last_stable_offset, self.log.log_start_offset
-        )
+        is_replica = isolation == Isolation.REPLICA
+        start = self.log.log_start_offset if is_replica else self.leading.start_to_tell()
+        read = PartitionRead(slices, self.watermark.offset, self.last_stable_offset, start)
         if isolation == Isolation.READ_COMMITTED:
             read.aborted = []
             if slices is not None:
@@ -454,6 +458,7 @@ class Partition:
         with self.contained:
             self.log.advance_log_start(before_offset)
             self.watermark.check_bounds()
+        self.leading.start_to_tell()
         self.watermark.notify()
         return self.log.log_start_offset
 
@@ -469,6 +474,7 @@ class Partition:
             if removed:
                 self.watermark.check_bounds()
         if removed:
+            self.leading.start_to_tell()
             self.watermark.notify()
         return removed
 

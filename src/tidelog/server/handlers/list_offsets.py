@@ -7,7 +7,9 @@ nothing is tiered; a time gives the first record at or after it, exact also insi
 batches. Times and -3 read and inflate: a thread looks them up before the answer is made. A
 partition that is named twice is refused, as in Kafka. While a new leader does not know all that was
 committed before it led, latest, and what a time would find beyond, is OFFSET_NOT_AVAILABLE: it
-would be less than others were told before. A replica id changes nothing.
+would be less than others were told before. So is earliest while an in-sync replica, or this
+broker's disk, has an earlier log start, which the next leader would tell. A replica id changes
+nothing.
 Versions: 4 leader epochs, 5 OFFSET_NOT_AVAILABLE (before it LEADER_NOT_AVAILABLE), 7 max timestamp,
 8, 9 and 11 the tiered specials, 10 a timeout (not needed). A special in an older version, and any
 other negative number, is UNSUPPORTED_VERSION.
@@ -15,7 +17,9 @@ other negative number, is UNSUPPORTED_VERSION.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Coroutine, Generator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,6 +56,9 @@ _FIRST_VERSION: dict[int, int] = {
     ListedOffset.EARLIEST_PENDING_UPLOAD: 11,
 }
 
+_STARTS = (ListedOffset.EARLIEST, ListedOffset.EARLIEST_LOCAL)
+# How long to wait for a log's start to be on all disks where it must be.
+_START_WAIT_S = 0.5
 # In which OFFSET_NOT_AVAILABLE came.
 _NOT_AVAILABLE_VERSION = 5
 
@@ -85,6 +92,11 @@ async def _look_up_all(searched: Searched, offload: Offload) -> Found:
 
 async def _search(partition: Partition, timestamp: int, offload: Offload) -> FoundRecord | None:
     log = partition.log
+    if timestamp in _STARTS:
+        deadline = asyncio.get_running_loop().time() + _START_WAIT_S
+        with suppress(KafkaError):
+            await partition.deleted_everywhere(log.log_start_offset, deadline)
+        return None
     if timestamp == ListedOffset.MAX_TIMESTAMP:
         timestamp = newest_timestamp(log)
         if timestamp < 0:
@@ -114,18 +126,21 @@ def list_offsets(
 
 
 def _to_search(asked: Asked, context: DataContext) -> Generator[int, None, Searched]:
-    """The timestamps that take a search, each once."""
+    """The timestamps that take a search, each once, and the starts that take a moment."""
     searched: Searched = {}
     for topic, partitions in asked.topics:
         for index, part in partitions.items():
             yield 1
-            is_search = part.timestamp >= 0 or part.timestamp == ListedOffset.MAX_TIMESTAMP
-            if not is_search or (topic.name, index) in asked.repeated:
+            timestamp = part.timestamp
+            is_search = timestamp >= 0 or timestamp == ListedOffset.MAX_TIMESTAMP
+            if not (is_search or timestamp in _STARTS) or (topic.name, index) in asked.repeated:
                 continue
             try:
-                searched[topic.name, index, part.timestamp] = _find(topic.name, part, context)
+                partition = _find(topic.name, part, context)
             except KafkaError:
                 continue  # The answer says so.
+            if is_search or partition.leading.start_to_tell() < 0:
+                searched[topic.name, index, timestamp] = partition
     return searched
 
 
@@ -182,8 +197,13 @@ def _look_up(
     if timestamp == ListedOffset.LATEST:
         _check_latest(partition)
         return end, NO_TIMESTAMP, partition.leader_epoch
-    if timestamp in (ListedOffset.EARLIEST, ListedOffset.EARLIEST_LOCAL):
-        start = partition.log.log_start_offset
+    if timestamp in _STARTS:
+        start = partition.leading.start_to_tell()
+        if start < 0:
+            raise KafkaError(
+                ErrorCode.OFFSET_NOT_AVAILABLE,
+                "not all replicas that may lead next have deleted as much as this one",
+            )
         return start, NO_TIMESTAMP, partition.log.epochs.epoch_for(start)
     if timestamp in (ListedOffset.LATEST_TIERED, ListedOffset.EARLIEST_PENDING_UPLOAD):
         return NO_OFFSET, NO_TIMESTAMP, -1

@@ -32,7 +32,7 @@ def sent_nearer(
     replica = _nearer_replica(partition, rack, fetch_offset, context)
     if replica is None:
         return None
-    stable, start = partition.last_stable_offset, partition.log.log_start_offset
+    stable, start = partition.last_stable_offset, partition.leading.start_to_tell()
     return PartitionRead(None, partition.high_watermark, stable, start, preferred_replica=replica)
 
 
