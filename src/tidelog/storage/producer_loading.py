@@ -14,10 +14,17 @@ from tidelog.errors import StorageError
 from tidelog.host.disk import Disk
 from tidelog.protocol.batches import BatchHeader
 from tidelog.storage.checkpoint import read_bytes
-from tidelog.storage.producers import ProducerStates
+from tidelog.storage.producers import ProducerState, ProducerStates
 from tidelog.storage.replay import replay_batch
 from tidelog.storage.segment import Segment
-from tidelog.storage.snapshots import decode_snapshot, snapshot_offsets, snapshot_path
+from tidelog.storage.snapshot_windows import decode_windows, widen, window_path
+from tidelog.storage.snapshots import (
+    decode_snapshot,
+    snapshot_offsets,
+    snapshot_path,
+    unlink_snapshot,
+)
+from tidelog.storage.unlinking import unlink_quietly
 
 logger = logging.getLogger(__name__)
 
@@ -52,14 +59,17 @@ def reload_producers(
         path = snapshot_path(directory, offset)
         if offset > end_offset:
             continue
+        data = read_bytes(disk, path) or b""
         try:
-            states = decode_snapshot(read_bytes(disk, path) or b"", path)
+            states = decode_snapshot(data, path)
         except StorageError as error:
             logger.warning("passing over a producer snapshot error=%s", error)
-            disk.unlink(path)
+            unlink_snapshot(disk, directory, offset)
             continue
+        is_wide = _put_windows(snapshots, offset, states, data)
         producers.restore(states, offset)
-        _widen(segments, producers)
+        if not is_wide:
+            _widen(segments, producers)
         break
     else:
         if producers.end_offset > 0:
@@ -77,8 +87,25 @@ def reload_producers(
     producers.end_offset = end_offset
 
 
+def _put_windows(
+    snapshots: Snapshots, offset: int, states: list[ProducerState], snapshot: bytes
+) -> bool:
+    """Add the batches that a snapshot does not hold, where a file has them; whether it has."""
+    path = window_path(snapshots.directory, offset)
+    data = read_bytes(snapshots.disk, path) if states else None
+    if data is None:
+        return False
+    try:
+        widen(states, decode_windows(data, snapshot, path))
+    except StorageError as error:
+        logger.warning("looking for the batches of producers in the log error=%s", error)
+        unlink_quietly(snapshots.disk, path)
+        return False
+    return True
+
+
 def _widen(segments: list[Segment], producers: ProducerStates) -> None:
-    """Find the batches before a producer's last one, which a snapshot does not hold.
+    """Find the batches before a producer's last one in the log, where no file has them.
 
     Without them a retry of a batch in flight at a clean stop would be taken for a gap. Only
     the last stretch before the snapshot is looked at, so that a start stays short.

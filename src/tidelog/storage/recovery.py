@@ -41,9 +41,9 @@ from tidelog.storage.segments import create_segment
 from tidelog.storage.snapshots import (
     SUFFIX,
     snapshot_offsets,
-    snapshot_path,
     snapshots_in,
     stray_snapshots,
+    unlink_snapshot,
 )
 from tidelog.storage.swap import finish_swaps
 
@@ -133,9 +133,10 @@ def load(opening: Opening) -> Opened:
     _check_whole(opening, opened)
     if not segments or segments[-1].next_offset < opening.expected.log_start_offset:
         _start_again(opening, opened)
-    offsets = snapshots_in(names) if opening.clean else snapshot_offsets(disk, directory)
     opened.repairs.left_over += stray_snapshots(
-        directory, [segment.base_offset for segment in segments], offsets
+        directory,
+        [segment.base_offset for segment in segments],
+        names if opening.clean else disk.list_dir(directory),
     )
     opened.log_start_offset = max(opening.expected.log_start_offset, segments[0].base_offset)
     opened.recovery_point = segments[-1].next_offset
@@ -331,7 +332,7 @@ def _recover(opening: Opening, opened: Opened, first: int) -> None:
     producers.end_offset = segments[-1].next_offset
     for offset in snapshot_offsets(disk, directory):
         if offset > producers.end_offset:
-            disk.unlink(snapshot_path(directory, offset))
+            unlink_snapshot(disk, directory, offset)
 
 
 def _recover_segment(opening: Opening, opened: Opened, segment: Segment, leader_epoch: int) -> int:

@@ -3,7 +3,8 @@
 Promises: once retention has removed a producer's last batch, a snapshot at or below the log's first
 segment tells of that producer, whatever was lost before and however the process ends. So that one
 is written again where it is missing or damaged, it is replaced rather than written over, and the
-one that it takes over from is unlinked after a delay in which the newer one is synced.
+one that it takes over from is unlinked after a delay in which the newer one is synced. Each has
+beside it, where there is more to say, the windows of its producers (`snapshot_windows`).
 """
 
 from __future__ import annotations
@@ -15,14 +16,15 @@ from tidelog.storage.checkpoint import read_bytes, replace_file, write_plainly
 from tidelog.storage.flush import FlushState
 from tidelog.storage.log_context import LogContext
 from tidelog.storage.producers import ProducerStates
+from tidelog.storage.snapshot_windows import encode_windows, window_path
 from tidelog.storage.snapshots import (
     below_first_segment,
     decode_snapshot,
     encode_snapshot,
     snapshot_offsets,
     snapshot_path,
+    unlink_snapshot,
 )
-from tidelog.storage.unlinking import unlink_quietly
 
 logger = logging.getLogger(__name__)
 
@@ -40,14 +42,21 @@ class SnapshotFiles:
     def write(self, offset: int, producers: ProducerStates) -> None:
         """Put the producers as of `offset` into a file, which the next flush syncs."""
         assert producers.end_offset == offset, f"{producers.end_offset}, not {offset}"
-        disk, path = self._context.disk, snapshot_path(self._directory, offset)
-        data, there = encode_snapshot(producers), read_bytes(disk, path)
+        data = encode_snapshot(producers)
+        self._put(snapshot_path(self._directory, offset), data)
+        windows = encode_windows(producers, data)
+        if windows:
+            self._put(window_path(self._directory, offset), windows)
+        self._flush.directory_changed()
+
+    def _put(self, path: str, data: bytes) -> None:
+        disk = self._context.disk
+        there = read_bytes(disk, path)
         if there is None:
             write_plainly(disk, path, data)
         elif there != data:
             replace_file(disk, path, data)
         self._flush.wrote_once(self._context.files.file(path))
-        self._flush.directory_changed()
 
     def keep(self, offset: int, producers: ProducerStates) -> None:
         """See that producers whose batches all lie below `offset` are known without these."""
@@ -68,7 +77,7 @@ class SnapshotFiles:
 
         def unlink_all() -> None:
             for offset in offsets:
-                unlink_quietly(self._context.disk, snapshot_path(self._directory, offset))
+                unlink_snapshot(self._context.disk, self._directory, offset)
 
         if offsets:
             self._context.run_later(delay_ms / 1000, unlink_all)
@@ -78,5 +87,5 @@ class SnapshotFiles:
         disk = self._context.disk
         for offset in snapshot_offsets(disk, self._directory):
             if offset > end_offset:
-                unlink_quietly(disk, snapshot_path(self._directory, offset))
+                unlink_snapshot(disk, self._directory, offset)
         self._flush.directory_changed()

@@ -7,9 +7,10 @@ transaction or -1 (int64). The timestamp is the wall time at which the batch was
 a producer ages; Kafka puts the time of the events there.
 
 A snapshot is named by the log end that it stands for and holds only the last batch of each
-producer. It is a shortcut: one that is damaged is passed over for an older one and a longer replay.
-Where retention has removed the batches, the newest one at or below the log's first segment is more
-than that: it alone tells of their producers (see `snapshot_files`).
+producer; `snapshot_windows` has the others. It is a shortcut: one that is damaged is passed over
+for an older one and a longer replay. Where retention has removed the batches, the newest one at or
+below the log's first segment is more than that: it alone tells of their producers (see
+`snapshot_files`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from tidelog.errors import StorageError
 from tidelog.host.disk import Disk
 from tidelog.protocol.checksum import crc32c
 from tidelog.storage.producers import ProducerBatch, ProducerState, ProducerStates
+from tidelog.storage.snapshot_windows import window_path, windows_in
+from tidelog.storage.unlinking import unlink_quietly
 
 SUFFIX = ".snapshot"
 _VERSION = 1
@@ -47,11 +50,25 @@ def snapshots_in(names: list[str]) -> list[int]:
     return sorted(int(name[:20]) for name in names if _is_snapshot(name))
 
 
-def stray_snapshots(directory: str, bases: list[int], offsets: list[int]) -> list[str]:
-    """All but those that segments begin with, and the newest: each clean stop leaves one."""
+def stray_snapshots(directory: str, bases: list[int], names: list[str]) -> list[str]:
+    """All but those that segments begin with, and the newest: each clean stop leaves one.
+
+    With them, what completes a snapshot that is not kept: Kafka may have removed it by itself.
+    """
+    offsets = snapshots_in(names)
     between = [each for each in offsets[:-1] if each > bases[0] and each not in bases]
     gone = (*below_first_segment(offsets, bases), *between)
-    return [snapshot_path(directory, offset) for offset in gone]
+    unused = windows_in(names).difference({*offsets}.difference(gone))
+    return [
+        *(snapshot_path(directory, offset) for offset in gone),
+        *(window_path(directory, offset) for offset in sorted(unused)),
+    ]
+
+
+def unlink_snapshot(disk: Disk, directory: str, end_offset: int) -> None:
+    """Remove a snapshot and what completes it."""
+    unlink_quietly(disk, window_path(directory, end_offset))
+    unlink_quietly(disk, snapshot_path(directory, end_offset))
 
 
 def below_first_segment(offsets: list[int], bases: list[int]) -> list[int]:
