@@ -42,10 +42,10 @@ def run_tests(names: Sequence[str]) -> dict[str, bool]:
 def main() -> None:
     import pytest
 
-    from tests.sim.mutant_units import UNITS
+    from tests.sim.mutants import MUTANTS
 
     told, names = sys.argv[1], set(sys.argv[2:])
-    chosen = [each for each in UNITS if each.name in names]
+    chosen = [each for each in MUTANTS if each.name in names]
     # With every rule in place they pass; it also imports them as they are.
     code = pytest.main([*dict.fromkeys(each.test for each in chosen), *_OPTIONS])
     assert code == pytest.ExitCode.OK, "a test fails without any mutant"

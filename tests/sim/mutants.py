@@ -27,11 +27,12 @@ from tests.sim.mutant_traps import TRAPS
 from tests.sim.mutant_units import UNITS
 from tests.sim.run import Outcome, run_seed
 from tests.sim.stage import NotPlayedError
+from tests.sim.transaction_mutants import TRANSACTION_MUTANTS
 
 SAVED: Final = Path(__file__).parent / "mutants.toml"
 # A script that did not come to its point has shown nothing.
 _NOT_PLAYED: Final = f"E {NotPlayedError.__name__}"
-MUTANTS: Final = (*RULES, *TRAPS, *GROUPS, *UNITS)
+MUTANTS: Final = (*RULES, *TRAPS, *GROUPS, *UNITS, *TRANSACTION_MUTANTS)
 
 
 def saved_seeds() -> dict[str, dict[str, Any]]:

@@ -24,6 +24,7 @@ from tests.sim.observer import Observer
 from tests.sim.peek import parts_of
 from tests.sim.scenarios import SCENARIOS
 from tests.sim.stage import Stage
+from tests.sim.transaction_scripts import TRANSACTION_SCENARIOS
 from tests.sim.transactions import Transactions
 from tests.sim.workload import Workload
 from tidelog.errors import TidelogError
@@ -227,10 +228,12 @@ async def _play(world: World, seed: int, plan: Plan, outcome: Outcome) -> None:
     # What it does by itself is to start what has died; the script strikes.
     schedule = Schedule(world, seed, observer.may_lose, "mixed")
     outcome.profile = plan.script
+    if plan.prepare is not None:
+        plan.prepare(world, observer)
     stage = Stage(world, observer)
     await stage.begin()
     before = footprints(world)
-    await SCENARIOS[plan.script](stage)
+    await (SCENARIOS | TRANSACTION_SCENARIOS)[plan.script](stage)
     observer.check()
     schedule.heal()
     world.journal.note("healed", "world")

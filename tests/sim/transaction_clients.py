@@ -40,10 +40,10 @@ def group_of(transactional_id: str) -> str:
     return f"group of {transactional_id}"
 
 
-async def find_coordinator(client: Client, key: str, *, of_group: bool) -> int:
+async def find_coordinator(client: Client, key: str, *, of_group: bool, topic: str = TOPIC) -> int:
     """The broker that coordinates a group or a transactional id; -1 where there is none now."""
     # Where the brokers are.
-    await client.run(topic_metadata(client.cluster, [TOPIC]))
+    await client.run(topic_metadata(client.cluster, [topic]))
     find = FindCoordinatorRequest(key_type=0 if of_group else 1, coordinator_keys=[key])
     found: Any = await client.run(ask(Call(ANY, "FindCoordinator", find, 4)))
     node: int = found.coordinators[0].node_id

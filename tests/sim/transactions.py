@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Sequence
 from typing import Any, Final
 
 from tests.sim.ghost import Violation
@@ -55,8 +55,7 @@ from tidelog.protocol.messages.txn_offset_commit import (
 from tidelog.replication.partition import Partition
 from tidelog.testing.simulation.machines import World
 
-TIMEOUT_MS: Final = 6_000
-# How long a producer tries one thing before it gives up and comes again.
+_TIMEOUT_MS: Final = 6_000
 _PATIENCE_S: Final = 8.0
 _RETRY_S: Final = 0.1
 _FATAL: Final = frozenset(
@@ -79,116 +78,118 @@ class GivenUp(Exception):
 class Transactor:
     """One producer; two of them may share a transactional id and fence each other."""
 
-    def __init__(self, transactions: Transactions, name: str, transactional_id: str) -> None:
+    def __init__(
+        self, transactions: Transactions, name: str, transactional_id: str, version: int = 0
+    ) -> None:
         self._all = transactions
         self._chance = random.Random(f"{transactions.seed}/{name}")
         self.name = name
         self._id = transactional_id
-        self._version = self._chance.choice((1, 2, 2))
+        self._version = version or self._chance.choice((1, 2, 2))
         self._client = transactions.client()
-        self._producer = (-1, -1)
+        self.producer = (-1, -1)
         self._sequences: dict[int, int] = {}
 
     async def run(self) -> None:
         while not self._all.is_over:
             try:
-                await self._begin()
+                await self.begin()
                 while not self._all.is_over:
                     await self._transact()
                     await asyncio.sleep(self._chance.expovariate(20))
             except (GivenUp, TidelogError, UnknownTopicError):
                 self._all.counts["given up"] += 1
                 await asyncio.sleep(0.2)
+        await self.close()
+
+    async def close(self) -> None:
         await self._client.close()
 
     async def come(self) -> None:
         """Be given an id, and go."""
         while True:
             try:
-                await self._begin()
+                await self.begin()
                 break
             except (GivenUp, TidelogError, UnknownTopicError):
                 await asyncio.sleep(0.2)
-        await self._client.close()
+        await self.close()
 
-    async def _begin(self) -> None:
-        request = InitProducerIdRequest(self._id, TIMEOUT_MS)
+    async def begin(self) -> None:
+        request = InitProducerIdRequest(self._id, self._all.timeout_ms)
         self._go_on(await self._coordinate("InitProducerId", 5, request))
 
     def _go_on(self, answer: Any) -> None:
-        self._producer = answer.producer_id, answer.producer_epoch
+        self.producer = answer.producer_id, answer.producer_epoch
         self._sequences = {}
-        self._all.observer.given(self._id, self.name, self._producer)
+        self._all.observer.given(self._id, self.name, self.producer)
 
     async def _transact(self) -> None:
-        written = Written(f"{self.name}/{len(self._all.written)}")
-        self._all.written.append(written)
+        written = self.new()
         chosen = self._chance.sample(range(PARTITIONS), self._chance.randint(1, PARTITIONS))
-        if self._version == 1:
-            topics = [AddPartitionsToTxnTopic(TOPIC, chosen)]
-            request = AddPartitionsToTxnRequest([], self._id, *self._producer, topics)
-            await self._coordinate("AddPartitionsToTxn", 3, request)
+        await self.add(chosen)
         for _ in range(self._chance.choice((1, 1, 2))):
             for partition in chosen:
-                await self._produce(partition, written)
+                await self.produce(partition, written)
         if self._chance.random() < 0.3:
-            await self._commit_offset(written)
+            await self.commit_offset(written)
         if self._chance.random() < 0.05:
             # It hangs: the time-out has to end it.
-            await asyncio.sleep(2 * TIMEOUT_MS / 1000)
-        await self._end(written, committed=self._chance.random() < 0.7)
+            await asyncio.sleep(2 * self._all.timeout_ms / 1000)
+        await self.end(written, committed=self._chance.random() < 0.7)
 
-    async def _end(self, written: Written, *, committed: bool) -> None:
-        request = EndTxnRequest(self._id, *self._producer, committed)
+    def new(self) -> Written:
+        """Another transaction, of which nothing was written yet."""
+        written = Written(f"{self.name}/{len(self._all.written)}")
+        self._all.written.append(written)
+        return written
+
+    async def add(self, partitions: Sequence[int]) -> None:
+        """Say where it will write; in version 2 the leaders do."""
+        if self._version == 1:
+            topics = [AddPartitionsToTxnTopic(TOPIC, list(partitions))]
+            request = AddPartitionsToTxnRequest([], self._id, *self.producer, topics)
+            await self._coordinate("AddPartitionsToTxn", 3, request)
+
+    async def end(self, written: Written, *, committed: bool) -> None:
         if committed:
             written.fate = Fate.UNKNOWN
-        answer = await self._coordinate("EndTxn", 5 if self._version == 2 else 4, request)
+        answer = await self._coordinate("EndTxn", *self.end_request(committed))
         if committed:
             written.fate = Fate.COMMITTED
         self._all.counts["committed" if committed else "aborted"] += 1
         if self._version == 2:
             self._go_on(answer)
 
-    async def _commit_offset(self, written: Written) -> None:
+    def end_request(self, committed: bool) -> tuple[int, EndTxnRequest]:
+        """What ends the transaction, and in which version it is sent."""
+        request = EndTxnRequest(self._id, *self.producer, committed)
+        return 5 if self._version == 2 else 4, request
+
+    async def commit_offset(self, written: Written) -> None:
         """Commit an offset of a group in the transaction: here, its value."""
         written.group, written.offset = group_of(self._id), self._all.new_value()
         if self._version == 1:
-            add = AddOffsetsToTxnRequest(self._id, *self._producer, written.group)
+            add = AddOffsetsToTxnRequest(self._id, *self.producer, written.group)
             await self._coordinate("AddOffsetsToTxn", 3, add)
         partition = TxnOffsetCommitRequestPartition(0, written.offset, -1, written.name)
         request = TxnOffsetCommitRequest(
-            self._id, written.group, *self._producer,
+            self._id, written.group, *self.producer,
             topics=[TxnOffsetCommitRequestTopic(TOPIC, [partition])],
         )  # fmt: skip
         version = 5 if self._version == 2 else 4
         await self._coordinate("TxnOffsetCommit", version, request, written.group)
 
-    async def _produce(self, partition: int, written: Written) -> None:
-        value = self._all.new_value()
-        written.values.append((partition, value))
-        sequence = self._sequences.get(partition, 0)
-        records = encode_batch(
-            [Record(key=written.name.encode(), value=b"%d" % value)],
-            producer_id=self._producer[0],
-            producer_epoch=self._producer[1],
-            base_sequence=sequence,
-            transactional=True,
-        )
-        data = TopicProduceData(
-            name=TOPIC, partition_data=[PartitionProduceData(partition, records)]
-        )
-        request = ProduceRequest(self._id, -1, 3_000, [data])
-        version = 12 if self._version == 2 else 11
-        deadline = self._all.now() + _PATIENCE_S
+    async def produce(self, partition: int, written: Written) -> None:
+        version, request = self.produce_request(partition, written)
+        deadline = self._all.now() + self._all.patience_s
         while self._all.now() < deadline:
             leader = await self._leader(partition)
-            outcome: Any = await self._client.network.request(
-                Call(leader, "Produce", request, version)
-            )
+            outcome: Any = await self._ask(leader, "Produce", version, request)
             if not isinstance(outcome, TidelogError):
                 code = ErrorCode(outcome.responses[0].partition_responses[0].error_code)
                 if code is ErrorCode.NONE:
-                    self._sequences[partition] = sequence + 1
+                    self._sequences[partition] = self._sequences.get(partition, 0) + 1
                     return
                 if code in _FATAL:
                     raise GivenUp(code.name)
@@ -196,26 +197,55 @@ class Transactor:
             await asyncio.sleep(_RETRY_S)
         raise GivenUp("produce")
 
+    def produce_request(self, partition: int, written: Written) -> tuple[int, ProduceRequest]:
+        """The next batch for a partition, and in which version it is sent."""
+        value = self._all.new_value()
+        written.values.append((partition, value))
+        records = encode_batch(
+            [Record(key=written.name.encode(), value=b"%d" % value)],
+            producer_id=self.producer[0],
+            producer_epoch=self.producer[1],
+            base_sequence=self._sequences.get(partition, 0),
+            transactional=True,
+        )
+        data = TopicProduceData(
+            name=TOPIC, partition_data=[PartitionProduceData(partition, records)]
+        )
+        request = ProduceRequest(self._id, -1, 3_000, [data])
+        return 12 if self._version == 2 else 11, request
+
     async def _leader(self, partition: int) -> int:
-        await self._client.run(topic_metadata(self._client.cluster, [TOPIC]))
+        """-1 where it is not known now."""
+        try:
+            await self._client.run(topic_metadata(self._client.cluster, [TOPIC]))
+        except (TidelogError, UnknownTopicError):
+            return -1
         return self._client.cluster.leader(TOPIC, partition)
+
+    async def _ask(self, node: int, api: str, version: int, request: object) -> Any:
+        """What a broker answers; an error where there is none."""
+        if node < 0:
+            return TidelogError("nobody to ask")
+        return await self._client.network.request(Call(node, api, request, version))
 
     async def _coordinate(self, api: str, version: int, request: object, group: str = "") -> Any:
         """The coordinator's answer, wherever it is; `GivenUp` where there is none that helps.
 
         It is the coordinator of the producer's id, or of a group.
         """
-        deadline = self._all.now() + _PATIENCE_S
+        deadline = self._all.now() + self._all.patience_s
         while self._all.now() < deadline:
-            node = await find_coordinator(self._client, group or self._id, of_group=bool(group))
-            if node >= 0:
-                outcome: Any = await self._client.network.request(Call(node, api, request, version))
-                if not isinstance(outcome, TidelogError):
-                    code = _code_of(outcome)
-                    if code is ErrorCode.NONE:
-                        return outcome
-                    if code in _FATAL:
-                        raise GivenUp(code.name)
+            try:
+                node = await find_coordinator(self._client, group or self._id, of_group=bool(group))
+            except (TidelogError, UnknownTopicError):
+                node = -1
+            outcome: Any = await self._ask(node, api, version, request)
+            if not isinstance(outcome, TidelogError):
+                code = _code_of(outcome)
+                if code is ErrorCode.NONE:
+                    return outcome
+                if code in _FATAL:
+                    raise GivenUp(code.name)
             await asyncio.sleep(_RETRY_S)
         raise GivenUp(api)
 
@@ -239,6 +269,9 @@ class Transactions:
         self.seed = seed
         self.observer = TransactionObserver(world, observer, [TOPIC])
         self.is_over = False
+        # How long a producer tries one thing before it gives up and comes again.
+        self.patience_s = _PATIENCE_S
+        self.timeout_ms = _TIMEOUT_MS
         self.written: list[Written] = []
         self.counts: Counter[str] = Counter()
         self._value = 0
@@ -286,7 +319,11 @@ class Transactions:
             raise Violation("L3 calls end", "a transactional client still waits")
         for task in self._tasks:
             task.result()
-        until = self.now() + TIMEOUT_MS / 1000 + 10.0
+        await self.judge()
+
+    async def judge(self) -> None:
+        """L4, and then what readers find."""
+        until = self.now() + self.timeout_ms / 1000 + 10.0
         while found := self._open() or self.observer.open():
             if self.now() > until:
                 raise Violation("L4 no open transaction", found)
