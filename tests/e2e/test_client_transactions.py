@@ -35,13 +35,13 @@ from tidelog.client.transaction_faults import (
     TransactionAbortedError,
     TransactionStateError,
 )
+from tidelog.client.transaction_view import describe_transaction
 from tidelog.client.transactions import (
     VERSION_1,
     VERSION_2,
     GroupMetadata,
     PreparedTransaction,
     Protocol,
-    describe_transaction,
     end_transaction,
 )
 from tidelog.errors import ErrorCode, KafkaError

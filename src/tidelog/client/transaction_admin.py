@@ -18,15 +18,14 @@ from tidelog.client.connection import Call
 from tidelog.client.faults import raise_for
 from tidelog.client.group_admin import CoordinatorKind
 from tidelog.client.metadata import ANY, Cluster
+from tidelog.client.offsets import list_offsets
 from tidelog.client.operation import Operation, answered, ask, by_topic, refresh, retried
-from tidelog.client.transactions import DescribedTransaction, described
+from tidelog.client.transaction_view import DescribedTransaction, described
 from tidelog.errors import ErrorCode, TidelogError
-from tidelog.model import TopicPartition
+from tidelog.model import Isolation, ListedOffset, TopicPartition
 
 _FIND_MANY_VERSION: Final = 4
 _KEYS_AT_ONCE: Final = 1_000
-# States in which a coordinator ends the transaction, sooner or later.
-OPEN_STATES: Final = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort"})
 
 
 @dataclass(slots=True, frozen=True)
@@ -192,7 +191,7 @@ def coordinated(
         transaction = known.get(names.get(each.producer.producer_id, ""))
         if (
             transaction is not None
-            and transaction.state in OPEN_STATES
+            and transaction.is_open
             and each.partition in transaction.partitions
         ):
             found[each] = transaction
@@ -225,3 +224,44 @@ def abort_hanging(cluster: Cluster, producer: ActiveProducer) -> Operation[None]
             for topic in result.topics:
                 for part in topic.partitions:
                     raise_for(part.error_code)
+
+
+@dataclass(slots=True)
+class StableOffset:
+    """How far readers of committed records get in a partition, and whose transaction holds them.
+
+    The holder is None where they get to the end, and where its end is not committed yet; its
+    transaction is None where no coordinator has it: it hangs.
+    """
+
+    partition: TopicPartition
+    offset: int
+    high_watermark: int
+    holder: ActiveProducer | None = None
+    transaction: DescribedTransaction | None = None
+    others_open: int = 0
+
+    @property
+    def since_ms(self) -> int:
+        """When the holder's transaction began or, where nobody knows, its last record."""
+        assert self.holder is not None
+        return self.transaction.started_ms if self.transaction else self.holder.last_timestamp_ms
+
+
+def stable_offset(cluster: Cluster, partition: TopicPartition) -> Operation[StableOffset]:
+    """Who holds the last stable offset of a partition."""
+    wanted = {partition: ListedOffset.LATEST}
+    # In this order: what ends in between is then seen as at its end, never as behind it.
+    stable = yield from list_offsets(cluster, wanted, Isolation.READ_COMMITTED)
+    ends = yield from list_offsets(cluster, wanted)
+    found = StableOffset(partition, stable[partition].offset, ends[partition].offset)
+    if found.offset >= found.high_watermark:
+        return found
+    active = yield from describe_producers(cluster, [partition])
+    holding = [each for each in active if each.transaction_start is not None]
+    for each in holding:
+        if each.transaction_start == found.offset:
+            known = yield from coordinated(cluster, [each])
+            found.holder, found.transaction = each, known.get(each)
+            found.others_open = len(holding) - 1
+    return found

@@ -28,6 +28,7 @@ from tidelog.client.batching import (
     PartitionQueue,
     ProducerRecord,
 )
+from tidelog.client.coordinator import Coordinator
 from tidelog.client.faults import ConnectError, NetworkError
 from tidelog.client.group_admin import CoordinatorKind
 from tidelog.client.metadata import Cluster
@@ -41,12 +42,11 @@ from tidelog.client.transaction_faults import (
     TransactionError,
     TransactionStateError,
 )
+from tidelog.client.transaction_view import ABORTED_STATES, try_describe
 from tidelog.client.transactions import (
-    ABORTED_STATES,
     FENCED,
     REFUSED_ENDS,
     VERSION_2,
-    Coordinator,
     GroupMetadata,
     Initialized,
     OffsetsToCommit,
@@ -59,7 +59,6 @@ from tidelog.client.transactions import (
     init_producer,
     next_epoch,
     protocol_of,
-    try_describe,
 )
 from tidelog.errors import ErrorCode, KafkaError, TidelogError
 from tidelog.host.random import Random

@@ -11,22 +11,14 @@ end which is repeated can be told from the end of another transaction. Elsewhere
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 from tidelog.client.batching import Identity
-from tidelog.client.connection import Call
-from tidelog.client.faults import (
-    ConnectError,
-    NetworkError,
-    NoBrokerError,
-    UnsupportedApiError,
-    error_code,
-    raise_for,
-)
-from tidelog.client.group_admin import CoordinatorKind, find_coordinator
+from tidelog.client.coordinator import Coordinator, Versions
+from tidelog.client.faults import NetworkError, UnsupportedApiError
 from tidelog.client.metadata import Cluster
-from tidelog.client.operation import Action, Operation, action_for, ask, by_topic, retrying
+from tidelog.client.operation import Action, Operation, action_for, by_topic, retrying
 from tidelog.client.settings import TransactionSettings
 from tidelog.client.transaction_faults import (
     ProducerFencedError,
@@ -35,6 +27,7 @@ from tidelog.client.transaction_faults import (
     TransactionUncertainError,
     TwoPhaseUnsupportedError,
 )
+from tidelog.client.transaction_view import ABORTED_STATES, COMMITTED_STATES, try_describe
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 from tidelog.version import VERSION
@@ -45,30 +38,7 @@ _INIT_EXPECTED_VERSION: Final = 3
 # This one lets a transaction outlive its producer and every time-out (KIP-939).
 _INIT_TWO_PHASE_VERSION: Final = 6
 _MEMBER_VERSION: Final = 3
-_MOVED: Final = frozenset(
-    {
-        ErrorCode.NOT_COORDINATOR,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.REQUEST_TIMED_OUT,
-    }
-)
-# The coordinator looked, and changed nothing.
-_UNCHANGED: Final = frozenset(
-    {ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
-)
 FENCED: Final = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
-ABORTED_STATES: Final = frozenset({"PrepareAbort", "CompleteAbort"})
-COMMITTED_STATES: Final = frozenset({"PrepareCommit", "CompleteCommit"})
-
-
-class Versions(NamedTuple):
-    """The oldest and the newest version of an API that say what is meant."""
-
-    oldest: int = 0
-    newest: int = 32767
-
-
-_ANY_VERSION: Final = Versions()
 
 
 class Protocol(NamedTuple):
@@ -104,53 +74,6 @@ class GroupMetadata:
     member_id: str = ""
     generation: int = -1
     instance_id: str | None = None
-
-
-@dataclass(slots=True)
-class DescribedTransaction:
-    """A transactional id as its coordinator describes it; the start is -1 where none is open."""
-
-    transactional_id: str
-    coordinator: int
-    state: str
-    producer: Identity
-    timeout_ms: int
-    started_ms: int
-    partitions: list[TopicPartition] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class Coordinator:
-    """The broker that coordinates a transactional id or a group, looked up when it is needed."""
-
-    key: str
-    kind: CoordinatorKind = CoordinatorKind.TRANSACTION
-    node: int | None = None
-    # A request may have been carried out, or may yet be, of which we have no answer.
-    has_unanswered: bool = False
-
-    def ask(
-        self, cluster: Cluster, api: str, request: object, versions: Versions = _ANY_VERSION
-    ) -> Operation[Any]:
-        """One try; whoever looks at the answer's codes does so with `check`."""
-        if self.node is None:
-            self.node = yield from find_coordinator(cluster, self.key, self.kind)
-        call = Call(self.node, api, request, versions.newest, versions.oldest)
-        try:
-            return (yield from ask(call))
-        except NetworkError as error:
-            self.node = None
-            self.has_unanswered |= not isinstance(error, ConnectError | NoBrokerError)
-            raise
-
-    def check(self, code: int) -> None:
-        """KafkaError unless all is well; what it means for the coordinator is noted."""
-        known = error_code(code)
-        if known in _MOVED:
-            self.node = None
-        if known not in _UNCHANGED and action_for(known) is not Action.FAIL:
-            self.has_unanswered = True
-        raise_for(code)
 
 
 def protocol_of(cluster: Cluster, coordinator: Coordinator) -> Operation[Protocol]:
@@ -440,45 +363,3 @@ REFUSED_ENDS: Final = frozenset(
 def next_epoch(transaction: PreparedTransaction) -> Identity:
     """What the producer is once its transaction has ended, or was aborted over its head."""
     return Identity(transaction.producer_id, transaction.producer_epoch + 1)
-
-
-def describe_transaction(
-    cluster: Cluster, transactional_id: str
-) -> Operation[DescribedTransaction | None]:
-    """What the coordinator knows of the id; None where it knows none."""
-    from tidelog.protocol.messages.describe_transactions import DescribeTransactionsRequest
-
-    coordinator = Coordinator(transactional_id)
-
-    def attempt() -> Operation[DescribedTransaction | None]:
-        request = DescribeTransactionsRequest([transactional_id])
-        response = yield from coordinator.ask(cluster, "DescribeTransactions", request)
-        [found] = response.transaction_states
-        if found.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
-            return None
-        coordinator.check(found.error_code)
-        assert coordinator.node is not None
-        return described(found, coordinator.node)
-
-    return (yield from retrying(cluster, attempt))
-
-
-def described(found: Any, coordinator: int) -> DescribedTransaction:
-    """An entry of a DescribeTransactions response."""
-    return DescribedTransaction(
-        found.transactional_id,
-        coordinator,
-        found.transaction_state,
-        Identity(found.producer_id, found.producer_epoch),
-        found.transaction_timeout_ms,
-        found.transaction_start_time_ms,
-        [TopicPartition(each.topic, one) for each in found.topics for one in each.partitions],
-    )
-
-
-def try_describe(cluster: Cluster, transactional_id: str) -> Operation[DescribedTransaction | None]:
-    """As `describe_transaction`; None too where the coordinator cannot or will not say."""
-    try:
-        return (yield from describe_transaction(cluster, transactional_id))
-    except (NetworkError, KafkaError, UnsupportedApiError):
-        return None

@@ -66,6 +66,9 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         ["produce", "t", "-k", "a", "-K", ":"],
         ["produce", "t", "-f", "%k %v", "-K", ":"],
         ["produce", "t", "-f", "%q"],
+        ["txn", "abort"],
+        ["txn", "list", "--state", "asleep"],
+        ["why", "t", "-p", "0"],
     ],
 )
 def test_wrong_usage_exits_with_2_and_ends_with_a_hint(
@@ -81,7 +84,8 @@ def test_wrong_usage_exits_with_2_and_ends_with_a_hint(
 @pytest.mark.parametrize(
     "arguments",
     [["topic", "list"], ["topic", "describe", "t"], ["cluster", "info"], ["consume", "t"],
-     ["produce", "t", "-v", "x"]],
+     ["produce", "t", "-v", "x"], ["txn", "list"], ["txn", "abort", "x"],
+     ["why", "t", "-p", "0", "--stable"]],
 )  # fmt: skip
 def test_without_a_broker_every_command_exits_with_3_at_once(
     arguments: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
