@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -77,15 +76,13 @@ def test_a_full_disk_refuses_writes_serves_reads_and_recovers(
         assert offset_at(client, "t", LATEST) == acknowledged
 
         ballast.unlink()
-        freed_at = time.monotonic()
-        while True:
-            answer = client.call("Produce", 9, produce("t", batch([f"{acknowledged}x".encode()])))
-            answer = answer.responses[0].partition_responses[0]
-            if answer.error_code == 0:
-                break
-            assert time.monotonic() - freed_at < RESUME_SECONDS_MAX
-            time.sleep(0.05)
-        assert answer.base_offset == acknowledged
+        request = produce("t", batch([f"{acknowledged}x".encode()]))
+
+        def taken_again() -> bool:
+            answer = client.call("Produce", 9, request).responses[0].partition_responses[0]
+            return answer.error_code == 0 and answer.base_offset == acknowledged
+
+        eventually(taken_again, seconds=RESUME_SECONDS_MAX)
         assert read_numbers(client, acknowledged + 1) == list(range(acknowledged + 1))
         broker.kill()
         broker.start()

@@ -136,8 +136,8 @@ def reader(template: str, topic: str) -> Callable[[bytes], ProducerRecord]:
     fields = [piece for piece in pieces if isinstance(piece, Field)]
     _check_readable(fields, template)
     pattern = b"".join(
-        re.escape(piece) if isinstance(piece, bytes) else b"(.*)" if last else b"(.*?)"
-        for piece, last in zip(pieces, _marks_last(pieces), strict=True)
+        re.escape(piece) if isinstance(piece, bytes) else b"(.*?)" if left else b"(.*)"
+        for left, piece in zip(range(len(pieces) - 1, -1, -1), pieces, strict=True)
     )
     expression = re.compile(pattern, re.DOTALL)
 
@@ -165,10 +165,6 @@ def _check_readable(fields: list[Field], template: str) -> None:
     if "v" not in names:
         hint = 'add %v; to send null values, use -i json with "value": null'
         raise CliError(f"'{template}' reads no value", hint, EXIT_USAGE)
-
-
-def _marks_last(pieces: list[Piece]) -> list[bool]:
-    return [index == len(pieces) - 1 for index in range(len(pieces))]
 
 
 def _assign(record: ProducerRecord, field: Field, text: bytes) -> None:

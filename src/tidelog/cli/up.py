@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tidelog.cli.broker_options import broker_options, build_config, serve
+from tidelog.config.local_defaults import LOCAL_DEFAULTS
 
 if TYPE_CHECKING:
     from tidelog.server.broker import Broker
@@ -14,10 +15,7 @@ if TYPE_CHECKING:
 DEFAULTS = {
     "listeners": "PLAINTEXT://127.0.0.1:9092",
     "log.dirs": "tidelog-data",
-    "auto.create.topics.enable": "true",
-    "group.initial.rebalance.delay.ms": "0",
-    "group.consumer.heartbeat.interval.ms": "500",
-    "group.consumer.min.heartbeat.interval.ms": "500",
+    **LOCAL_DEFAULTS,
 }
 
 

@@ -124,7 +124,7 @@ class Controller:
         self._wake = asyncio.Event()
         self._history = ChangeHistory(0, self._limits.history_changes)
         self._brokers_unseen = False
-        self._upkeep = Upkeep(self._enqueue, rules.config)
+        self._upkeep = Upkeep(self.submit, rules.config)
         # Elections of leaders that may lack committed records, since the start.
         self.unclean_elections = 0
         self._closing = False
@@ -185,10 +185,6 @@ class Controller:
         if not self._task.cancelled():
             self._task.result()
 
-    async def submit(self, command: Command) -> Answer:
-        """Do a command; durable when this returns. KafkaError where it is refused."""
-        return await self._enqueue(command)
-
     async def submit_all(self, commands: Sequence[Command]) -> list[Answer | KafkaError]:
         """Do the commands of one request, in order, each for itself; what each gave."""
         refusal = refused_together(commands, self._rules)
@@ -202,7 +198,7 @@ class Controller:
         return answers
 
     async def _submit_some(self, commands: Sequence[Command]) -> list[Answer | KafkaError]:
-        futures = [self._enqueue(command) for command in commands]
+        futures = [self.submit(command) for command in commands]
         answers: list[Answer | KafkaError] = []
         try:
             for future in futures:
@@ -232,7 +228,8 @@ class Controller:
             self._check_running()
         return self._history.after(version, self._image)
 
-    def _enqueue(self, command: Command) -> asyncio.Future[Answer]:
+    def submit(self, command: Command) -> asyncio.Future[Answer]:
+        """Do a command; durable when that is done. KafkaError where it is refused."""
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         if not self.running:
             refuse(future, not_controller())
@@ -331,7 +328,7 @@ class Controller:
                 logger.warning("broker not judged command=%r reason=%s", command, error)
                 loop.call_later(_JUDGE_AGAIN_S, self._brokers_changed, _LOOK_AGAIN)
 
-        self._enqueue(command).add_done_callback(look_again)
+        self.submit(command).add_done_callback(look_again)
 
     def _session_changed(self, state: SessionState) -> None:
         if state is SessionState.LOST:

@@ -71,7 +71,7 @@ class Membership:
         host: Host,
         options: MembershipOptions | None = None,
     ) -> None:
-        self._broker_id = broker_id
+        self.broker_id = broker_id
         self._connect = connect
         self._rules = rules
         self._clock = host.clock
@@ -95,7 +95,8 @@ class Membership:
         # Whether this broker's metadata shows its entry of an epoch, and whether that is open.
         self.shows_entry: Callable[[int], bool] = lambda broker_epoch: True
         self._is_unseen = False
-        self._silent_since: float | None = None
+        # When the store was last within reach, on the monotonic clock; None while it is.
+        self.out_of_touch_since: float | None = None
         self._deadline = math.inf
         self._task: asyncio.Task[None] | None = None
         self._is_candidate = True
@@ -109,10 +110,6 @@ class Membership:
         """The session at hand, or the last one."""
         assert self._store is not None, "the membership was not started"
         return self._store
-
-    @property
-    def broker_id(self) -> int:
-        return self._broker_id
 
     @property
     def broker_epoch(self) -> int:
@@ -144,11 +141,6 @@ class Membership:
         # After a stop of the whole process nobody has told it anything yet.
         return self._store is not None and self._store.silent_s >= self._patience_s
 
-    @property
-    def out_of_touch_since(self) -> float | None:
-        """When the store was last within reach, on the monotonic clock; None while it is."""
-        return self._silent_since
-
     async def find_controller(self, timeout_s: float) -> Owner | Controller:
         """The controller itself where it is here, else who it is; KafkaError where nobody is."""
         try:
@@ -157,7 +149,7 @@ class Membership:
                     if self.controller is not None:
                         return self.controller
                     owner = self._owner
-                    if owner is not None and owner.broker_id != self._broker_id:
+                    if owner is not None and owner.broker_id != self.broker_id:
                         return owner
                     await self._owner_changed.wait()
         except TimeoutError:
@@ -173,7 +165,7 @@ class Membership:
         assert self._task is None, "a membership starts once"
         self._place = self._place._replace(endpoint=endpoint)
         store = await self._connect_patiently()
-        self._task = asyncio.create_task(self._run(store), name=f"membership-{self._broker_id}")
+        self._task = asyncio.create_task(self._run(store), name=f"membership-{self.broker_id}")
 
     async def register(self, entry: BrokerRegistration) -> BrokerRegistration:
         """Enter the cluster, and enter again with every new session.
@@ -220,10 +212,10 @@ class Membership:
             await self._live(store)
             if not self._options.is_shared:
                 raise StoreError("the session with the metadata store was lost")
-            _log.warning("session lost node_id=%d session=%d", self._broker_id, store.session)
+            _log.warning("session lost node_id=%d session=%d", self.broker_id, store.session)
             await store.close()
             store = await self._connect_patiently()
-            _log.info("session begun node_id=%d session=%d", self._broker_id, store.session)
+            _log.info("session begun node_id=%d session=%d", self.broker_id, store.session)
 
     async def _connect_patiently(self) -> Store:
         """A session; a store out of reach is waited for, and the log says so."""
@@ -238,7 +230,7 @@ class Membership:
                     raise
                 _log.warning(
                     "the metadata store is out of reach: %s; trying again in %.1f s node_id=%d",
-                    error, delay_s, self._broker_id,
+                    error, delay_s, self.broker_id,
                 )  # fmt: skip
             await asyncio.sleep(delay_s)
             delay_s = min(2 * delay_s, _CONNECT_DELAY_MAX_S)
@@ -273,19 +265,20 @@ class Membership:
     def _session_changed(self, state: SessionState, silent_s: float) -> None:
         now = self._clock.monotonic()
         if state is SessionState.LOST:
-            self._silent_since = now if self._silent_since is None else self._silent_since
+            if self.out_of_touch_since is None:
+                self.out_of_touch_since = now
             # What the others do next does not wait for this broker any more.
             self._deadline = now
             self._is_entered = False
         elif state is SessionState.SUSPENDED:
-            if self._silent_since is None:
-                self._silent_since = now - silent_s
-                self._deadline = self._silent_since + self._patience_s
+            if self.out_of_touch_since is None:
+                self.out_of_touch_since = now - silent_s
+                self._deadline = self.out_of_touch_since + self._patience_s
         elif self._registration is None or self._is_entered:
             self._in_touch()
 
     def _in_touch(self) -> None:
-        self._silent_since, self._deadline = None, math.inf
+        self.out_of_touch_since, self._deadline = None, math.inf
 
     # -- the office -------------------------------------------------------------------------------
 
@@ -305,7 +298,7 @@ class Membership:
                     had_office = await self._look(store, hurry=is_first)
                 except StoreError as error:
                     self._check_alone(error)
-                    _log.warning("office not seen node_id=%d reason=%s", self._broker_id, error)
+                    _log.warning("office not seen node_id=%d reason=%s", self.broker_id, error)
                     await asyncio.sleep(_RETRY_S)
                     continue
                 is_first = False
@@ -350,14 +343,14 @@ class Membership:
             await controller.start()
             self._controller = controller
             image = controller.image
-            self._take_owner(Owner(self._broker_id, image.controller_epoch, self._place.endpoint))
+            self._take_owner(Owner(self.broker_id, image.controller_epoch, self._place.endpoint))
             await controller.wait_closed()
         except (StorageError, KafkaError) as error:
             self._check_alone(error)
             if isinstance(error, StorageError) and self._entry is None:
                 # Nobody will mend what the store holds while this broker starts.
                 raise
-            _log.error("not the controller any more node_id=%d reason=%s", self._broker_id, error)
+            _log.error("not the controller any more node_id=%d reason=%s", self.broker_id, error)
             await asyncio.sleep(_RETRY_S)
         finally:
             self._controller = None
@@ -381,7 +374,7 @@ class Membership:
 
     async def _keep_entry(self, store: Store) -> None:
         """Once there is an entry, have it in the store."""
-        path = layout.broker_path(self._broker_id)
+        path = layout.broker_path(self.broker_id)
         changed = asyncio.Event()
         cancel = store.watch(path, lambda event: changed.set())
         try:
@@ -397,7 +390,7 @@ class Membership:
                         self._entry_given.clear()
                         self._answer(error)
                         continue
-                    _log.warning("not registered node_id=%d reason=%s", self._broker_id, error)
+                    _log.warning("not registered node_id=%d reason=%s", self.broker_id, error)
                     await asyncio.sleep(_RETRY_S)
                     continue
                 await changed.wait()
@@ -408,11 +401,11 @@ class Membership:
         """Write the entry, unless it is there as this session wrote it."""
         entry = self._entry
         assert entry is not None
-        node = await store.read(layout.broker_path(self._broker_id))
+        node = await store.read(layout.broker_path(self.broker_id))
         written = None if node is None else (node.session, node.created)
         if written == (store.session, self.broker_epoch):
             return
-        await wait_for_id(store, self._broker_id, self._options.session_timeout_s)
+        await wait_for_id(store, self.broker_id, self._options.session_timeout_s)
         if self._registration is not None:
             # This process has outlived its session: nothing of that life is missing.
             entry = entry._replace(clean_epoch=self.broker_epoch)
@@ -423,7 +416,7 @@ class Membership:
         if store.session_state is SessionState.CONNECTED:
             self._in_touch()
         self._answer(self._registration)
-        _log.info("registered node_id=%d epoch=%d", self._broker_id, self.broker_epoch)
+        _log.info("registered node_id=%d epoch=%d", self.broker_id, self.broker_epoch)
 
     def _answer(self, outcome: BrokerRegistration | KafkaError) -> None:
         future = self._registered

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 
 from tidelog.cluster import placement
 from tidelog.cluster.image import ImageView, PartitionState
@@ -52,28 +52,33 @@ def _stays(image: ImageView, broker_id: int) -> bool:
 def check_assignment(
     image: ImageView, partition: int, replicas: Sequence[int], factor: int
 ) -> None:
+    check_replicas(replicas, {*image.brokers, *image.absent}, factor)
+    if not any(_stays(image, each) for each in replicas):
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "All brokers specified in the manual partition assignment for partition"
+            f" {partition} are fenced or in controlled shutdown.",
+        )
+
+
+def check_replicas(
+    replicas: Sequence[int], known: Container[int], factor: int | None = None
+) -> None:
+    """KafkaError where a list of replicas makes no sense, or has not `factor` of them."""
     fault = None
+    unknown = next((each for each in replicas if each not in known), None)
     if not replicas:
         fault = "an empty replica list."
     elif len(set(replicas)) != len(replicas):
         again = next(each for each in replicas if replicas.count(each) > 1)
         fault = f"the broker {again} more than once."
-    elif len(replicas) != factor:
+    elif factor not in (None, len(replicas)):
         fault = (
             f"a partition with {len(replicas)} replica(s), but this is not consistent with previous"
             f" partitions, which have {factor} replica(s)."
         )
-    else:
-        known = {*image.brokers, *image.absent}
-        unknown = next((each for each in replicas if each not in known), None)
-        if unknown is not None:
-            fault = f"broker {unknown}, but no such broker is registered."
-        elif not any(_stays(image, each) for each in replicas):
-            raise KafkaError(
-                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                "All brokers specified in the manual partition assignment for partition"
-                f" {partition} are fenced or in controlled shutdown.",
-            )
+    elif unknown is not None:
+        fault = f"broker {unknown}, but no such broker is registered."
     if fault is not None:
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,

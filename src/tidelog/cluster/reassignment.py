@@ -42,6 +42,7 @@ from tidelog.cluster.image import ImageView, MetadataImage, PartitionState, Topi
 from tidelog.cluster.leadership import partition_of
 from tidelog.cluster.min_isr import MIN_ISR, UNSET, default_min_isr
 from tidelog.cluster.names import INTERNAL_TOPICS
+from tidelog.cluster.new_partitions import check_replicas
 from tidelog.cluster.placement import Loads
 from tidelog.config import BrokerConfig
 from tidelog.errors import ErrorCode, KafkaError
@@ -184,22 +185,8 @@ def _before(state: PartitionState) -> tuple[int, ...]:
 def _check_target(
     image: ImageView, state: PartitionState, target: Sequence[int], allow_factor_change: bool
 ) -> None:
-    fault = None
-    if not target:
-        fault = "an empty replica list."
-    elif len(set(target)) != len(target):
-        again = next(each for each in target if target.count(each) > 1)
-        fault = f"the broker {again} more than once."
-    else:
-        # One that is a replica already may be away.
-        gone = [each for each in target if each not in state.replicas and each not in image.brokers]
-        if gone:
-            fault = f"broker {gone[0]}, but no such broker is registered."
-    if fault is not None:
-        raise KafkaError(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"The manual partition assignment includes {fault}",
-        )
+    # One that is a replica already may be away.
+    check_replicas(target, {*state.replicas, *image.brokers})
     if not allow_factor_change and len(target) != state.replication_factor:
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,

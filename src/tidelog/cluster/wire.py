@@ -97,11 +97,8 @@ def _of_union(members: tuple[Any, ...], plain: Any) -> Any:
     return _value(named[0], plain)
 
 
-class _NoDefault:
-    """Of a field that must be given."""
-
-
-_NONE = _NoDefault()
+# The default of a field that must be given.
+_NONE = object()
 
 
 @cache

@@ -37,7 +37,9 @@ def printable(text: str) -> str:
     """The text with every character escaped that is not printable."""
     if text.isprintable():
         return text
-    return "".join(each if each.isprintable() else _escaped(each) for each in text)
+    return "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
+    )
 
 
 def bounded(text: str, characters_max: int) -> str:
@@ -52,10 +54,6 @@ def set_up_logging(level: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(SafeFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler])
-
-
-def _escaped(character: str) -> str:
-    return character.encode("unicode_escape").decode("ascii")
 
 
 def _indented(text: str) -> str:

@@ -23,7 +23,7 @@ from tidelog.storage.producers import EndMarker, ProducerStates, read_marker
 from tidelog.storage.replicated import Run
 from tidelog.storage.scan import Stretch
 from tidelog.storage.segment import Segment
-from tidelog.storage.transaction_index import aborted_transaction
+from tidelog.storage.transaction_index import AbortedTransaction
 
 # Rows that wait until a segment ends, since most of them are then not needed: 15 MB at most.
 _WAITING_MAX = 1 << 17
@@ -119,4 +119,5 @@ def note_batch(
     known = segment.aborted.entries
     if not known or known[-1].last_offset < completed.last_offset:
         stable = producers.last_stable_offset_after(completed)
-        segment.aborted.append(aborted_transaction(completed, stable))
+        entry = completed.producer_id, completed.first_offset, completed.last_offset, stable
+        segment.aborted.append(AbortedTransaction(*entry))

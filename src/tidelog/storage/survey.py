@@ -18,7 +18,6 @@ from tidelog.model import NO_TOPIC_ID, TopicPartition
 from tidelog.storage.checkpoint import format_id
 from tidelog.storage.data_dir import DataDir
 from tidelog.storage.identity import META, DirectoryIdentity, read_identity
-from tidelog.storage.log import Log
 from tidelog.storage.log_context import LogContext, NewLog
 from tidelog.storage.partition_directory import is_retired, partition_of, topic_id_in
 
@@ -71,7 +70,12 @@ def survey(path: str, context: LogContext, config: TopicConfig) -> Surveyed:
     try:
         wanted, nameless = _partitions(data_dir, config)
         loaded = data_dir.load_logs(wanted)
-        copies = {partition: _copy_of(log) for partition, log in loaded.logs.items()}
+        copies = {
+            partition: Copy(
+                log.topic_id, log.epochs.latest, log.log_end_offset, log.checkpointed_watermark
+            )
+            for partition, log in loaded.logs.items()
+        }
         for partition, damage in loaded.offline.items():
             copies[partition] = Copy(wanted[partition].topic_id, damage=damage)
     except BaseException:
@@ -105,7 +109,3 @@ def _partitions(
         elif partition not in wanted:
             nameless.append(path)
     return wanted, nameless
-
-
-def _copy_of(log: Log) -> Copy:
-    return Copy(log.topic_id, log.epochs.latest, log.log_end_offset, log.checkpointed_watermark)

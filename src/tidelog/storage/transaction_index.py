@@ -9,32 +9,23 @@ rebuilt from the log's control batches, and recovery does so.
 from __future__ import annotations
 
 import errno
-from dataclasses import dataclass
 from struct import Struct
+from typing import NamedTuple
 
 from tidelog.storage.faults import PASSING
 from tidelog.storage.file_cache import FileCache, OpenFile
-from tidelog.storage.producers import CompletedTransaction
 
 _ENTRY = Struct(">hqqqq")
 _VERSION = 0
 
 
-@dataclass(slots=True)
-class AbortedTransaction:
+class AbortedTransaction(NamedTuple):
     """One aborted transaction; offsets are the first of its data and that of its marker."""
 
     producer_id: int
     first_offset: int
     last_offset: int
     last_stable_offset: int
-
-
-def aborted_transaction(completed: CompletedTransaction, stable: int) -> AbortedTransaction:
-    """The entry for a transaction that has just ended; `stable` is the last stable offset then."""
-    return AbortedTransaction(
-        completed.producer_id, completed.first_offset, completed.last_offset, stable
-    )
 
 
 class TransactionIndex:
@@ -77,16 +68,7 @@ class TransactionIndex:
         entries = self.entries
         if not entries and not self._disk.exists(self.path):
             return None
-        data = b"".join(
-            _ENTRY.pack(
-                _VERSION,
-                entry.producer_id,
-                entry.first_offset,
-                entry.last_offset,
-                entry.last_stable_offset,
-            )
-            for entry in entries[self._written :]
-        )
+        data = b"".join(_ENTRY.pack(_VERSION, *entry) for entry in entries[self._written :])
         if data:
             with self._file as fd:
                 position = self._written * _ENTRY.size
@@ -126,8 +108,9 @@ class TransactionIndex:
             data = disk.pread(fd, disk.size(fd), 0)
         whole = len(data) - len(data) % _ENTRY.size
         entries = []
-        for version, producer_id, first, last, stable in _ENTRY.iter_unpack(data[:whole]):
-            if version != _VERSION or not 0 <= first < last:
+        for version, *columns in _ENTRY.iter_unpack(data[:whole]):
+            entry = AbortedTransaction(*columns)
+            if version != _VERSION or not 0 <= entry.first_offset < entry.last_offset:
                 break
-            entries.append(AbortedTransaction(producer_id, first, last, stable))
+            entries.append(entry)
         return entries

@@ -114,18 +114,23 @@ class Database:
 
     def multi(self, operations: Sequence[Operation], session: int) -> int:
         """All of the operations or none; the new revision."""
+        committing = False
         try:
             self._connection.execute("BEGIN IMMEDIATE")
             revision = self._apply(operations, session)
+            committing = True
+            self._connection.execute("COMMIT")
         except sqlite3.Error as error:
             self._roll_back()
             if _primary_code(error) == _FULL:
                 raise StoreFull(f"no space left to write {self._path}") from error
+            if committing:
+                # It may or may not be in the log file: only reading it again can tell.
+                raise ConnectionLoss(f"{self._path} could not be written: {error}") from error
             raise StoreError(f"{self._path} could not be read: {error}") from error
         except BaseException:
             self._roll_back()
             raise
-        self._commit()
         self._revision_file.advance(revision)
         return revision
 
@@ -346,7 +351,7 @@ class Database:
         if isinstance(operation, Set):
             new = Stored(operation.value, version + 1, created, revision, owner)
             return self._update(operation.path, new) - int(crc)
-        if self._has_children(operation.path):
+        if self.children(operation.path):
             raise Conflict(index, operation, ConflictReason.NOT_EMPTY)
         self._connection.execute("DELETE FROM node WHERE parent = ? AND name = ?", (parent, name))
         return -int(crc)
@@ -361,10 +366,6 @@ class Database:
             raise Conflict(index, operation, ConflictReason.NO_PARENT)
         if row[0] != NO_SESSION:
             raise Conflict(index, operation, ConflictReason.EPHEMERAL_PARENT)
-
-    def _has_children(self, path: str) -> bool:
-        row = self._connection.execute("SELECT 1 FROM node WHERE parent = ? LIMIT 1", (path,))
-        return row.fetchone() is not None
 
     def _insert(self, path: str, node: Stored) -> int:
         crc = _checksum(path, node)
@@ -387,16 +388,6 @@ class Database:
         if not isinstance(node.value, bytes) or _checksum(path, node) != columns[5]:
             raise self._unreadable(f"node {path} fails its checksum")
         return node
-
-    def _commit(self) -> None:
-        try:
-            self._connection.execute("COMMIT")
-        except sqlite3.Error as error:
-            self._roll_back()
-            if _primary_code(error) == _FULL:
-                raise StoreFull(f"no space left to write {self._path}") from error
-            # The commit may or may not be in the log file: only reading it again can tell.
-            raise ConnectionLoss(f"{self._path} could not be written: {error}") from error
 
     def _roll_back(self) -> None:
         if self._connection.in_transaction:

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Mapping
 
 from tidelog.config import BrokerConfig, load
+from tidelog.config.local_defaults import LOCAL_DEFAULTS
 from tidelog.host.host import Host, system_host
 from tidelog.server.broker import Broker as ServerBroker
 from tidelog.server.passing_time import let_pass
@@ -14,7 +15,6 @@ from tidelog.server.process import new_event_loop
 from tidelog.server.stores import store_connector
 from tidelog.testing.loop_thread import LoopThread
 from tidelog.testing.settings import (
-    TEST_DEFAULTS,
     SettingValue,
     StrPath,
     path_text,
@@ -73,7 +73,7 @@ class Broker:
             overrides={
                 "listeners": f"PLAINTEXT://127.0.0.1:{self._port}",
                 "log.dirs": directory,
-                **TEST_DEFAULTS,
+                **LOCAL_DEFAULTS,
                 **(CLOCK_DEFAULTS if self._clock is not None else {}),
                 **self._settings,
             }

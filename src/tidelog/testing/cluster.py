@@ -12,12 +12,12 @@ from contextlib import suppress
 
 from tidelog.client.admin import describe_topic
 from tidelog.client.blocking import Client
+from tidelog.config.local_defaults import LOCAL_DEFAULTS
 from tidelog.errors import TidelogError
 from tidelog.supervisor.child import Child
 from tidelog.supervisor.cluster import ClusterPlan, LocalCluster
 from tidelog.testing.loop_thread import LoopThread
 from tidelog.testing.settings import (
-    TEST_DEFAULTS,
     SettingValue,
     StrPath,
     path_text,
@@ -58,7 +58,7 @@ class Cluster:
         self._data_dir = None if data_dir is None else path_text("data_dir", data_dir)
         factor = str(min(_REPLICATION_MAX, brokers))
         self._settings = {
-            **TEST_DEFAULTS,
+            **LOCAL_DEFAULTS,
             **(CLOCK_DEFAULTS if clock is not None else {}),
             "default.replication.factor": factor,
             "offsets.topic.replication.factor": factor,

@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from tidelog.config.setting import format_value
 from tidelog.errors import ConfigError
 
 StrPath: TypeAlias = str | os.PathLike[str]
 SettingValue: TypeAlias = StrPath | bool | int | float | Sequence[StrPath]
-
-TEST_DEFAULTS: Final = {
-    "auto.create.topics.enable": "true",
-    "group.initial.rebalance.delay.ms": "0",
-    "group.consumer.heartbeat.interval.ms": "500",
-    "group.consumer.min.heartbeat.interval.ms": "500",
-}
 
 
 def setting_texts(settings: Mapping[str, SettingValue] | None) -> dict[str, str]:

@@ -117,7 +117,7 @@ def test_the_image_changes_only_after_the_store_said_yes(tmp_path: Path) -> None
         store, controller = await faulty(tmp_path)
         store.gate = asyncio.Event()
         before = controller.image
-        submitted = asyncio.create_task(controller.submit(CreateTopic("orders")))
+        submitted = controller.submit(CreateTopic("orders"))
         while store.transactions < 1:
             await asyncio.sleep(0)
         assert controller.image is before
@@ -136,11 +136,11 @@ def test_a_caller_that_gives_up_before_its_turn_has_done_nothing(tmp_path: Path)
     async def run() -> None:
         store, controller = await faulty(tmp_path)
         store.gate = asyncio.Event()
-        first = asyncio.create_task(controller.submit(CreateTopic("first")))
+        first = controller.submit(CreateTopic("first"))
         while store.transactions < 1:
             await asyncio.sleep(0)
-        second = asyncio.create_task(controller.submit(CreateTopic("second")))
-        third = asyncio.create_task(controller.submit(CreateTopic("third")))
+        second = controller.submit(CreateTopic("second"))
+        third = controller.submit(CreateTopic("third"))
         await asyncio.sleep(0)
         second.cancel()
         store.gate.set()

@@ -306,10 +306,10 @@ def test_closing_refuses_what_still_waits(tmp_path: Path) -> None:
     async def run() -> None:
         store, controller = await faulty(tmp_path)
         store.gate = asyncio.Event()
-        first = asyncio.create_task(controller.submit(CreateTopic("first")))
+        first = controller.submit(CreateTopic("first"))
         while store.transactions < 1:
             await asyncio.sleep(0)
-        second = asyncio.create_task(controller.submit(CreateTopic("second")))
+        second = controller.submit(CreateTopic("second"))
         await asyncio.sleep(0)
         closing = asyncio.create_task(controller.close())
         await asyncio.sleep(0)

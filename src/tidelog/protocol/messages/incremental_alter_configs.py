@@ -6,7 +6,8 @@ Version notes: 1 is flexible.
 from __future__ import annotations
 
 from tidelog.protocol.apis import api_message
-from tidelog.protocol.schema import array_of, boolean, int8, int16, int32, string, structure
+from tidelog.protocol.messages.alter_configs import AlterConfigsResourceResponse
+from tidelog.protocol.schema import array_of, boolean, int8, int32, string, structure
 
 
 @structure
@@ -33,16 +34,6 @@ class IncrementalAlterConfigsRequest:
 
     resources: list[AlterConfigsResource] = array_of(AlterConfigsResource)
     validate_only: bool = boolean()
-
-
-@structure
-class AlterConfigsResourceResponse:
-    """What became of one resource."""
-
-    error_code: int = int16()
-    error_message: str | None = string(nullable="0+")
-    resource_type: int = int8()
-    resource_name: str = string()
 
 
 @api_message

@@ -188,7 +188,7 @@ async def incremental_alter_configs(
 
     return incremental.IncrementalAlterConfigsResponse(
         responses=[
-            incremental.AlterConfigsResourceResponse(*answer)
+            full.AlterConfigsResourceResponse(*answer)
             async for answer in _alter(request.resources, command, context)
         ]
     )

@@ -38,7 +38,7 @@ def plan_tasks(
 
 def _plan(wanted: list[PartitionRange], asked: TaskLimits) -> list[list[PartitionRange]]:
     if asked.max_rows is not None:
-        wanted = [part for each in wanted for part in _pieces(each, asked.max_rows)]
+        wanted = [part for each in wanted for part in _cut(each, -(-_rows(each) // asked.max_rows))]
     if asked.min_tasks is not None and len(wanted) < asked.min_tasks:
         wanted = _split_evenly(wanted, asked.min_tasks)
     if asked.max_rows is not None or asked.min_tasks is not None:
@@ -50,10 +50,6 @@ def _plan(wanted: list[PartitionRange], asked: TaskLimits) -> list[list[Partitio
 
 def _rows(part: PartitionRange) -> int:
     return part.end - part.start
-
-
-def _pieces(part: PartitionRange, max_rows: int) -> list[PartitionRange]:
-    return _cut(part, -(-_rows(part) // max_rows))
 
 
 def _cut(part: PartitionRange, count: int) -> list[PartitionRange]:
