@@ -19,6 +19,8 @@ from tidelog.errors import ProtocolError
 
 UVARINT_BYTES_MAX: Final = 5
 SMALL_ARRAY_MAX: Final = 8
+# Kafka's, in every version: what the old encoding's length can say.
+STRING_BYTES_MAX: Final = 32_767
 _UUID_CACHE_ENTRIES: Final = 1024
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -163,7 +165,7 @@ def refuse_count(name: str, count: int) -> NoReturn:
 
 
 def refuse_length(name: str, length: int) -> NoReturn:
-    """Raise for a negative length."""
+    """Raise for a length that is negative, or too much for its kind."""
     raise ProtocolError(f"{name}: {length} is no valid length")
 
 

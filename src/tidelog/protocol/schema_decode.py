@@ -29,7 +29,7 @@ from typing import Any, Final
 
 from tidelog.errors import ProtocolError
 from tidelog.protocol import primitives
-from tidelog.protocol.primitives import FIXED_WIDTH, SMALL_ARRAY_MAX
+from tidelog.protocol.primitives import FIXED_WIDTH, SMALL_ARRAY_MAX, STRING_BYTES_MAX
 from tidelog.protocol.schema import Decoder, FieldSpec, Schema, schema_of
 from tidelog.protocol.schema_source import SourceWriter
 
@@ -218,7 +218,9 @@ class _DecoderWriter(SourceWriter):
     def sliced(self, spec: FieldSpec, store: str, label: str) -> None:
         """Decode a string, bytes or records."""
         count = self.open_prefixed(spec, store, "h" if spec.wire_type == "string" else "i")
-        self.line(f"if {count} < 0:")
+        # No version has longer strings; what is looked up or hashed by one stays cheap.
+        is_long = f" or {count} > {STRING_BYTES_MAX}" if spec.wire_type == "string" else ""
+        self.line(f"if {count} < 0{is_long}:")
         self.line(f"    refuse_length({label!r}, {count})")
         end = self.name("e")
         self.line(f"{end} = p + {count}")
