@@ -20,7 +20,7 @@ from tidelog.coordinators.transactions.coordinator import TransactionCoordinator
 from tidelog.coordinators.transactions.markers import Marker, MarkerLinks, MarkerSender
 from tidelog.coordinators.transactions.marking import Mark, MarkerWriter
 from tidelog.coordinators.transactions.shard import Decision
-from tidelog.coordinators.transactions.transaction import State
+from tidelog.coordinators.transactions.stats import Standing
 from tidelog.coordinators.transactions.verification import Codes, Question, Verifier
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.host.host import Host
@@ -99,20 +99,17 @@ class Transactions:
 
     def lines(self) -> Iterator[str]:
         """What /metrics says of them."""
-        stats, now_ms = self.coordinator.transaction_stats, self.coordinator.now().wall_ms
-        begun = [
-            each.started_ms
-            for shard in self.coordinator.shards()
-            for each in shard.transactions.values()
-            if each.state is State.ONGOING or each.state.is_decided
-        ]
+        stats, standing = self.coordinator.transaction_stats, Standing()
+        for shard in self.coordinator.shards():
+            shard.stand(standing)
         name = "tidelog_transactions"
-        yield from gauge(f"{name}_open", "Transactions that have not ended.", len(begun))
-        yield from gauge(
-            f"{name}_oldest_seconds",
-            "For how long the oldest of them is open.",
-            max((now_ms - each for each in begun), default=0) / 1000,
-        )
+        yield from gauge(f"{name}_open", "Transactions that have not ended.", standing.open)
+        for key, value_ms, text in (
+            ("oldest", standing.oldest_ms, "For how long the oldest of them is open."),
+            ("overdue", standing.overdue_ms, "By how much the latest has outlived its time-out."),
+            ("undecided", standing.undecided_ms, "Age of the oldest that no time-out ends."),
+        ):
+            yield from gauge(f"{name}_{key}_seconds", text, value_ms / 1000)
         yield from gauge(f"{name}_markers_waiting", "Markers still to write.", len(self.sender))
         for key, value, text in (
             ("begun", stats.begun, "Transactions that began."),

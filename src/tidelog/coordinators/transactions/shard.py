@@ -30,7 +30,7 @@ from tidelog.coordinators.timers import Now, TimerQueue
 from tidelog.coordinators.transactions.ends import Ending, end_in_version_1, end_in_version_2
 from tidelog.coordinators.transactions.records import TransactionLogValue, TransactionRecord
 from tidelog.coordinators.transactions.settings import TransactionSettings
-from tidelog.coordinators.transactions.stats import TransactionStats
+from tidelog.coordinators.transactions.stats import Standing, TransactionStats
 from tidelog.coordinators.transactions.transaction import (
     EPOCH_LAST,
     NO_TIME,
@@ -372,6 +372,10 @@ class TransactionShard:
         ]
         for start in range(0, len(expired), _EXPIRED_AT_ONCE):
             yield Outcome(None, expired[start : start + _EXPIRED_AT_ONCE])
+
+    def stand(self, standing: Standing) -> None:
+        """Tell how the open ones stand."""
+        standing.add(self.transactions.values(), self._tools.age_of())
 
     # Replay
 
