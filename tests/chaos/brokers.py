@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -22,6 +23,7 @@ _PORT: Final = 9092
 _METRICS_PORT: Final = 9093
 _START_S: Final = 120.0
 _STOP_S: Final = 120.0
+_DUMP_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,8 @@ class Brokers:
         self._settings = settings
         self._store = store
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
-        self._launches = dict.fromkeys(self.ids, 0)
+        # How long its log was when a broker was last launched.
+        self._launched_at = dict.fromkeys(self.ids, 0)
         self._addresses = [self._choose_address(each) for each in self.ids]
         data.mkdir(parents=True, exist_ok=True)
 
@@ -84,28 +87,55 @@ class Brokers:
             command = ["nsenter", space, *command]
         for name, value in self._settings.items():
             command += ["--set", f"{name}={value}"]
-        self._launches[broker] += 1
+        # With the handler, SIGABRT has a broker that hangs say where.
+        environment = {**os.environ, "PYTHONFAULTHANDLER": "1"}
         with self._log(broker).open("ab") as log:
-            self._processes[broker] = subprocess.Popen(command, stdout=log, stderr=log)
+            self._launched_at[broker] = log.tell()
+            self._processes[broker] = subprocess.Popen(
+                command, stdout=log, stderr=log, env=environment
+            )
 
     def wait_serving(self, broker: int) -> None:
         process = self._processes[broker]
         begun = f"tidelog broker {broker} on"
 
         def serves() -> bool:
-            if self.log_of(broker).count(begun) >= self._launches[broker]:
+            if begun in self._said_since_launch(broker):
                 return True
             assert process.poll() is None, f"broker {broker} ended\n{self._last_words(broker)}"
             return False
 
+        eventually(serves, lambda: self._why_not_serving(broker), _START_S)
+
+    def _said_since_launch(self, broker: int) -> str:
         try:
-            eventually(serves, lambda: self._last_words(broker), _START_S)
-        except AssertionError:
-            self._launches[broker] -= 1
-            raise
+            with self._log(broker).open("rb") as log:
+                log.seek(self._launched_at[broker])
+                return log.read().decode(errors="replace")
+        except FileNotFoundError:
+            return ""
+
+    def _why_not_serving(self, broker: int) -> str:
+        """What can be known of a broker that does not come up; it is ended for that."""
+        process = self._processes[broker]
+        known = [f"broker {broker}, process {process.pid}, does not serve after {_START_S:g} s"]
+        if not self._log(broker).exists():
+            known.append(f"{self._log(broker)} is gone: somebody removed the directory of the run")
+        for name in ("status", "wchan", "stack"):
+            try:
+                known.append(f"{name}: {Path(f'/proc/{process.pid}/{name}').read_text()[:1000]}")
+            except OSError as error:
+                known.append(f"{name}: {error}")
+        process.send_signal(signal.SIGABRT)
+        try:
+            process.wait(_DUMP_S)
+        except subprocess.TimeoutExpired:
+            known.append("it does not heed SIGABRT either")
+        return "\n".join([*known, self._last_words(broker)])
 
     def _last_words(self, broker: int) -> str:
-        return f"broker {broker} said:\n{self.log_of(broker)[-4_000:]}"
+        """The end of what a broker has said since its launch, the stacks of its threads too."""
+        return f"broker {broker} said:\n{self._said_since_launch(broker)[-16_000:]}"
 
     def is_running(self, broker: int) -> bool:
         process = self._processes.get(broker)

@@ -244,12 +244,31 @@ class World:
 
     # -- waiting ----------------------------------------------------------------------------------
 
-    def wait(self, what: str, condition: Callable[[], bool], wait_s: float = WAIT_S) -> None:
+    def wait(
+        self,
+        what: str,
+        condition: Callable[[], bool],
+        wait_s: float = WAIT_S,
+        also: Callable[[], str] = lambda: "",
+    ) -> None:
         def told() -> str:
             logs = "\n".join(self._log_of(each) for each in self.brokers.ids)
-            return f"waited {wait_s:g} s in vain until {what}\n{logs}"
+            return f"waited {wait_s:g} s in vain until {what}\n{also()}\n{logs}"
 
         eventually(condition, told, wait_s)
+
+    def _what_the_group_lacks(self) -> str:
+        """The offsets that nobody was given, by partition, and what its members did last."""
+        lines = []
+        lacking = sorted(self.view.acknowledged - self.view.delivered)
+        for name in sorted({name for name, _ in lacking}):
+            offsets = [offset for each, offset in lacking if each == name]
+            lines.append(f"{name}: {len(offsets)} from {offsets[0]} to {offsets[-1]}")
+        for history in sorted(self.histories.glob("member-*.jsonl")):
+            last = history.read_text().splitlines()[-5:]
+            lines += [f"--- {history.name}", *(line[:300] for line in last)]
+        said = (self.directory / "programs.log").read_text(errors="replace")[-4_000:]
+        return "\n".join([*lines, "--- programs", said])
 
     def _log_of(self, broker: int) -> str:
         lines = self.brokers.log_of(broker).splitlines()
@@ -303,7 +322,9 @@ class World:
         if self.budget.exceeded:
             return  # what is lost nobody is given
         self.wait(
-            "everything is consumed", lambda: self.acknowledged() >= 0 and self.view.drained()
+            "everything is consumed",
+            lambda: self.acknowledged() >= 0 and self.view.drained(),
+            also=self._what_the_group_lacks,
         )
         pipeline = self.pipeline
         if pipeline is not None:
