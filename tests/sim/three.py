@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from tidelog.client.aio import Client, Producer
@@ -74,12 +74,14 @@ class Three:
         await producer.close()
 
 
-def simulate(script: Callable[[Three], Awaitable[None]]) -> None:
+def simulate(
+    script: Callable[[Three], Awaitable[None]], settings: Mapping[str, str] | None = None
+) -> None:
     loop = SimulatedLoop(3, limit_seconds=3_600)
 
     async def main() -> None:
         world = World(loop)
-        machines = [world.machine(each) for each in range(3)]
+        machines = [world.machine(each, settings) for each in range(3)]
         for machine in machines:
             await machine.start()
         three = Three(world, machines)

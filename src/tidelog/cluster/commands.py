@@ -218,12 +218,15 @@ class ReplicaKey(NamedTuple):
 class GiveUpReplicas:
     """A broker cannot serve these replicas: their disk failed, or they could not be opened.
 
-    What they had does not count any more until they have caught up; of the others one leads.
+    What they had does not count any more until they have caught up; of the others one leads. Where
+    they are `damaged` in a part, they are given up only if another one leads then, in a new epoch:
+    nothing that they have shown before the part is dropped gets them into the ISR again.
     """
 
     broker_id: int
     broker_epoch: int
     replicas: Sequence[ReplicaKey]
+    damaged: bool = False
 
 
 Command = (

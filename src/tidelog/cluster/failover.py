@@ -168,11 +168,29 @@ def give_up_replicas(image: ImageView, command: GiveUpReplicas, config: BrokerCo
     def judge(topic: TopicImage, state: PartitionState) -> Decision | None:
         if (topic.topic_id, state.partition) not in given_up or len(state.replicas) == 1:
             return None
+        if command.damaged:
+            return _without_damaged(state, broker_id, electorate.circumstances(topic, state))
         if broker_id not in (*state.isr, *state.elr):
             return None
         return leaves(state, {broker_id}, electorate.circumstances(topic, state))
 
     return everywhere(image, judge)
+
+
+def _without_damaged(
+    state: PartitionState, broker_id: int, circumstances: Circumstances
+) -> Decision | None:
+    """What follows where another one leads; else the replica serves what it has."""
+    left = leaves(state, {broker_id}, replace(circumstances, unclean=False))
+    after = state if left is None else left.state
+    if broker_id not in state.replicas or not after.has_leader or (left and left.may_have_lost):
+        return None
+    assert after.leader != broker_id, "it is not among those who can lead"
+    return Decision(
+        after._replace(
+            leader_epoch=state.leader_epoch + 1, partition_epoch=state.partition_epoch + 1
+        )
+    )
 
 
 def alter_partition(image: ImageView, command: AlterPartition, config: BrokerConfig) -> Plan:

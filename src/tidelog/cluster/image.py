@@ -11,7 +11,7 @@ this kind costs a tenth of a frozen dataclass to define at start and a third to 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from uuid import UUID
@@ -293,3 +293,12 @@ def unify_name(name: str) -> str | None:
     if "." not in name and "_" not in name:
         return None
     return name.replace(".", "_")
+
+
+def changed_topics(old: MetadataImage, new: MetadataImage) -> Iterator[str]:
+    """Names of topics that differ; values are immutable, so identity tells."""
+    for name, topic in new.topics.items():
+        if old.topics.get(name) is not topic:
+            yield name
+    for name in old.topics.keys() - new.topics.keys():
+        yield name

@@ -305,6 +305,22 @@ _STORAGE: Final = (
         update=Update.CLUSTER_WIDE,
     ),
     long(
+        "log.scrub.interval.ms",
+        24 * 3600 * 1000,
+        "How long a pass of the scrub takes, which reads all logs and holds every batch to its "
+        "checksum. Damaged replicas are fetched again from their leaders. 0 switches it off.",
+        minimum=0,
+        update=Update.CLUSTER_WIDE,
+    ),
+    long(
+        "log.scrub.io.max.bytes.per.second",
+        16 * MIB,
+        "The most that the scrub reads a second. With more data than that is in a pass, the pass "
+        "takes longer.",
+        minimum=1024,
+        update=Update.CLUSTER_WIDE,
+    ),
+    long(
         "log.flush.scheduler.interval.ms",
         LONG_MAX,
         "How often logs are checked for records that `flush.ms` wants flushed, and its value where "

@@ -115,7 +115,9 @@ class LogCleaner:
             if number % _LOOK_SLICE == _LOOK_SLICE - 1:
                 await asyncio.sleep(0)
             log = partition.log
-            if not log.config.cleanup_compact or log.closed or log.offline:
+            # What is damaged is mended first: a clean would copy it into a new segment.
+            damaged = any(each.damaged for each in log.segments)
+            if not log.config.cleanup_compact or log.closed or log.offline or damaged:
                 continue
             try:
                 with partition.contained:

@@ -37,6 +37,25 @@ class Deletions:
         # Topics whose files were dealt with here, or are left to the next start.
         self.known: set[UUID] = set()
 
+    async def let_go(
+        self,
+        gone: Mapping[TopicPartition, UUID],
+        deleted: Mapping[TopicPartition, UUID],
+        moved: Mapping[TopicPartition, UUID],
+        delay_s: float,
+    ) -> None:
+        """Do with the directories of partitions that are not ours any more as becomes each."""
+        if deleted:
+            await self.retire(deleted, delay_s)
+            _log.info("topics dropped partitions=%d", len(deleted))
+        if moved:
+            await self.retire_moved(moved, delay_s)
+            _log.info("replicas moved away partitions=%d", len(moved))
+        aside = {key: each for key, each in gone.items() if key not in deleted and key not in moved}
+        if aside:
+            # Lost by the metadata, as it seems: nobody asked for their files to go.
+            await self.put_aside(aside)
+
     async def retire(self, partitions: Mapping[TopicPartition, UUID], delay_s: float) -> None:
         """Give the directories of deleted partitions other names; remove them after a delay."""
         self.known.update(partitions.values())

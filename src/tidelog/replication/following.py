@@ -80,6 +80,8 @@ class Following:
         # Copied within the broker's rate while it is not in sync.
         self.is_throttled = False
         self.is_cutting = False
+        # Its log is damaged: nothing is asked for until that part of it was dropped.
+        self.is_held = False
 
     def reconfigure(self, config: TopicConfig) -> None:
         self.syncs = config.durability_fsync
@@ -110,7 +112,7 @@ class Following:
         On a topic that syncs nothing is asked for until all that came is on the disk; its
         `fetch_watchers` hear when it is.
         """
-        if not self.is_active or self.log.offline:
+        if not self.is_active or self.is_held or self.log.offline:
             return None
         end = self.log.log_end_offset
         if self.syncs and self._flushing.committed_end().offset < end:
@@ -173,6 +175,10 @@ class Following:
             return False
         await self._cut(offset)
         return True
+
+    async def drop_from(self, offset: int) -> None:
+        """Drop a damaged part of the log and all behind it: it is fetched again."""
+        await self._cut(offset)
 
     def _stands_at(self, asked: FetchFrom) -> bool:
         return (

@@ -53,6 +53,8 @@ class Follower:
     _fetched_at: float = 0.0
     # The fetches by which it goes on to ask.
     asks: Asks | None = None
+    # How often in a row it has asked for what it could have been given the time before.
+    repeats: int = 0
 
     @property
     def heard_at(self) -> float:
@@ -69,6 +71,7 @@ class Follower:
             self.caught_up_at = max(self.caught_up_at, now)
         elif self._leader_end_then != UNKNOWN and offset >= self._leader_end_then:
             self.caught_up_at = max(self.caught_up_at, self._fetched_at)
+        self.repeats = self.repeats + 1 if offset == self.end < self._leader_end_then else 0
         self.end = offset
         self._leader_end_then, self._fetched_at = leader_end, now
 

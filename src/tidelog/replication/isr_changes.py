@@ -74,12 +74,13 @@ class IsrChanges:
             if in_sync is not None and in_sync.followers:
                 self.reconsider(partition)
 
-    async def give_up(self, replicas: Sequence[ReplicaKey]) -> None:
+    async def give_up(self, replicas: Sequence[ReplicaKey], *, damaged: bool = False) -> None:
         """Have others lead what cannot be served here; asked again until it is so."""
         entry = self._standing.entry
         if not replicas or entry.broker_epoch == UNREGISTERED:
             return
-        command = GiveUpReplicas(self._standing.broker_id, entry.broker_epoch, replicas)
+        own = self._standing.broker_id
+        command = GiveUpReplicas(own, entry.broker_epoch, replicas, damaged=damaged)
         (answer,) = await self._submit_all([command])
         _log.warning(
             "replicas given up count=%d answer=%s",

@@ -21,6 +21,8 @@ _NOBODY: Final = Look(0, 0.0, 0.0, {})
 
 # A follower asks at least twice a second, also where there is nothing new.
 _HEARD_SECONDS: Final = 2.0
+# A follower may have to ask again for what did not fit into an answer, or its disk has no room for.
+_REPEATS_SUSPECT: Final = 4
 
 
 class Leading:
@@ -161,6 +163,10 @@ class Leading:
             )
         follower = in_sync.followers[replica_id]
         follower.log_start, follower.asks = log_start, asks
+        if follower.repeats >= _REPEATS_SUSPECT:
+            # What it is given it does not take: perhaps that is not what was written here.
+            follower.repeats = 0
+            self._standing.suspect(self._log.topic_partition, offset)
         self.deletions_moved()
         self.advance()
         return replica_id not in in_sync.isr and in_sync.pending is None

@@ -35,7 +35,7 @@ from tidelog.replication.in_sync import Asks
 from tidelog.replication.kept_start import KeptStart
 from tidelog.replication.leading import Leading
 from tidelog.replication.losses import elected_without_records, report_unclean_leader
-from tidelog.replication.reading import PartitionRead, Reader
+from tidelog.replication.reading import PartitionRead, Reader, refusal
 from tidelog.replication.standing import Standing
 from tidelog.replication.truncations import DiskWork
 from tidelog.replication.waiters import CommitWait, CommitWaiters
@@ -77,7 +77,7 @@ class Partition:
         self._refusal: KafkaError | None = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self._offline: KafkaError | None = None
         # What the metadata says.
-        self._state: PartitionState | None = None
+        self.state: PartitionState | None = None
         self.reconfigure(config)
 
     def reconfigure(self, config: TopicConfig) -> None:
@@ -95,11 +95,11 @@ class Partition:
         """The in-sync replicas, as far as it is known here."""
         if self.leading.in_sync is not None:
             return self.leading.in_sync.isr
-        return () if self._state is None else self._state.isr
+        return () if self.state is None else self.state.isr
 
     @property
     def replicas(self) -> tuple[int, ...]:
-        return () if self._state is None else self._state.replicas
+        return () if self.state is None else self.state.replicas
 
     @property
     def leads(self) -> bool:
@@ -114,9 +114,9 @@ class Partition:
         """Become what the metadata says: the leader, a follower, or the same in a newer epoch."""
         if self._offline is not None:
             return
-        if self._state is not None and state.partition_epoch < self._state.partition_epoch:
+        if self.state is not None and state.partition_epoch < self.state.partition_epoch:
             return
-        before, self._state, self.leading.min_isr = self._state, state, min_isr
+        before, self.state, self.leading.min_isr = self.state, state, min_isr
         if not self.following.is_cutting:
             with self.contained:
                 self._take_role(state)
@@ -130,8 +130,8 @@ class Partition:
         """A truncation has ended: become what the metadata has said meanwhile."""
         before = self.role
         try:
-            if self._state is not None:
-                self.follow_image(self._state, self.leading.min_isr)
+            if self.state is not None:
+                self.follow_image(self.state, self.leading.min_isr)
         except PartitionBrokenError:
             pass  # It is offline and has said why.
         except TidelogError as error:
@@ -178,7 +178,7 @@ class Partition:
 
     def stop(self, code: ErrorCode, reason: str) -> None:
         """Lead and serve no more: deleted, moved or shut down. Those who wait are told."""
-        self._state = None  # A cut that is under way must not bring back what it was.
+        self.state = None  # A cut that is under way must not bring back what it was.
         self._flushing.stop()
         refusal = self._offline or KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self._serve_no_more(refusal, KafkaError(code, reason))
@@ -304,11 +304,8 @@ class Partition:
     def doubt(self) -> None:
         """Where another may lead by now, let nobody wait here for what cannot be committed."""
         if self.watermark.waiters and self.leading.may_be_deposed:
-            self.watermark.waiters.fail(
-                KafkaError(
-                    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, "another broker may lead by now"
-                )
-            )
+            code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+            self.watermark.waiters.fail(KafkaError(code, "another broker may lead by now"))
 
     def on_disk(self, offset: int, deadline: float) -> CommitWait:
         """As `committed`, for this broker's own disk alone."""
@@ -334,7 +331,7 @@ class Partition:
 
     async def flush_and_wait(self) -> None:
         """As `flush`, and return when what was there is durable."""
-        self._flushing.start()
+        self.flush()
         await self.settle()
 
     async def settle(self) -> None:
@@ -402,7 +399,11 @@ class Partition:
         end = self.readable_end(isolation)
         slices = None
         if end.offset > offset and (max_bytes > 0 or at_least_one):
-            slices = self.log.read(offset, max_bytes, end, at_least_one)
+            try:
+                slices = self.log.read(offset, max_bytes, end, at_least_one)
+            except StorageError as error:
+                self._standing.suspect(self.topic_partition, offset)
+                raise refusal(error, is_sole=len(self.replicas) == 1) from error
             if slices.size_bytes == 0:
                 slices.release()
                 slices = None
@@ -439,9 +440,8 @@ class Partition:
         self.check_offset(offset)
         known = (replica_id, broker_epoch, offset, log_start, asks)
         with self.contained:
-            may_join = self.leading.replica_fetches(*known)
-        if may_join:
-            self._standing.reconsider(self)
+            if self.leading.replica_fetches(*known):
+                self._standing.reconsider(self)
 
     # -- deleting ---------------------------------------------------------------------------------
 

@@ -18,29 +18,30 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
 from uuid import UUID
 
 from tidelog.cluster.changes import Change
 from tidelog.cluster.commands import ReplicaKey
-from tidelog.cluster.image import MetadataImage, PartitionState, TopicImage
+from tidelog.cluster.image import MetadataImage, PartitionState, TopicImage, changed_topics
 from tidelog.cluster.min_isr import min_isr_in
 from tidelog.cluster.reassignment import may_delete_replica
 from tidelog.config.broker_config import BrokerConfig
 from tidelog.config.topic_config import TopicConfig, topic_config
-from tidelog.errors import ErrorCode, KafkaError, PartitionBrokenError
+from tidelog.errors import ErrorCode, KafkaError, PartitionBrokenError, StorageError
 from tidelog.host.host import Host
 from tidelog.model import TopicPartition
 from tidelog.replication.checkpoints import Checkpoints
 from tidelog.replication.cleaner import LogCleaner
 from tidelog.replication.deletions import Confirm, Deletions
 from tidelog.replication.disk_space import DiskSpace
+from tidelog.replication.offline import OfflinePartition, OfflinePartitions
 from tidelog.replication.partition import Partition
 from tidelog.replication.standing import Registered, Standing, Unregistered
 from tidelog.replication.truncations import DiskWork, Truncations
 from tidelog.storage.data_dir import DataDir
 from tidelog.storage.log import Log
 from tidelog.storage.log_context import NewLog
+from tidelog.storage.reopening import reopen
 
 _log = logging.getLogger(__name__)
 
@@ -50,15 +51,6 @@ _SLICE = 128
 _CREATED_TOGETHER = 1024
 # How many settings that nothing uses are named in a line of the log.
 _NAMED_MAX = 10
-
-
-class OfflinePartition(NamedTuple):
-    """A partition that is ours and not served."""
-
-    topic_id: UUID
-    reason: str
-    # True where trying again may help: the disk was full, something was in the way.
-    may_pass: bool
 
 
 async def _confirm_nothing(topic_ids: Sequence[UUID]) -> None:
@@ -84,7 +76,7 @@ class Replicas:
         self._host = host
         self._image = MetadataImage()
         self._by_name: dict[str, dict[int, Partition]] = {}
-        self._offline: dict[TopicPartition, OfflinePartition] = {}
+        self._offline = OfflinePartitions()
         # Topics whose partitions are not yet as the image says; those who wait for each.
         self._behind: dict[str, asyncio.Future[None]] = {}
         self._worker: asyncio.Task[None] | None = None
@@ -121,7 +113,7 @@ class Replicas:
     def failed_in_sync(self) -> list[ReplicaKey]:
         """Replicas that cannot be served here, and that the metadata counts on all the same."""
         found = []
-        for key in self.offline:
+        for key in self.offline.keys() - self._offline.damaged.keys():
             state = self._image.partition(*key)
             if state is None or len(state.replicas) == 1:
                 continue
@@ -129,10 +121,23 @@ class Replicas:
                 found.append(ReplicaKey(self._image.topics[key.topic].topic_id, key.partition))
         return found
 
+    @property
+    def damaged(self) -> dict[TopicPartition, UUID]:
+        """The topic ids of those that could not be opened because their files are damaged."""
+        return self._offline.damaged
+
+    def state_of(self, key: TopicPartition) -> PartitionState | None:
+        """What the metadata says of a partition."""
+        return self._image.partition(*key)
+
+    def held(self, topic: str, partition: int) -> Partition | None:
+        """The partition, where it is here and was opened."""
+        partitions = self._by_name.get(topic)
+        return None if partitions is None else partitions.get(partition)
+
     def find(self, topic: str, partition: int) -> Partition:
         """The partition; KafkaError where it is not here, or cannot be served."""
-        partitions = self._by_name.get(topic)
-        found = None if partitions is None else partitions.get(partition)
+        found = self.held(topic, partition)
         if found is not None:
             return found
         offline = self._offline.get(TopicPartition(topic, partition))
@@ -159,7 +164,9 @@ class Replicas:
             )
         )
         for key, reason in loaded.offline.items():
-            self._offline[key] = OfflinePartition(wanted[key].topic_id, reason, may_pass=False)
+            self._offline[key] = OfflinePartition(
+                wanted[key].topic_id, reason, may_pass=False, damaged=key in loaded.damaged
+            )
         self._retired_at_start = loaded.retired
 
     async def serve(self, image: MetadataImage) -> None:
@@ -204,7 +211,7 @@ class Replicas:
             self._take_broker_configs(new)
             names: Iterable[str] = new.topics.keys() | self._by_name.keys()
         else:
-            names = _changed_topics(old, new)
+            names = changed_topics(old, new)
         for name in names:
             if name in self._behind or not self._follow_at_once(name):
                 self._fall_behind([name])
@@ -216,7 +223,25 @@ class Replicas:
 
     def retry_offline(self) -> None:
         """Try again what could not be created."""
-        self._fall_behind({key.topic for key, each in self._offline.items() if each.may_pass})
+        self._fall_behind(self._offline.topics_to_retry)
+
+    async def open_again(self, key: TopicPartition) -> Partition | None:
+        """Take what is whole of a damaged log into service; the metadata counts on others."""
+        offline, topic = self._offline[key], self._image.topics[key.topic]
+        new = NewLog(offline.topic_id, self._topic_config(topic))
+        try:
+            log = await self._host.offload.run(reopen, self._data_dir, key, new)
+        except (OSError, StorageError) as error:
+            self._offline.went(key, offline._replace(reason=str(error)))
+            return None
+        if self._offline.get(key) is not offline:
+            log.abandon()  # Deleted meanwhile.
+            return None
+        del self._offline[key]
+        self._data_dir.add(log)
+        self._fall_behind([key.topic])
+        await self.settled()
+        return self.held(*key)
 
     def _fall_behind(self, names: Iterable[str]) -> None:
         loop = asyncio.get_running_loop()
@@ -292,17 +317,8 @@ class Replicas:
                 if len(gone) % _SLICE == 0:
                     await asyncio.sleep(0)
         deleted = {key: each for key, each in gone.items() if each in self._image.deleted}
-        if deleted:
-            await self._deletions.retire(deleted, delay_s)
-            _log.info("topics dropped partitions=%d", len(deleted))
         moved = {key: each for key, each in gone.items() if self._was_moved(key, each)}
-        if moved:
-            await self._deletions.retire_moved(moved, delay_s)
-            _log.info("replicas moved away partitions=%d", len(moved))
-        aside = {key: each for key, each in gone.items() if key not in deleted and key not in moved}
-        if aside:
-            # Lost by the metadata, as it seems: nobody asked for their files to go.
-            await self._deletions.put_aside(aside)
+        await self._deletions.let_go(gone, deleted, moved, delay_s)
         self._confirm_what_never_was_here(topics)
 
     def _was_moved(self, key: TopicPartition, topic_id: UUID) -> bool:
@@ -355,7 +371,7 @@ class Replicas:
                 self._offline.pop(key, None)
                 self._data_dir.add(outcome)
             else:
-                self._went_offline(key, missing[key].topic_id, str(outcome), may_pass=True)
+                self._offline.may_pass(key, missing[key].topic_id, str(outcome))
 
     async def _follow_all(self, topics: Mapping[str, TopicImage | None]) -> None:
         """Lead or follow with what is there, in the epochs that the image names."""
@@ -388,7 +404,7 @@ class Replicas:
             return Partition(log, config, self._disk_work, room, self.standing)
         except Exception as error:
             _log.exception("cannot open partition=%s", key)
-            self._went_offline(key, log.topic_id, f"{type(error).__name__}: {error}", may_pass=True)
+            self._offline.may_pass(key, log.topic_id, f"{type(error).__name__}: {error}")
             return None
 
     def _follow(
@@ -407,14 +423,6 @@ class Replicas:
         if partition.role != before:
             self.standing.role_changed(partition)
 
-    def _went_offline(
-        self, key: TopicPartition, topic_id: UUID, reason: str, *, may_pass: bool
-    ) -> None:
-        before = self._offline.get(key)
-        self._offline[key] = OfflinePartition(topic_id, reason, may_pass)
-        if before is None or before.reason != reason:
-            _log.error("partition offline partition=%s reason=%s", key, reason)
-
     def _all_offline(self, topics: Mapping[str, TopicImage | None], reason: str) -> None:
         """Nothing more is known than that a step failed: what is not served is offline."""
         for name, topic in topics.items():
@@ -422,7 +430,7 @@ class Replicas:
             for state in [] if topic is None else self._ours(topic):
                 key = TopicPartition(name, state.partition)
                 if topic is not None and state.partition not in held:
-                    self._went_offline(key, topic.topic_id, reason, may_pass=True)
+                    self._offline.may_pass(key, topic.topic_id, reason)
 
     def _wanted(self, topics: Iterable[TopicImage]) -> dict[TopicPartition, NewLog]:
         """What this broker has of topics."""
@@ -489,12 +497,3 @@ class Replicas:
 
     def _high_watermarks(self) -> dict[TopicPartition, int]:
         return {each.topic_partition: each.high_watermark for each in self}
-
-
-def _changed_topics(old: MetadataImage, new: MetadataImage) -> Iterator[str]:
-    """Names of topics that differ; values are immutable, so identity tells."""
-    for name, topic in new.topics.items():
-        if old.topics.get(name) is not topic:
-            yield name
-    for name in old.topics.keys() - new.topics.keys():
-        yield name

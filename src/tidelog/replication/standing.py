@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from tidelog.config.broker_config import BrokerConfig
 from tidelog.config.setting import LONG_MAX
 from tidelog.host.clock import Clock
+from tidelog.model import TopicPartition
 from tidelog.replication.throttle import Quota
 
 if TYPE_CHECKING:
@@ -62,6 +63,8 @@ class Standing:
         self.lost_records = 0
         # Told of a partition whose ISR may have to change.
         self.reconsider: Callable[[Partition], None] = lambda partition: None
+        # Told of a place in a log where somebody could not read what is there.
+        self.suspect: Callable[[TopicPartition, int], None] = lambda partition, offset: None
 
     def take_settings(self, config: BrokerConfig) -> None:
         """The settings in force have changed."""

@@ -31,6 +31,7 @@ from tidelog.host.offload import ThreadOffload
 from tidelog.model import TopicPartition
 from tidelog.replication.fetching import Fetchers
 from tidelog.replication.isr_changes import IsrChanges
+from tidelog.replication.mending import Mending
 from tidelog.replication.replicas import Replicas
 from tidelog.security.authorizer import OpenAuthorizer
 from tidelog.security.failure_delays import FailureDelays
@@ -93,6 +94,7 @@ class Parts:
     metadata: ImageFeed
     replicas: Replicas
     isr_changes: IsrChanges
+    mending: Mending
     fetchers: Fetchers
     submitter: Submitter
     groups: GroupCoordinator
@@ -269,7 +271,8 @@ class Broker:
             metrics,
         )
         listeners = make_listeners(config, frontend)
-        household = Household(replicas, isr_changes, data_dir, listeners, answers, metrics)
+        mending = Mending(replicas, isr_changes, data_dir, host)
+        household = Household(replicas, isr_changes, data_dir, listeners, answers, metrics, mending)
         return Parts(
             deferred=deferred,
             data_dir=data_dir,
@@ -278,6 +281,7 @@ class Broker:
             metadata=metadata,
             replicas=replicas,
             isr_changes=isr_changes,
+            mending=mending,
             fetchers=fetchers,
             submitter=submitter,
             groups=groups,
@@ -380,6 +384,7 @@ class Broker:
         pages = StatusPages(
             parts.frontend.metrics,
             parts.replicas,
+            parts.mending,
             parts.groups,
             parts.fetch_sessions,
             parts.frontend.memory,

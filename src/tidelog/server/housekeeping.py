@@ -19,11 +19,13 @@ from tidelog.errors import KafkaError, PartitionBrokenError
 from tidelog.host.host import Host
 from tidelog.protocol.apis import api
 from tidelog.protocol.schema import warm
+from tidelog.replication.scrubbing import Pace
 from tidelog.storage.checkpoint import write_durably
 from tidelog.storage.running_clock import CLOCK_FILE
 
 if TYPE_CHECKING:
     from tidelog.replication.isr_changes import IsrChanges
+    from tidelog.replication.mending import Mending
     from tidelog.replication.replicas import Replicas
     from tidelog.server.answer_cache import AnswerCache
     from tidelog.server.listener import Listener
@@ -72,6 +74,7 @@ class Household:
     listeners: Sequence[Listener]
     answers: AnswerCache
     metrics: BrokerMetrics
+    mending: Mending
 
 
 class Housekeeping:
@@ -84,6 +87,7 @@ class Housekeeping:
         self._listeners = household.listeners
         self._answers = household.answers
         self._metrics = household.metrics
+        self._mending = household.mending
         self._host = host
         self._duties: list[Duty] = []
         self._tasks: list[asyncio.Task[None]] = []
@@ -104,6 +108,8 @@ class Housekeeping:
             Duty("retention", seconds("log.retention.check.interval.ms"), self._retention),
             Duty("flush", seconds("flusher.interval.ms"), self._flush),
             Duty("failed replicas", lambda: _DISK_CHECK_SECONDS, self._give_up),
+            Duty("damage", lambda: _DISK_CHECK_SECONDS, self._mending.run),
+            Duty("scrub", lambda: self._mending.scrubber.rest_seconds(self._pace()), self._scrub),
             Duty("lag", lambda: self._replicas.standing.lag_s / 2, self._look_for_lag),
             Duty("strays", lambda: _STRAYS_SECONDS, self._remove_strays),
             Duty("checkpoint", seconds(*_CHECKPOINT_INTERVALS), self._checkpoint),
@@ -193,7 +199,7 @@ class Housekeeping:
         await replicas.space.look(replicas.config.get_int("disk.min.free.bytes"))
         if replicas.space.clients.refusal is None:
             replicas.retry_offline()
-        self._answers.tell_offline(replicas.offline.keys())
+        self._answers.tell_offline(replicas.offline.keys() | self._mending.damaged.keys())
 
     async def _retention(self) -> None:
         clock = self._host.clock
@@ -225,6 +231,16 @@ class Housekeeping:
     async def _give_up(self) -> None:
         """Have other brokers lead what the disk here no longer serves."""
         await self._isr_changes.give_up(self._replicas.failed_in_sync())
+
+    async def _scrub(self) -> None:
+        await self._mending.scrubber.step(self._pace())
+
+    def _pace(self) -> Pace:
+        config = self._replicas.config
+        return Pace(
+            config.get_int("log.scrub.interval.ms") / 1000,
+            config.get_int("log.scrub.io.max.bytes.per.second"),
+        )
 
     async def _look_for_lag(self) -> None:
         """Have followers that fell behind leave the in-sync sets."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from tidelog.coordinators.groups.coordinator import GroupCoordinator
 from tidelog.model import TopicPartition
+from tidelog.replication.mending import Mending
 from tidelog.replication.replicas import Replicas
 from tidelog.server.cluster_status import ClusterStatus
 from tidelog.server.fetch_sessions import FetchSessions
@@ -21,10 +22,10 @@ from tidelog.storage.log import Log
 _LISTED_MAX = 100
 
 
-def _listed(offline: dict[TopicPartition, str]) -> str:
+def _listed(offline: dict[TopicPartition, str], what: str = "offline") -> str:
     """A line for each partition, up to a hundred of them."""
     lines = [
-        f"offline {topic}-{index}: {printable(reason)}\n"
+        f"{what} {topic}-{index}: {printable(reason)}\n"
         for (topic, index), reason in sorted(offline.items())[:_LISTED_MAX]
     ]
     if len(offline) > _LISTED_MAX:
@@ -38,6 +39,7 @@ class StatusPages:
 
     counted: BrokerMetrics
     replicas: Replicas
+    mending: Mending
     groups: GroupCoordinator
     fetch_sessions: FetchSessions
     memory: RequestMemory
@@ -61,14 +63,15 @@ class StatusPages:
         refusing = self.replicas.space.clients.refusal
         if refusing is not None:
             return 503, f"refusing writes: {refusing.message}\n"
-        offline = self.replicas.offline
+        offline, damaged = self.replicas.offline, self.mending.damaged
+        text = _listed(offline) + _listed(damaged, "damaged")
         if not offline:
-            return 200, "ready\n"
+            return 200, f"ready\n{text}"
         served = sum(each.topic_partition not in offline for each in self.replicas)
         if not served:
-            return 503, f"every partition is offline\n{_listed(offline)}"
+            return 503, f"every partition is offline\n{text}"
         count = f"{len(offline)} of {len(offline) + served}"
-        return 200, f"ready, {count} partitions offline\n{_listed(offline)}"
+        return 200, f"ready, {count} partitions offline\n{text}"
 
     def metrics(self) -> tuple[int, str]:
         return 200, "\n".join(self._lines()) + "\n"
@@ -100,6 +103,7 @@ class StatusPages:
             "1 for each partition whose disk failed.",
             ((f'topic="{topic}",partition="{index}"', 1) for topic, index in offline),
         )
+        yield from self._damage()
         yield from gauge(
             "tidelog_request_memory_bytes",
             "Bytes that incoming requests hold.",
@@ -121,6 +125,21 @@ class StatusPages:
             "User and system CPU seconds.",
             round(usage.ru_utime + usage.ru_stime, 3),
         )
+
+    def _damage(self) -> Iterator[str]:
+        mending, scrubber = self.mending, self.mending.scrubber
+        yield from gauge(
+            "tidelog_damaged_partitions",
+            "Replicas here that are damaged on the disk and not whole again.",
+            len(mending.damaged),
+        )
+        for name, value, text in (
+            ("corruptions_found", mending.found, "Times that damage was found in a log."),
+            ("corruptions_repaired", mending.repaired, "Damaged replicas that are whole again."),
+            ("scrub_bytes", scrubber.checked_bytes, "Bytes of logs that the scrub has checked."),
+            ("scrub_passes", scrubber.passes, "Times that the scrub has checked all logs."),
+        ):
+            yield from counter(f"tidelog_{name}_total", text, value)
 
     def _cleaner(self) -> Iterator[str]:
         cleaner = self.replicas.cleaner

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from tidelog.audit import audit
-from tidelog.errors import TidelogError
+from tidelog.errors import StorageError, TidelogError
 from tidelog.model import NO_TOPIC_ID, TopicPartition
 from tidelog.storage.checkpoint import encode_partition_metadata, write_plainly
 from tidelog.storage.inventory import Inventory, Listed
@@ -61,6 +61,8 @@ class Loaded:
     logs: dict[TopicPartition, Log] = field(default_factory=dict)
     # Why each of these wanted partitions is not served.
     offline: dict[TopicPartition, str] = field(default_factory=dict)
+    # Those of them whose files are not what they were; the others the disk does not give.
+    damaged: set[TopicPartition] = field(default_factory=set)
     # Directories of deleted topics, renamed: they can be removed.
     retired: list[str] = field(default_factory=list)
     # True where a sync failed: nothing of this start may be taken for clean.
@@ -110,10 +112,13 @@ class Loading:
             except (TidelogError, OSError) as error:
                 logger.error("partition offline partition=%s reason=%s", partition, error)
                 loaded.offline[partition] = str(error)
+                if isinstance(error, StorageError):
+                    loaded.damaged.add(partition)
             except Exception as error:
                 # Whatever a damaged file made of us, the others are to be served.
                 logger.exception("partition offline partition=%s", partition)
                 loaded.offline[partition] = f"{type(error).__name__}: {error}"
+                loaded.damaged.add(partition)
         self._finish(wanted)
         assert loaded.logs.keys().isdisjoint(loaded.offline), "served and offline"
         return loaded

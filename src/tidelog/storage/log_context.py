@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from tidelog.config.topic_config import TopicConfig
@@ -13,6 +13,9 @@ from tidelog.host.disk import Disk
 from tidelog.host.random import Random
 from tidelog.storage.file_cache import FileCache
 from tidelog.storage.running_clock import RunningClock
+
+if TYPE_CHECKING:
+    from tidelog.storage.segment import Segment
 
 
 class NewLog(NamedTuple):
@@ -37,6 +40,8 @@ class LogContext:
     # Takes the name of an emptied file of a deleted segment, to be unlinked once it is written
     # down where its log starts now: until then the name is the proof that it was deleted.
     unlink_once_written: Callable[[str], None] = lambda path: None
+    # Told of a segment in which damage was found, on whichever thread found it.
+    on_damage: Callable[[Segment], None] = lambda segment: None
     # By which things age that must not be forgotten because of a wrong wall clock.
     running_clock: RunningClock = field(init=False)
 

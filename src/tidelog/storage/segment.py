@@ -22,6 +22,7 @@ from tidelog._kernels import batch_walk as kernel
 from tidelog.errors import StorageError
 from tidelog.host.disk import Buffer
 from tidelog.protocol.batches import BatchHeader
+from tidelog.storage.damage import Damage
 from tidelog.storage.faults import DISK_FULL, OUT_OF_DESCRIPTORS
 from tidelog.storage.file_cache import OpenFile
 from tidelog.storage.index import IndexDamagedError, offset_index, time_index
@@ -70,7 +71,9 @@ class Segment:
         "_unindexed_bytes",
         "aborted",
         "base_offset",
+        "context",
         "created_ms",
+        "damaged",
         "directory",
         "disk",
         "first_timestamp",
@@ -93,6 +96,7 @@ class Segment:
             return segment_path(directory, base_offset, kind) + suffix
 
         files = context.files
+        self.context = context
         self.disk = context.disk
         self.directory = directory
         self.base_offset = base_offset
@@ -107,6 +111,7 @@ class Segment:
         self.first_timestamp = -1
         self.created_ms = context.clock.wall_ms()
         self.readers = 0
+        self.damaged: tuple[Damage, ...] = ()
         self.truncations = 0
         self.truncated_to = 0
         self._unindexed_bytes = 0

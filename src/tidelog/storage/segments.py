@@ -18,6 +18,7 @@ from itertools import pairwise
 
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.model import LogPosition
+from tidelog.storage.damage import end_before_damage, refuse
 from tidelog.storage.flush import FlushState
 from tidelog.storage.log_context import LogContext
 from tidelog.storage.segment import Segment
@@ -112,11 +113,16 @@ class Segments:
             while True:
                 last = segment.base_offset >= limit.segment_base_offset
                 end = limit.position if last else segment.size_bytes
+                if segment.damaged:
+                    whole = end_before_damage(segment, position, end)
+                    if whole == position < end and not total:
+                        refuse(segment, position)
+                    last, end = last or whole < end, whole
                 room = max_bytes - total
                 if end - position > room:
                     end = _cut(segment, position, position + room, at_least_one and not total)
                     last = True
-                elif last:
+                elif last and end == limit.position:
                     segment.remember(limit.offset, end)
                 if end > position:
                     slices.append(FileSlice(segment, position, end - position))

@@ -12,6 +12,7 @@ from collections import deque
 from threading import get_ident
 
 from tidelog.errors import StorageError
+from tidelog.storage.damage import Checked, check, end_before_damage, mark, refuse
 from tidelog.storage.segment import Segment
 
 _log = logging.getLogger(__name__)
@@ -20,7 +21,7 @@ _log = logging.getLogger(__name__)
 class FileSlice:
     """A run of whole batches in one segment."""
 
-    __slots__ = ("_truncations", "length", "position", "segment")
+    __slots__ = ("_is_checked", "_truncations", "length", "position", "segment")
 
     def __init__(self, segment: Segment, position: int, length: int) -> None:
         self.segment = segment
@@ -30,10 +31,16 @@ class FileSlice:
             f"{length} bytes at {position} are not in {segment.log_file.path}"
         )
         self._truncations = segment.truncations
+        self._is_checked = False
 
     def read(self, offset_in_slice: int, length: int) -> bytes:
-        """Read bytes of the slice, from the disk if need be; may run off the event loop."""
+        """Read bytes of the slice, from the disk if need be; may run off the event loop.
+
+        All of the slice is checked first: what comes from the disk may be damaged there.
+        """
         self._check(offset_in_slice)
+        if not self._is_checked:
+            self._check_batches()
         segment = self.segment
         length = min(length, self.length - offset_in_slice)
         with segment.log_file as fd:
@@ -56,8 +63,24 @@ class FileSlice:
         finally:
             segment.log_file.unpin()
 
+    def _check_batches(self) -> None:
+        segment = self.segment
+        begin = Checked(self.position, segment.base_offset)
+        damage = check(segment, begin, self.position + self.length, self.length).damage
+        # A cut that came meanwhile is no damage.
+        self._check(0)
+        if damage is not None:
+            mark(segment, damage)
+            refuse(segment, damage.start)
+        self._is_checked = True
+
     def _check(self, offset_in_slice: int) -> None:
         segment = self.segment
+        if segment.damaged:
+            end = self.position + self.length
+            whole = end_before_damage(segment, self.position, end)
+            if whole < end:
+                refuse(segment, whole)
         if (
             segment.truncations != self._truncations
             and self.position + self.length > segment.truncated_to

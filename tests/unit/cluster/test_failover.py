@@ -187,10 +187,30 @@ def test_nobody_knows_a_partition_that_is_not_there() -> None:
     assert raised.value.code is ErrorCode.UNKNOWN_TOPIC_ID
 
 
-def given_up(image: MetadataImage, broker_id: int) -> MetadataImage:
+def given_up(image: MetadataImage, broker_id: int, *, damaged: bool = False) -> MetadataImage:
     topic_id = image.topics[TOPIC].topic_id
     epoch = image.brokers[broker_id].epoch
-    return after(image, GiveUpReplicas(broker_id, epoch, [ReplicaKey(topic_id, 0)]))
+    replicas = [ReplicaKey(topic_id, 0)]
+    return after(image, GiveUpReplicas(broker_id, epoch, replicas, damaged=damaged))
+
+
+def test_s3_a_damaged_replica_leaves_where_another_one_leads_in_a_new_epoch() -> None:
+    image = given_up(cluster(1, 2, 3), 1, damaged=True)
+    state = state_of(image)
+    assert (state.leader, state.leader_epoch, state.isr, state.elr) == (2, 1, (2, 3), ())
+    # A follower as well, and one that is not in sync: its leader forgets what it has shown.
+    state = state_of(given_up(image, 3, damaged=True))
+    assert (state.leader, state.leader_epoch, state.isr, state.elr) == (2, 2, (2,), ())
+    state = state_of(given_up(image, 1, damaged=True))
+    assert (state.leader, state.leader_epoch, state.isr) == (2, 2, (2, 3))
+
+
+def test_s3_a_damaged_replica_stays_where_nobody_else_has_all() -> None:
+    image = given_up(given_up(cluster(1, 2, 3), 3), 2)
+    before = state_of(image)
+    assert (before.leader, before.isr, before.elr) == (1, (1,), ())
+    assert state_of(given_up(image, 1, damaged=True)) == before
+    assert state_of(given_up(cluster(1), 1, damaged=True)) == state_of(cluster(1))
 
 
 def test_s15_a_replica_on_a_failed_disk_is_given_up_and_another_one_leads() -> None:

@@ -33,6 +33,7 @@ def names() -> set[str]:
         pages = StatusPages(
             its.frontend.metrics,
             its.replicas,
+            its.mending,
             its.groups,
             its.fetch_sessions,
             its.frontend.memory,

@@ -16,6 +16,7 @@ from tidelog.cluster.commands import AlterPartition, Answer, CreateTopic
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.model import TopicPartition
 from tidelog.replication.isr_changes import IsrChanges
+from tidelog.replication.mending import Mending
 from tidelog.server import housekeeping
 from tidelog.server.answer_cache import AnswerCache
 from tidelog.server.housekeeping import Household, Housekeeping
@@ -50,8 +51,9 @@ class House(Node):
         self.proposed: list[AlterPartition] = []
         isr_changes = IsrChanges(self.replicas.standing, self._propose)
         household = Household(
-            self.replicas, isr_changes, self.data_dir, listeners, self.answers, BrokerMetrics()
-        )
+            self.replicas, isr_changes, self.data_dir, listeners, self.answers, BrokerMetrics(),
+            Mending(self.replicas, isr_changes, self.data_dir, self.host),
+        )  # fmt: skip
         self.housekeeping = Housekeeping(household, self.host)
 
     async def _propose(self, commands: Sequence[AlterPartition]) -> list[Answer | KafkaError]:

@@ -24,6 +24,7 @@ from tidelog.storage.log_context import LogContext, NewLog
 from tidelog.storage.losses import Expectation
 from tidelog.storage.recovery import Opening
 from tidelog.storage.running_clock import RunningClock
+from tidelog.storage.slices import FileSlice
 from tidelog.storage.timestamp_search import FoundRecord, newest_timestamp, timestamp_searches
 from tidelog.storage.truncation import Truncation
 from tidelog.storage.verification import COORDINATOR
@@ -242,14 +243,19 @@ def offset_of_max_timestamp(log: Log) -> FoundRecord | None:
     return None if newest < 0 else offset_for_timestamp(log, newest)
 
 
+def _as_stored(piece: FileSlice) -> bytes:
+    with piece.segment.log_file as fd:
+        return piece.segment.disk.pread(fd, piece.length, piece.position)
+
+
 def stored_batches(log: Log, max_bytes: int = 1 << 20) -> list[bytes]:
-    """Every batch of the log, read as a consumer would."""
+    """Every batch of the log as it is on the disk, though it may be damaged there."""
     found: list[bytes] = []
     offset = log.log_start_offset
     limit: LogPosition = log.end_position
     while offset < limit.offset:
         slices = log.read(offset, max_bytes, limit)
-        data = slices.read_all()
+        data = b"".join(map(_as_stored, slices.slices))
         slices.release()
         assert data, f"nothing at {offset} below {limit}"
         for position, header in iterate_batches(data):
