@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 import click
 
@@ -23,6 +22,7 @@ from tidelog.cli.faults import (
     CliError,
     hint_for,
 )
+from tidelog.cli.moves import moving, wait_until_moved
 from tidelog.cli.unclean import elect_unclean
 from tidelog.client import admin, replica_admin, throttling
 from tidelog.client.blocking import Client
@@ -31,7 +31,6 @@ from tidelog.client.replica_admin import Outcomes, Spread
 from tidelog.errors import ErrorCode
 from tidelog.model import TopicPartition
 
-_LOOK_S: Final = 0.5
 _wait_option = click.option("--wait", is_flag=True, help="Return when the replicas are there.")
 
 
@@ -190,7 +189,7 @@ def replicate(
             for place, replicas in wanted.items()
             if len(replicas) != factor
         }
-        if not places and not (wait and _still_moving(client, wanted)):
+        if not places and not (wait and moving(client, wanted)):
             say(f"nothing to do: every partition has {factor} replicas")
             return
         _move(client, places, wait=wait, also=wanted)
@@ -261,7 +260,7 @@ def _move(
     _report(outcomes, "moving")
     if wait:
         awaited = {*places, *also}
-        _wait(lambda: _still_moving(client, awaited))
+        wait_until_moved(client, awaited)
         say("done")
     elif any(error is None for error in outcomes.values()):
         say("`tidelog cluster reassign` shows how far it is")
@@ -293,16 +292,6 @@ def _move_throttled(
         client.run(throttling.end_throttle(client.cluster, held, places))
         raise
     client.run(throttling.end_throttle(client.cluster, held, places))
-
-
-def _still_moving(client: Client, places: Collection[TopicPartition]) -> bool:
-    moves = client.run(replica_admin.list_moves(client.cluster))
-    return any(move.partition in places for move in moves)
-
-
-def _wait(goes_on: Callable[[], bool]) -> None:
-    while goes_on():
-        time.sleep(_LOOK_S)
 
 
 def _report(outcomes: Outcomes, verb: str) -> None:

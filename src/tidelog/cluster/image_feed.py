@@ -51,6 +51,8 @@ class ImageFeed:
         self._subscribers: list[Subscriber] = []
         self._waiters: list[tuple[Callable[[MetadataImage], bool], asyncio.Future[None]]] = []
         self._task: asyncio.Task[None] | None = None
+        # Why the last try failed, where it did.
+        self._fault = ""
         # Since when the controller cannot be asked, on the loop's clock; None while it can.
         self.stale_since: float | None = None
 
@@ -122,18 +124,19 @@ class ImageFeed:
             update = await self._poll(self._image.version, _POLL_TIMEOUT_S, self._epoch)
             self._check(update)
         except (TidelogError, OSError) as error:
-            logger.warning(
-                "metadata not followed reason=%s retry_s=%.1f version=%d",
-                error,
-                self._delay_s,
-                self._image.version,
-            )
+            if str(error) != self._fault:
+                # Once for all tries that fail alike: how long it lasts is a metric.
+                self._fault = str(error)
+                logger.warning(
+                    "metadata not followed reason=%s version=%d", error, self._image.version
+                )
             if self.stale_since is None:
                 self.stale_since = asyncio.get_running_loop().time()
             await self._rest()
         else:
             self._delay_s = _RETRY_DELAY_S
             self.stale_since = None
+            self._fault = ""
             self._take(update)
 
     async def _rest(self) -> None:

@@ -30,6 +30,7 @@ from tidelog.cluster.planner import PlannerRules
 from tidelog.cluster.registration import register_broker, wait_for_id
 from tidelog.errors import KafkaError, StorageError
 from tidelog.host.host import Host
+from tidelog.host.line_rate import LineRate
 from tidelog.store.port import SessionState, Store, StoreError, StoreUnreachable, WatchEvent
 
 _log = logging.getLogger(__name__)
@@ -76,6 +77,7 @@ class Membership:
         self._rules = rules
         self._clock = host.clock
         self._offload = host.offload
+        self._lines = LineRate(host.clock)
         self._options = options or MembershipOptions()
         # How long it goes by what it last knew.
         self._patience_s = self._options.session_timeout_s * 2 / 3
@@ -298,7 +300,7 @@ class Membership:
                     had_office = await self._look(store, hurry=is_first)
                 except StoreError as error:
                     self._check_alone(error)
-                    _log.warning("office not seen node_id=%d reason=%s", self.broker_id, error)
+                    self._say_seldom("office not seen", error)
                     await asyncio.sleep(_RETRY_S)
                     continue
                 is_first = False
@@ -390,7 +392,7 @@ class Membership:
                         self._entry_given.clear()
                         self._answer(error)
                         continue
-                    _log.warning("not registered node_id=%d reason=%s", self.broker_id, error)
+                    self._say_seldom("not registered", error)
                     await asyncio.sleep(_RETRY_S)
                     continue
                 await changed.wait()
@@ -417,6 +419,12 @@ class Membership:
             self._in_touch()
         self._answer(self._registration)
         _log.info("registered node_id=%d epoch=%d", self.broker_id, self.broker_epoch)
+
+    def _say_seldom(self, what: str, error: Exception) -> None:
+        """It is tried several times a second for as long as the store is away."""
+        tries = self._lines.count((what, str(error)))
+        if tries:
+            _log.warning("%s node_id=%d tries=%d reason=%s", what, self.broker_id, tries, error)
 
     def _answer(self, outcome: BrokerRegistration | KafkaError) -> None:
         future = self._registered

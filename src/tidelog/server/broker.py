@@ -81,6 +81,7 @@ from tidelog.version import VERSION
 _log = logging.getLogger(__name__)
 
 METADATA_FILE = "metadata.db"
+_HAND_OVER_SECONDS_UNHEARD = 1.0
 
 
 @dataclass(slots=True)
@@ -457,6 +458,9 @@ class Broker:
         node_id, epoch = self._config.node_id, parts.membership.broker_epoch
         if parts.metadata.image.brokers.keys() <= {node_id} or epoch < 0:
             return
+        if parts.membership.out_of_touch_since is not None:
+            # If nobody hears of the store, nobody is elected however long this waits.
+            seconds = min(seconds, _HAND_OVER_SECONDS_UNHEARD)
         try:
             async with asyncio.timeout(seconds):
                 decided = await parts.link.decide([BeginShutdown(node_id, epoch)], "", seconds)

@@ -39,6 +39,7 @@ from tidelog.host.clock import Clock
 from tidelog.host.offload import Offload
 from tidelog.store.ensemble import Ensemble
 from tidelog.store.heartbeat import Heartbeat
+from tidelog.store.kazoo_lines import KazooLines
 from tidelog.store.levels import walk
 from tidelog.store.loop_watchdog import LoopWatchdog
 from tidelog.store.port import (
@@ -69,6 +70,8 @@ _KAFKAS_NODES: Final = frozenset({"admin", "isr_change_notification", "latest_pr
 _RETRY: Final = {"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 1.0}
 # How often a thread that waits for a connection looks whether anybody still wants it.
 _LOOK_S: Final = 0.1
+# How long ZooKeeper may take to end a session that is over here.
+_FAREWELL_S: Final = 0.5
 
 
 async def connect(ensemble: Ensemble, clock: Clock, offload: Offload) -> ZooKeeperStore:
@@ -129,6 +132,7 @@ class ZooKeeperStore:
             keyfile_password=ensemble.tls_key_password,
             verify_certs=ensemble.tls,
             check_hostname=ensemble.tls and ensemble.tls_check_host,
+            logger=KazooLines(clock),
         )
         self.timeout_error: type[Exception] = self._client.handler.timeout_exception
         self._watchdog = LoopWatchdog(clock, ensemble.session_s / 3, self._end_session)
@@ -235,9 +239,20 @@ class ZooKeeperStore:
         self._offload.close()
 
     def _end_session(self) -> None:
-        """Returns when it is over, whoever began to end it."""
+        """Returns when it is over, whoever began to end it; soon, though ZooKeeper hangs."""
+        ended = threading.Event()
+
+        def hang_up() -> None:
+            # kazoo waits for an answer to its farewell, and for that of a server that it tries.
+            while not ended.wait(_FAREWELL_S):
+                self._cut_connection()
+
         with self._ending:
-            self._client.stop()
+            self._client.handler.spawn(hang_up)
+            try:
+                self._client.stop()
+            finally:
+                ended.set()
 
     def _stop(self) -> None:
         try:
@@ -399,6 +414,9 @@ class ZooKeeperStore:
     def _hang_up(self) -> None:
         """Have kazoo try another server."""
         logger.warning("ZooKeeper is silent, its connection is closed session=%x", self.session)
+        self._cut_connection()
+
+    def _cut_connection(self) -> None:
         with suppress(OSError, AttributeError):
             self._client._connection._socket.shutdown(socket.SHUT_RDWR)
 

@@ -110,6 +110,24 @@ def test_without_a_quorum_a_call_fails_at_once_and_the_session_survives_it(
     asyncio.run(run())
 
 
+def test_a_session_with_a_zookeeper_that_hangs_is_closed_without_its_answer(
+    zookeeper: ZooKeeper, address: Ensemble
+) -> None:
+    """kazoo waits for at least ten seconds."""
+
+    async def run() -> None:
+        store = await connect(address, SystemClock(), ThreadOffload("zookeeper", 1))
+        zookeeper.pause_node(0)
+        try:
+            async with asyncio.timeout(8):
+                await store.close()
+        finally:
+            zookeeper.resume_node(0)
+        assert store.session_state is SessionState.LOST
+
+    asyncio.run(run())
+
+
 def test_a_zookeeper_that_was_away_for_long_is_tried_every_second(address: Ensemble) -> None:
     """kazoo would wait for as long again as it was away."""
 
