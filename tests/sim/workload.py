@@ -419,7 +419,9 @@ class Workload:
         await consumer.close()
 
     async def _pause(self, seconds: float) -> None:
-        await asyncio.sleep(self._chance.expovariate(1 / seconds) * self._calm)
+        # Not for longer than whoever ends the clients waits for them.
+        drawn = min(self._chance.expovariate(1 / seconds), 4 * seconds)
+        await asyncio.sleep(drawn * self._calm)
 
     async def _insist(self, call: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         while True:

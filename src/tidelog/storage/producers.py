@@ -10,7 +10,9 @@ that its producer had already sent behind it get the same error, not OUT_OF_ORDE
 clients answer that one by a new epoch, and duplicates.
 
 A producer is forgotten once the broker has run for `producer.id.expiration.ms` since it appended a
-batch of it. The times in the batches do not count: a producer may well send old events.
+batch or a marker of it. The times in the batches do not count: a producer may well send old events.
+What is kept for longer, of some of them, is the epoch of the coordinator (KAFKA-9144): one that was
+deposed long ago must not end what its producer writes now.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ from tidelog.storage.verification import Verification
 BATCHES_KEPT = 5
 _SEQUENCE_LAST = 2**31 - 1
 _REFUSED_MAX = 10_000
+_FORGOTTEN_MAX = 1_000
 _NOT_DATED = -1
 # Kafka does not compress markers; one that inflates to more is not one.
 _MARKER_BYTES_MAX = 64 * 1024
@@ -135,7 +138,8 @@ class ProducerStates:
     """The producers of one log."""
 
     __slots__ = (
-        "_open", "_refused", "_undecided", "_verifications", "end_offset", "now_ms", "states",
+        "_forgotten", "_open", "_refused", "_undecided", "_verifications", "end_offset", "now_ms",
+        "states",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -149,6 +153,8 @@ class ProducerStates:
         # Marker offsets of ended transactions above the high watermark, by their first offset.
         self._undecided: dict[int, tuple[int, LogPosition | None]] = {}
         self._refused: dict[int, tuple[int, int, ErrorCode]] = {}
+        # The coordinator epochs of producers that have expired, the latest last.
+        self._forgotten: dict[int, int] = {}
         # By producer, while somebody holds them.
         self._verifications: WeakValueDictionary[int, Verification] | None = None
 
@@ -263,6 +269,7 @@ class ProducerStates:
         header = marker.header
         state = self.states.get(header.producer_id)
         if state is None:
+            _check_coordinator(marker, self._forgotten.get(header.producer_id, -1))
             return
         epoch = header.producer_epoch
         late = epoch < state.epoch
@@ -274,12 +281,7 @@ class ProducerStates:
                 f"marker of producer {header.producer_id} has epoch {epoch},"
                 f" its data {state.epoch}",
             )
-        if marker.coordinator_epoch < state.coordinator_epoch:
-            raise KafkaError(
-                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
-                f"coordinator epoch {marker.coordinator_epoch} is older than"
-                f" {state.coordinator_epoch}",
-            )
+        _check_coordinator(marker, state.coordinator_epoch)
 
     def refuse(self, header: BatchHeader, code: ErrorCode) -> None:
         """Remember that a batch was refused for a passing reason, for those sent behind it."""
@@ -312,9 +314,7 @@ class ProducerStates:
     def update(self, header: BatchHeader, segment_base_offset: int, position: int) -> None:
         """Take a written data batch into account, which begins at a position of a segment."""
         producer_id = header.producer_id
-        state = self.states.get(producer_id)
-        if state is None:
-            state = self.states[producer_id] = ProducerState(producer_id)
+        state = self.states.get(producer_id) or self._begin(producer_id)
         state.add(header)
         state.last_append_ms = self._append_ms(header)
         if header.is_transactional and state.transaction_first_offset < 0:
@@ -329,9 +329,7 @@ class ProducerStates:
         """Take a written marker into account; the transaction that it ended, if one was open."""
         header = marker.header
         producer_id = header.producer_id
-        state = self.states.get(producer_id)
-        if state is None:
-            state = self.states[producer_id] = ProducerState(producer_id)
+        state = self.states.get(producer_id) or self._begin(producer_id)
         if header.producer_epoch != state.epoch:
             state.epoch = header.producer_epoch
             state.batches = []
@@ -350,13 +348,17 @@ class ProducerStates:
         """Learn the epoch from a marker that compaction emptied, kept for that alone."""
         if header.record_count:
             return
-        state = self.states.get(header.producer_id)
-        if state is None:
-            state = self.states[header.producer_id] = ProducerState(header.producer_id)
+        state = self.states.get(header.producer_id) or self._begin(header.producer_id)
         if header.producer_epoch > state.epoch:
             state.epoch = header.producer_epoch
             state.batches = []
             state.last_append_ms = self._append_ms(header)
+
+    def _begin(self, producer_id: int) -> ProducerState:
+        """A producer that is not known, or no more."""
+        state = self.states[producer_id] = ProducerState(producer_id)
+        state.coordinator_epoch = self._forgotten.pop(producer_id, -1)
+        return state
 
     def _append_ms(self, header: BatchHeader) -> int:
         """When a batch was appended, by the wall clock."""
@@ -425,6 +427,7 @@ class ProducerStates:
         self._open.clear()
         self._undecided.clear()
         self._refused.clear()
+        self._forgotten.clear()
         self.end_offset = end_offset
 
     def date(self, now_ms: int) -> None:
@@ -442,12 +445,24 @@ class ProducerStates:
             and ages.age_ms(state.last_append_ms) >= expiration_ms
         ]
         for producer_id in expired:
-            del self.states[producer_id]
+            coordinator_epoch = self.states.pop(producer_id).coordinator_epoch
+            if coordinator_epoch >= 0:
+                self._forgotten[producer_id] = coordinator_epoch
+        while len(self._forgotten) > _FORGOTTEN_MAX:
+            del self._forgotten[next(iter(self._forgotten))]
 
     def drop_transactions_before(self, log_start_offset: int) -> None:
         """Data below the log's start is gone, and with it the transactions that began there."""
         for first_offset in [offset for offset in self._undecided if offset < log_start_offset]:
             del self._undecided[first_offset]
+
+
+def _check_coordinator(marker: EndMarker, known_epoch: int) -> None:
+    if marker.coordinator_epoch < known_epoch:
+        raise KafkaError(
+            ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+            f"coordinator epoch {marker.coordinator_epoch} is older than {known_epoch}",
+        )
 
 
 def _opens_transaction(state: ProducerState, header: BatchHeader) -> bool:

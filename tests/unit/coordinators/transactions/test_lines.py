@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from uuid import UUID
 
 from tidelog.cluster.image import (
@@ -73,6 +73,37 @@ async def test_a_line_that_is_closed_gives_back_what_was_not_sent() -> None:
     assert await lines.close() == ["b"]
 
 
+def sending(
+    write: Callable[[int, Sequence[Marker]], Awaitable[list[ErrorCode]]], completed: list[Decision]
+) -> tuple[MarkerSender, Decision]:
+    """A sender to a broker that writes markers so, and a decision for it."""
+    topic = TopicImage("orders", UUID(int=5), (PartitionState(0, 1, 1, (1,), (1,)),), {})
+    broker = BrokerRegistration(1, 1, None, ())
+    image = MetadataImage(topics={"orders": topic}, brokers={1: broker})
+    random = virtual_host(1).random
+    links = MarkerLinks(lambda: image, write, lambda each: True, completed.append, random)
+    partitions = frozenset({TopicPartition("orders", 0)})
+    decision = Decision("t", Producer(7, 1), True, partitions, 1, 2)
+    return MarkerSender(links, TransactionStats()), decision
+
+
+@virtual_time
+async def test_kafka_19999_a_marker_that_is_refused_by_its_epoch_is_not_sent_for_ever() -> None:
+    """The partition has seen a newer epoch of the producer: nothing of this one is open there."""
+    tries: list[Sequence[Marker]] = []
+    completed: list[Decision] = []
+
+    async def write(broker_id: int, markers: Sequence[Marker]) -> list[ErrorCode]:
+        tries.append(markers)
+        return [ErrorCode.INVALID_PRODUCER_EPOCH for _ in markers]
+
+    sender, decision = sending(write, completed)
+    sender.send(decision)
+    await asyncio.sleep(10)
+    assert (len(tries), completed, len(sender)) == (1, [decision], 0)
+    await sender.close()
+
+
 @virtual_time
 async def test_a_marker_is_sent_again_whatever_went_wrong() -> None:
     tries: list[Sequence[Marker]] = []
@@ -84,14 +115,7 @@ async def test_a_marker_is_sent_again_whatever_went_wrong() -> None:
             raise ValueError("an answer that makes no sense")
         return [ErrorCode.NONE for _ in markers]
 
-    topic = TopicImage("orders", UUID(int=5), (PartitionState(0, 1, 1, (1,), (1,)),), {})
-    broker = BrokerRegistration(1, 1, None, ())
-    image = MetadataImage(topics={"orders": topic}, brokers={1: broker})
-    random = virtual_host(1).random
-    links = MarkerLinks(lambda: image, write, lambda each: True, completed.append, random)
-    sender = MarkerSender(links, TransactionStats())
-    partitions = frozenset({TopicPartition("orders", 0)})
-    decision = Decision("t", Producer(7, 1), True, partitions, 1, 2)
+    sender, decision = sending(write, completed)
     sender.send(decision)
     await asyncio.sleep(10)
     assert (len(tries), completed, len(sender)) == (2, [decision], 0)

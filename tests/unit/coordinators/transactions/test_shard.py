@@ -171,7 +171,7 @@ def test_what_is_in_the_transaction_already_writes_nothing() -> None:
     assert len(world.stored) == before
 
 
-def test_somebody_who_comes_has_what_is_open_aborted_and_then_the_next_epoch() -> None:
+def test_kafka_19367_somebody_who_comes_has_what_is_open_aborted_and_then_the_next_epoch() -> None:
     """KAFKA-19367: one epoch for the abort, one for the new producer, and not a third."""
     world = World()
     first = world.given()
@@ -373,7 +373,7 @@ def test_a_producer_in_the_last_epoch_goes_on_with_a_new_id_and_may_ask_twice() 
     assert world.given(expected=last) == new
 
 
-def test_an_end_in_the_last_epoch_gives_out_the_id_that_takes_over() -> None:
+def test_kafka_18660_an_end_in_the_last_epoch_gives_out_the_id_that_takes_over() -> None:
     """KAFKA-18660: the answer names the new id, the markers have the old one."""
     world = World()
     last = world.at_epoch(EPOCH_LAST)
@@ -392,7 +392,7 @@ def test_an_end_in_the_last_epoch_gives_out_the_id_that_takes_over() -> None:
 
 
 @pytest.mark.parametrize("by_time", [True, False])
-def test_a_transaction_in_the_last_epoch_can_be_fenced(by_time: bool) -> None:
+def test_kafka_20090_a_transaction_in_the_last_epoch_can_be_fenced(by_time: bool) -> None:
     """KAFKA-20090: one epoch is kept for that, and what follows it is a new id."""
     world = World()
     last = world.at_epoch(EPOCH_LAST)
