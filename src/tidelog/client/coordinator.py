@@ -25,6 +25,8 @@ _MOVED: Final = frozenset(
         ErrorCode.REQUEST_TIMED_OUT,
     }
 )
+# It may have been carried out for all that we know.
+UNCLEAR: Final = frozenset({ErrorCode.UNKNOWN_SERVER_ERROR})
 # The coordinator looked, and changed nothing.
 _UNCHANGED: Final = frozenset(
     {ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
@@ -70,6 +72,7 @@ class Coordinator:
         known = error_code(code)
         if known in _MOVED:
             self.node = None
-        if known not in _UNCHANGED and action_for(known) is not Action.FAIL:
+        passes = action_for(known) is not Action.FAIL
+        if known in UNCLEAR or (passes and known not in _UNCHANGED):
             self.has_unanswered = True
         raise_for(code)

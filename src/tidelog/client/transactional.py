@@ -42,9 +42,9 @@ from tidelog.client.transaction_faults import (
     TransactionError,
     TransactionStateError,
 )
-from tidelog.client.transaction_view import ABORTED_STATES, try_describe
+from tidelog.client.transaction_verdict import Standing, Verdict, judge
+from tidelog.client.transaction_view import try_describe
 from tidelog.client.transactions import (
-    FENCED,
     REFUSED_ENDS,
     VERSION_2,
     GroupMetadata,
@@ -57,7 +57,6 @@ from tidelog.client.transactions import (
     commit_transactional_offsets,
     end,
     init_producer,
-    next_epoch,
     protocol_of,
 )
 from tidelog.errors import ErrorCode, KafkaError, TidelogError
@@ -119,6 +118,8 @@ class TransactionalCore(ProducerCore):
         self._cause: TidelogError | None = None
         # A produce request or a batch of this transaction may come late, or is missing.
         self._has_stray = False
+        # Somebody else may end it.
+        self._is_left = False
         # Before anything more is sent, a new epoch is due, if we are still this producer.
         self._renews: Identity | None = None
 
@@ -359,7 +360,7 @@ class TransactionalCore(ProducerCore):
         if not self._is_known:
             self._rest()
             return None
-        self.phase = Phase.PREPARED
+        self.phase, self._is_left = Phase.PREPARED, True
         return self._transaction
 
     def commit(self) -> Operation[None]:
@@ -414,7 +415,8 @@ class TransactionalCore(ProducerCore):
     def _rest(self) -> None:
         """No transaction is open, and nothing of the last one is left."""
         self.phase = Phase.READY
-        self._is_known = self._has_stray = self._coordinator.has_unanswered = False
+        self._is_known = self._has_stray = self._is_left = False
+        self._coordinator.has_unanswered = False
         self._cause = None
         self._added.clear()
         self._added_groups.clear()
@@ -435,40 +437,31 @@ class TransactionalCore(ProducerCore):
             return
         name = self.transactions.transactional_id
         found = yield from try_describe(self.cluster, name)
-        if found is None:
-            if error.code is ErrorCode.INVALID_PRODUCER_ID_MAPPING:
-                self._goes_on_as(self._producer)
-                self._cause = TransactionAbortedError(name, _FORGOTTEN)
-                return
-            is_fenced = error.code in FENCED
-        elif found.producer == self._producer:
-            # Open and not ours to end: somebody has taken it over.
-            is_fenced = found.state == "Ongoing" and error.code in FENCED
-            if found.state != "Ongoing":
-                # Nothing has arrived there, so nothing may arrive any more.
-                self._goes_on_as(self._producer)
-        else:
-            is_fenced = not (
-                found.producer == next_epoch(self._transaction)
-                and found.state in ABORTED_STATES
-                and self._has_timed_out()
-            )
-            if not is_fenced:
-                self._goes_on_as(found.producer)
-                late = _TIMED_OUT.format(self.transactions.timeout_ms)
-                self._cause = TransactionAbortedError(name, late)
-        if is_fenced:
+        ours = Standing(self._producer, self._is_late(), self._is_left)
+        verdict = judge(error.code, ours, found)
+        if verdict is Verdict.FENCED:
             unanswered = commit_unanswered and self._coordinator.has_unanswered
             self.phase = Phase.FENCED
-            self._cause = ProducerFencedError(name, commit_unanswered=unanswered)
+            self._cause = ProducerFencedError(name, commit_unanswered=unanswered or self._is_left)
             raise self._cause from error
+        if verdict is Verdict.TIMED_OUT:
+            assert found is not None
+            self._goes_on_as(found.producer)
+            late = _TIMED_OUT.format(self.transactions.timeout_ms)
+            self._cause = TransactionAbortedError(name, late)
+        elif verdict is Verdict.FORGOTTEN:
+            self._goes_on_as(self._producer)
+            self._cause = TransactionAbortedError(name, _FORGOTTEN)
+        elif verdict is Verdict.ABSENT:
+            # Nothing of it has arrived, so nothing may arrive any more.
+            self._goes_on_as(self._producer)
 
     def _goes_on_as(self, producer: Identity) -> None:
         """The transaction is over at the coordinator; the next one has an epoch of its own."""
         self._is_known = False
         self._renews = producer
 
-    def _has_timed_out(self) -> bool:
+    def _is_late(self) -> bool:
         """Whether the coordinator may have lost its patience; its clock starts later than ours."""
         open_s = self.cluster.clock.monotonic() - self._began
         has_timeout = not self.transactions.two_phase

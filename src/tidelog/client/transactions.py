@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from tidelog.client.batching import Identity
-from tidelog.client.coordinator import Coordinator, Versions
+from tidelog.client.coordinator import UNCLEAR, Coordinator, Versions
 from tidelog.client.faults import NetworkError, UnsupportedApiError
 from tidelog.client.metadata import Cluster
 from tidelog.client.operation import Action, Operation, action_for, by_topic, retrying
@@ -310,9 +310,14 @@ def end(
     try:
         return (yield from retrying(cluster, attempt))
     except (NetworkError, KafkaError) as error:
-        if isinstance(error, KafkaError) and action_for(error.code) is Action.FAIL:
+        if isinstance(error, KafkaError) and _is_refusal(error.code):
             raise
         raise TransactionUncertainError(transaction.transactional_id, commit, error) from error
+
+
+def _is_refusal(code: ErrorCode) -> bool:
+    """Whether nothing was done, for good."""
+    return code not in UNCLEAR and action_for(code) is Action.FAIL
 
 
 def end_transaction(
@@ -337,7 +342,8 @@ def end_transaction(
         if error.code not in REFUSED_ENDS:
             raise
         found = yield from try_describe(cluster, name)
-        if found is not None and found.producer == next_epoch(transaction):
+        ended = Identity(transaction.producer_id, transaction.producer_epoch + 1)
+        if found is not None and found.producer == ended:
             if found.state in ABORTED_STATES:
                 raise TransactionAbortedError(name, "it was aborted before") from error
             if found.state in COMMITTED_STATES:
@@ -358,8 +364,3 @@ REFUSED_ENDS: Final = frozenset(
         ErrorCode.INVALID_TXN_STATE,
     }
 )
-
-
-def next_epoch(transaction: PreparedTransaction) -> Identity:
-    """What the producer is once its transaction has ended, or was aborted over its head."""
-    return Identity(transaction.producer_id, transaction.producer_epoch + 1)

@@ -24,7 +24,7 @@ from tidelog.client.transactions import (
     init_transactional_id,
 )
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.protocol.messages.end_txn import EndTxnResponse
+from tidelog.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 
 LOST = NetworkError("b", "reset")
 
@@ -370,6 +370,40 @@ def test_a_lost_member_fails_the_transaction_and_names_the_reason(level: int) ->
         shell.commit()
     shell.abort()
     assert shell.model.stored == {}
+
+
+@VERSIONS
+def test_an_unknown_error_of_the_coordinator_leaves_a_commit_uncertain(level: int) -> None:
+    shell = started(level)
+    shell.send(b"v")
+    shell.flush()
+    served = shell.network.serve(
+        Call(
+            1, "EndTxn", EndTxnRequest("x", 0, 0, True), 32767 if level == 2 else 4, 5 * (level - 1)
+        )
+    )
+    assert served.error_code == 0
+    shell.network.scripted["EndTxn"] = [EndTxnResponse(error_code=-1)]
+    with pytest.raises(TransactionUncertainError):
+        shell.commit()
+    shell.run(shell.core.commit())
+    assert shell.model.stored == {0: [b"v"]}
+
+
+@VERSIONS
+def test_a_producer_whose_transaction_another_has_committed_does_not_say_aborted(
+    level: int,
+) -> None:
+    shell = started(level)
+    shell.send(b"v")
+    shell.flush()
+    prepared = shell.run(shell.core.settle())
+    shell.run(end_transaction(shell.cluster, prepared, commit=True))
+    shell.model.settle()
+    with pytest.raises(ProducerFencedError) as caught:
+        shell.abort()
+    assert caught.value.committed is None
+    assert shell.model.stored == {0: [b"v"]}
 
 
 @VERSIONS
