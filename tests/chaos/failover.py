@@ -213,10 +213,12 @@ def _measure(bench: Bench, given: argparse.Namespace) -> None:
     with bench.writing():
         bench.wait("all is written", lambda: bench.written_since(0.0))
         _report("nothing happens", [bench.quiet_gap_s(2.0) for _ in range(5)], None)
-        kills = [bench.gap_s(bench.brokers.kill) for _ in range(given.times)]
+        kills = [bench.gap_s(bench.brokers.kill) for _ in range(given.kills)]
         _report("leader killed", kills, bench.session_s + 2)
-        stops = [bench.gap_s(bench.brokers.stop) for _ in range(given.times)]
+        stops = [bench.gap_s(bench.brokers.stop) for _ in range(given.stops)]
         _report("leader stopped", stops, 0.3)
+    bench.look_at(*bench.brokers.ids)
+    print(f"callback {bench.longest_callback_s * 1000:.0f} ms (target 250)", flush=True)
     made = 0
     for partitions in sorted(given.partitions):
         while made < partitions:
@@ -234,6 +236,8 @@ def _measure(bench: Bench, given: argparse.Namespace) -> None:
 
 
 def _report(title: str, gaps: list[float], target_s: float | None) -> None:
+    if not gaps:
+        return
     ordered = sorted(gaps)
     p99 = ordered[min(len(ordered) - 1, round(0.99 * len(ordered)))]
     target = "" if target_s is None else f", target {target_s:g} s"
@@ -247,7 +251,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--times", type=int, default=20, help="kills and stops (20)")
+    parser.add_argument("--kills", type=int, default=20, help="kills of a leader (20)")
+    parser.add_argument("--stops", type=int, default=20, help="stops of a leader (20)")
     parser.add_argument("--controllers", type=int, default=3, help="kills of the controller (3)")
     parser.add_argument("--partitions", type=int, nargs="*", default=[1_000])
     parser.add_argument("--session-ms", type=int, default=3_000)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.chaos import faults, surroundings
+from tests.chaos import damage, faults, surroundings
 from tests.chaos.faults import Fault
 from tests.chaos.network import can_isolate
 from tests.chaos.power import can_cut_power
@@ -22,6 +22,8 @@ FAULTS: Final[dict[str, Fault]] = {
     "wipe": faults.wipe,
     "store leader": surroundings.kill_store_leader,
     "no quorum": surroundings.store_without_quorum,
+    "flip": damage.flip,
+    "flip and kill": damage.flip_and_kill,
 }
 NETWORK_FAULTS: Final[dict[str, Fault]] = {
     "isolate": surroundings.isolate,

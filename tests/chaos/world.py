@@ -45,6 +45,7 @@ _SETTINGS: Final = {
     "group.min.session.timeout.ms": "500",
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "3",
+    "log.scrub.interval.ms": "5000",
 }
 
 

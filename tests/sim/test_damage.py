@@ -68,7 +68,11 @@ async def mended(three: Three, broker_id: int) -> None:
     await three.until(lambda: set(three.state().isr) == ALL)
     assert (mending.found, mending.damaged) == (1, {})
     assert len({stored(three, each) for each in ALL}) == 1
-    assert replica(three, broker_id).log.log_end_offset == RECORDS
+    log = replica(three, broker_id).log
+    assert log.log_end_offset == RECORDS
+    slices = log.read(0, 1 << 20, log.end_position)
+    assert slices.read_all() == stored(three, broker_id)
+    slices.release()
 
 
 def audited(caplog: pytest.LogCaptureFixture, first_words: str) -> list[str]:

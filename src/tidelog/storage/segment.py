@@ -245,6 +245,7 @@ class Segment:
         self.next_offset = next_offset
         self.truncated_to = min(position, self.truncated_to) if self.truncations else position
         self.truncations += 1
+        self.damaged = tuple(each for each in self.damaged if each.end <= position)
         self._hints = None
         self.aborted.forget_from(next_offset)
         self._learn_times()
