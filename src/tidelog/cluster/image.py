@@ -162,21 +162,6 @@ class MetadataImage:
 class Draft:
     """An image in the making: a dictionary is copied the first time that it is written to."""
 
-    __slots__ = (
-        "_base",
-        "_own",
-        "absent",
-        "broker_configs",
-        "brokers",
-        "deleted",
-        "group_configs",
-        "next_producer_id",
-        "partition_count",
-        "topic_names",
-        "topics",
-        "unified_names",
-    )
-
     def __init__(self, base: MetadataImage) -> None:
         self._base = base
         self._own: set[str] = set()
@@ -254,20 +239,9 @@ class Draft:
 
     def image(self, version: int) -> MetadataImage:
         """The finished image. The draft must not be used afterwards."""
-        return replace(
-            self._base,
-            version=version,
-            brokers=self.brokers,
-            absent=self.absent,
-            topics=self.topics,
-            topic_names=self.topic_names,
-            unified_names=self.unified_names,
-            broker_configs=self.broker_configs,
-            group_configs=self.group_configs,
-            deleted=self.deleted,
-            partition_count=self.partition_count,
-            next_producer_id=self.next_producer_id,
-        )
+        # What is not private here is a field of the image.
+        fields = {name: held for name, held in vars(self).items() if not name.startswith("_")}
+        return replace(self._base, version=version, **fields)
 
     def _writable(self, name: str, mapping: Mapping[K, V]) -> dict[K, V]:
         if name in self._own:

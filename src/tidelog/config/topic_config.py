@@ -96,7 +96,6 @@ class TopicConfig:
     durability_fsync: bool = _from("durability", lambda value: value == "fsync")
     flush_messages: int = _from("flush.messages")
     flush_ms: int = _from("flush.ms")
-    min_insync_replicas: int = _from("min.insync.replicas")
     max_message_bytes: int = _from("max.message.bytes")
     message_timestamp_type: TimestampType = _from(  # noqa: RUF009 - a field
         "message.timestamp.type", _timestamp_type

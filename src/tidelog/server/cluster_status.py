@@ -17,7 +17,7 @@ from tidelog.host.clock import Clock
 from tidelog.replication.fetching import Fetchers
 from tidelog.replication.partition import Partition
 from tidelog.replication.replicas import Replicas
-from tidelog.server.metrics import counter, gauge, labelled_counter, labelled_gauge
+from tidelog.server.metrics import by, metric
 
 _LISTED_MAX = 20
 
@@ -130,31 +130,28 @@ class ClusterStatus:
                 "Partitions led here with fewer in-sync replicas than acks=all needs.",
             ),
         ):
-            yield from gauge(f"tidelog_{name}", text, value)
+            yield from metric(f"tidelog_{name}", text, value)
         standing = self._replicas.standing
-        yield from counter(
+        yield from metric(
             "tidelog_isr_shrinks_total", "In-sync sets that lost a replica.", standing.isr_shrinks
         )
-        yield from counter(
+        yield from metric(
             "tidelog_isr_expansions_total", "In-sync sets that gained one.", standing.isr_expansions
         )
-        yield from counter(
+        yield from metric(
             "tidelog_lost_records_total",
             "Committed records dropped here because their leader does not have them.",
             standing.lost_records,
         )
-        yield from labelled_gauge(
+        yield from metric(
             "tidelog_follower_lag_records",
             "By follower, records that it lacks of the partition in which it lacks most.",
-            ((f'broker="{each}"', lag) for each, lag in sorted(census.lag_records.items())),
+            by("broker", census.lag_records),
         )
-        yield from labelled_gauge(
+        yield from metric(
             "tidelog_follower_lag_seconds",
             "By follower, seconds since it had all of the partition in which it is behind longest.",
-            (
-                (f'broker="{each}"', round(lag, 3))
-                for each, lag in sorted(census.lag_seconds.items())
-            ),
+            by("broker", {each: round(lag, 3) for each, lag in census.lag_seconds.items()}),
         )
 
     def _of_followers(self) -> Iterator[str]:
@@ -162,23 +159,20 @@ class ClusterStatus:
             (f'topic="{topic}",partition="{index}"', records, round(seconds, 3))
             for (topic, index), records, seconds in self._fetchers.lags()
         ]
-        yield from labelled_gauge(
+        yield from metric(
             "tidelog_replica_lag_records",
             "Committed records that a replica here lacks, as its leader says.",
             ((labels, records) for labels, records, _ in lags),
         )
-        yield from labelled_gauge(
+        yield from metric(
             "tidelog_replica_lag_seconds",
             "Seconds since a replica here had all, or its leader was heard of.",
             ((labels, seconds) for labels, _, seconds in lags),
         )
-        yield from labelled_counter(
+        yield from metric(
             "tidelog_replica_fetch_failures_total",
             "Fetches from leaders that failed, for a partition or as a whole.",
-            (
-                (f'error="{error}"', count)
-                for error, count in sorted(self._fetchers.failures.items())
-            ),
+            by("error", self._fetchers.failures),
         )
 
     def _of_metadata(self) -> Iterator[str]:
@@ -202,8 +196,8 @@ class ClusterStatus:
                 "Version of the metadata that this broker has.",
             ),
         ):
-            yield from gauge(f"tidelog_{name}", text, value)
-        yield from counter(
+            yield from metric(f"tidelog_{name}", text, value)
+        yield from metric(
             "tidelog_unclean_elections_total",
             "Leaders that may lack committed records, elected by this controller.",
             0 if controller is None else controller.unclean_elections,
@@ -234,7 +228,7 @@ class ClusterStatus:
                 "1 where the others may have given this broker up.",
             ),
         ):
-            yield from gauge(f"tidelog_{name}", text, value)
+            yield from metric(f"tidelog_{name}", text, value)
 
     def _count_leaderless(self, image: MetadataImage) -> int:
         """Counted again only where topics or brokers have changed: there may be many."""

@@ -6,7 +6,8 @@ Two brokers in one process each have their own; an increment is an attribute and
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 LATENCY_BOUNDS_SECONDS = (
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0,
@@ -86,15 +87,13 @@ class BrokerMetrics:
 
     def lines(self) -> Iterator[str]:
         """The counters as Prometheus text, a line each."""
-        yield from _family("tidelog_requests_total", "counter", "Requests started, per API.")
-        for api in self.apis.values():
-            yield f'tidelog_requests_total{{api="{api.name}"}} {api.requests}'
-        yield from _family("tidelog_request_bytes_total", "counter", "Bytes of requests, per API.")
-        for api in self.apis.values():
-            yield f'tidelog_request_bytes_total{{api="{api.name}"}} {api.request_bytes}'
-        yield from _family("tidelog_response_bytes_total", "counter", "Bytes of answers, per API.")
-        for api in self.apis.values():
-            yield f'tidelog_response_bytes_total{{api="{api.name}"}} {api.response_bytes}'
+        for name, text in (
+            ("requests", "Requests started, per API."),
+            ("request_bytes", "Bytes of requests, per API."),
+            ("response_bytes", "Bytes of answers, per API."),
+        ):
+            counts = {api.name: getattr(api, name) for api in self.apis.values()}
+            yield from metric(f"tidelog_{name}_total", text, by("api", counts))
         name = "tidelog_request_seconds"
         yield from _family(name, "histogram", "Seconds from whole request to answer, per API.")
         for api in self.apis.values():
@@ -119,48 +118,35 @@ class BrokerMetrics:
             ("produced_bytes", self.produced_bytes, "Bytes of batches appended by producers."),
             ("fetched_bytes", self.fetched_bytes, "Bytes of batches handed to readers."),
         ):
-            yield from counter(f"tidelog_{name}_total", text, value)
-        yield from counter(
+            yield from metric(f"tidelog_{name}_total", text, value)
+        yield from metric(
             "tidelog_loop_cpu_seconds_total",
             "CPU time of the event loop: near 1 for each second, one core is used up.",
             round(self.loop_cpu_seconds, 6),
         )
-        yield from gauge(
+        yield from metric(
             "tidelog_loop_stall_max_seconds",
             "The longest stall of the event loop since start.",
             round(self.loop_stall_max_seconds, 6),
         )
-        yield from gauge(
+        yield from metric(
             "tidelog_loop_busy_max_seconds",
             "The most CPU time that the event loop used between two heartbeats since start.",
             round(self.loop_busy_max_seconds, 6),
         )
 
 
-def counter(name: str, text: str, value: float) -> Iterator[str]:
-    """One counter without labels."""
-    yield from _family(name, "counter", text)
-    yield f"{name} {value}"
+def metric(name: str, text: str, values: float | Iterable[tuple[str, float]]) -> Iterator[str]:
+    """One value, or one for each set of labels; a counter where the name says `_total`."""
+    yield from _family(name, "counter" if name.endswith("_total") else "gauge", text)
+    for labels, value in [("", values)] if isinstance(values, int | float) else values:
+        yield f"{name}{{{labels}}} {value}" if labels else f"{name} {value}"
 
 
-def gauge(name: str, text: str, value: float) -> Iterator[str]:
-    """One gauge without labels."""
-    yield from _family(name, "gauge", text)
-    yield f"{name} {value}"
-
-
-def labelled_gauge(name: str, text: str, values: Iterator[tuple[str, float]]) -> Iterator[str]:
-    """One gauge with a sample per label set."""
-    yield from _family(name, "gauge", text)
-    for labels, value in values:
-        yield f"{name}{{{labels}}} {value}"
-
-
-def labelled_counter(name: str, text: str, values: Iterator[tuple[str, float]]) -> Iterator[str]:
-    """One counter with a sample per label set."""
-    yield from _family(name, "counter", text)
-    for labels, value in values:
-        yield f"{name}{{{labels}}} {value}"
+def by(label: str, values: Mapping[Any, float]) -> Iterator[tuple[str, float]]:
+    """The values of a metric by one label, in order."""
+    for key in sorted(values):
+        yield f'{label}="{key}"', values[key]
 
 
 def _family(name: str, kind: str, text: str) -> Iterator[str]:

@@ -14,7 +14,7 @@ from tidelog.server.cluster_status import ClusterStatus
 from tidelog.server.fetch_sessions import FetchSessions
 from tidelog.server.http import Page
 from tidelog.server.logs import printable
-from tidelog.server.metrics import BrokerMetrics, counter, gauge, labelled_counter, labelled_gauge
+from tidelog.server.metrics import BrokerMetrics, by, metric
 from tidelog.server.request_memory import RequestMemory
 from tidelog.server.transactions import Transactions
 from tidelog.storage.log import Log
@@ -78,39 +78,41 @@ class StatusPages:
 
     def _lines(self) -> Iterator[str]:
         yield from self.counted.lines()
-        yield from labelled_gauge(
+        yield from metric(
             "tidelog_log_size_bytes",
             "Bytes of a partition's log.",
             self._logs(lambda log: log.segments.size_bytes),
         )
-        yield from labelled_gauge(
+        yield from metric(
             "tidelog_log_start_offset",
             "First offset of a log.",
             self._logs(lambda log: log.log_start_offset),
         )
-        yield from labelled_gauge(
+        yield from metric(
             "tidelog_log_end_offset",
             "Next offset of a log.",
             self._logs(lambda log: log.log_end_offset),
         )
-        yield from gauge("tidelog_partitions", "Partitions held.", len(self.replicas))
+        yield from metric("tidelog_partitions", "Partitions held.", len(self.replicas))
         offline = self.replicas.offline
-        yield from gauge(
+        yield from metric(
             "tidelog_offline_partitions", "Partitions whose disk failed.", len(offline)
         )
-        yield from labelled_gauge(
+        yield from metric(
             "tidelog_partition_offline",
             "1 for each partition whose disk failed.",
             ((f'topic="{topic}",partition="{index}"', 1) for topic, index in offline),
         )
         yield from self._damage()
-        yield from gauge(
+        yield from metric(
             "tidelog_request_memory_bytes",
             "Bytes that incoming requests hold.",
             self.memory.reserved_bytes,
         )
-        yield from gauge("tidelog_fetch_sessions", "Fetch sessions kept.", len(self.fetch_sessions))
-        yield from gauge(
+        yield from metric(
+            "tidelog_fetch_sessions", "Fetch sessions kept.", len(self.fetch_sessions)
+        )
+        yield from metric(
             "tidelog_refusing_writes",
             "1 while the disk is too full for writes.",
             int(self.replicas.space.clients.refusal is not None),
@@ -120,7 +122,7 @@ class StatusPages:
         yield from self._groups()
         yield from self.transactions.lines()
         usage = resource.getrusage(resource.RUSAGE_SELF)
-        yield from gauge(
+        yield from metric(
             "process_cpu_seconds_total",
             "User and system CPU seconds.",
             round(usage.ru_utime + usage.ru_stime, 3),
@@ -128,7 +130,7 @@ class StatusPages:
 
     def _damage(self) -> Iterator[str]:
         mending, scrubber = self.mending, self.mending.scrubber
-        yield from gauge(
+        yield from metric(
             "tidelog_damaged_partitions",
             "Replicas here that are damaged on the disk and not whole again.",
             len(mending.damaged),
@@ -139,29 +141,29 @@ class StatusPages:
             ("scrub_bytes", scrubber.checked_bytes, "Bytes of logs that the scrub has checked."),
             ("scrub_passes", scrubber.passes, "Times that the scrub has checked all logs."),
         ):
-            yield from counter(f"tidelog_{name}_total", text, value)
+            yield from metric(f"tidelog_{name}_total", text, value)
 
     def _cleaner(self) -> Iterator[str]:
         cleaner = self.replicas.cleaner
         stats = cleaner.stats
         name = "tidelog_log_cleaner"
-        yield from counter(f"{name}_cleans_total", "Cleans of compacted logs.", stats.cleans)
-        yield from counter(f"{name}_failures_total", "Cleans that failed.", stats.failures)
-        yield from counter(f"{name}_read_bytes_total", "Bytes cleaned.", stats.bytes_read)
-        yield from counter(
+        yield from metric(f"{name}_cleans_total", "Cleans of compacted logs.", stats.cleans)
+        yield from metric(f"{name}_failures_total", "Cleans that failed.", stats.failures)
+        yield from metric(f"{name}_read_bytes_total", "Bytes cleaned.", stats.bytes_read)
+        yield from metric(
             f"{name}_written_bytes_total", "Bytes left of what was cleaned.", stats.bytes_written
         )
-        yield from gauge(
+        yield from metric(
             f"{name}_max_dirty_ratio",
             "The largest uncleaned share of a compacted log at the last look.",
             round(stats.max_dirty_ratio, 4),
         )
-        yield from gauge(
+        yield from metric(
             f"{name}_uncleanable_partitions",
             "Compacted logs left alone because of damage.",
             cleaner.uncleanable,
         )
-        yield from gauge(
+        yield from metric(
             f"{name}_last_run_timestamp_seconds",
             "When the cleaner last found nothing left to clean.",
             stats.last_run_ms / 1000,
@@ -171,7 +173,7 @@ class StatusPages:
         groups = self.groups
         census, stats, runs = groups.census(), groups.group_stats, groups.stats
         name = "tidelog_group"
-        yield from labelled_gauge(
+        yield from metric(
             "tidelog_groups",
             "Groups that this broker coordinates.",
             (
@@ -179,16 +181,16 @@ class StatusPages:
                 for (kind, state), count in sorted(census.groups.items())
             ),
         )
-        yield from labelled_gauge(
+        yield from metric(
             f"{name}_members",
             "Members of these groups.",
-            ((f'type="{kind}"', count) for kind, count in sorted(census.members.items())),
+            by("type", census.members),
         )
-        yield from gauge(f"{name}_offsets", "Committed offsets that are kept.", census.offsets)
-        yield from labelled_counter(
+        yield from metric(f"{name}_offsets", "Committed offsets that are kept.", census.offsets)
+        yield from metric(
             f"{name}_rebalances_total",
             "Rebalances that began.",
-            ((f'type="{kind}"', count) for kind, count in stats.rebalances.items()),
+            by("type", stats.rebalances),
         )
         for key, value, text in (
             ("commits", stats.commits, "Offsets committed, by partition."),
@@ -197,8 +199,8 @@ class StatusPages:
             ("loads", runs.loads, "Partitions of the offsets topic that were loaded."),
             ("load_seconds", round(runs.load_seconds, 6), "Seconds that loading them took."),
         ):
-            yield from counter(f"{name}_{key}_total", text, value)
-        yield from gauge(
+            yield from metric(f"{name}_{key}_total", text, value)
+        yield from metric(
             f"{name}_load_max_seconds",
             "The longest load of one partition.",
             round(runs.load_seconds_max, 6),

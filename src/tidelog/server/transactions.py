@@ -26,7 +26,7 @@ from tidelog.errors import ErrorCode, KafkaError
 from tidelog.host.host import Host
 from tidelog.model import TopicPartition
 from tidelog.replication.replicas import Replicas
-from tidelog.server.metrics import counter, gauge, labelled_counter
+from tidelog.server.metrics import by, metric
 from tidelog.server.submitter import Submitter
 
 # Longer than a leader waits until a marker is committed.
@@ -103,14 +103,14 @@ class Transactions:
         for shard in self.coordinator.shards():
             shard.stand(standing)
         name = "tidelog_transactions"
-        yield from gauge(f"{name}_open", "Transactions that have not ended.", standing.open)
+        yield from metric(f"{name}_open", "Transactions that have not ended.", standing.open)
         for key, value_ms, text in (
             ("oldest", standing.oldest_ms, "For how long the oldest of them is open."),
             ("overdue", standing.overdue_ms, "By how much the latest has outlived its time-out."),
             ("undecided", standing.undecided_ms, "Age of the oldest that no time-out ends."),
         ):
-            yield from gauge(f"{name}_{key}_seconds", text, value_ms / 1000)
-        yield from gauge(f"{name}_markers_waiting", "Markers still to write.", len(self.sender))
+            yield from metric(f"{name}_{key}_seconds", text, value_ms / 1000)
+        yield from metric(f"{name}_markers_waiting", "Markers still to write.", len(self.sender))
         for key, value, text in (
             ("begun", stats.begun, "Transactions that began."),
             ("committed", stats.committed, "Transactions that were committed."),
@@ -119,11 +119,11 @@ class Transactions:
             ("verifications", self.verifier.asked, "Questions of this broker's leaders."),
             ("verifications_refused", self.verifier.refused, "Those that did not come to a yes."),
         ):
-            yield from counter(f"{name}_{key}_total", text, value)
-        yield from labelled_counter(
+            yield from metric(f"{name}_{key}_total", text, value)
+        yield from metric(
             f"{name}_aborted_total",
             "Transactions that were aborted, by cause.",
-            ((f'cause="{cause}"', count) for cause, count in sorted(stats.aborted_by.items())),
+            by("cause", stats.aborted_by),
         )
 
     def _endpoint_of(self, broker_id: int) -> Endpoint | None:

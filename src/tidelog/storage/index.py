@@ -32,7 +32,6 @@ class SparseIndex:
     __slots__ = (
         "_disk",
         "_entry",
-        "_file",
         "_key_type",
         "_keys",
         "_page",
@@ -40,11 +39,12 @@ class SparseIndex:
         "_page_values",
         "_stored",
         "_values",
+        "file",
     )
 
     def __init__(self, files: FileCache, path: str, entry: Struct, key_type: str) -> None:
         self._disk = files.disk
-        self._file = files.file(path, create=True)
+        self.file = files.file(path, create=True)
         self._entry = entry
         self._key_type = key_type
         self._stored = 0
@@ -56,7 +56,7 @@ class SparseIndex:
 
     @property
     def path(self) -> str:
-        return self._file.path
+        return self.file.path
 
     @property
     def entries(self) -> int:
@@ -154,15 +154,9 @@ class SparseIndex:
         """
         new = not self.entries and not self._disk.exists(self.path)
         self._spill(required=True)
-        with self._file as fd:
+        with self.file as fd:
             self._disk.truncate(fd, self._stored * self._entry.size)
-        return None if new else self._file
-
-    def close(self) -> None:
-        self._file.close()
-
-    def moved_to(self, path: str) -> None:
-        self._file.moved_to(path)
+        return None if new else self.file
 
     def _spill(self, required: bool = False) -> None:
         if not self._keys:
@@ -171,7 +165,7 @@ class SparseIndex:
         position = self._stored * self._entry.size
         # A passing fault costs an index nothing but memory: the entries are kept and tried again.
         try:
-            fd = self._file.pin()
+            fd = self.file.pin()
         except OSError as error:
             if required or error.errno not in OUT_OF_DESCRIPTORS:
                 raise
@@ -185,7 +179,7 @@ class SparseIndex:
             self._disk.truncate(fd, position)
             return
         finally:
-            self._file.unpin()
+            self.file.unpin()
         self._stored += len(self._keys)
         del self._keys[:]
         del self._values[:]
@@ -201,7 +195,7 @@ class SparseIndex:
         return key, value
 
     def _read(self, place: int, count: int) -> bytes:
-        with self._file as fd:
+        with self.file as fd:
             size = self._entry.size
             data = self._disk.pread(fd, count * size, place * size)
         if len(data) != count * self._entry.size:

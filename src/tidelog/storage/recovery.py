@@ -186,7 +186,8 @@ def _leave_out_unused(opened: Opened) -> None:
             logger.warning("leaving an empty segment out segment=%s", later.log_file.path)
             later.close()
             opened.segments.remove(later)
-            opened.repairs.left_over += (path for path in later.paths() if later.disk.exists(path))
+            paths = (file.path for file in reversed(later.files))
+            opened.repairs.left_over += (path for path in paths if later.disk.exists(path))
 
 
 def _check_whole(opening: Opening, opened: Opened) -> None:
@@ -220,9 +221,9 @@ def _start_again(opening: Opening, opened: Opened) -> None:
 
 def _drop(segment: Segment) -> None:
     segment.close()
-    for path in segment.paths():
-        if segment.disk.exists(path):
-            segment.disk.unlink(path)
+    for file in reversed(segment.files):
+        if segment.disk.exists(file.path):
+            segment.disk.unlink(file.path)
 
 
 # Segments

@@ -429,8 +429,10 @@ class Segment:
         if not self.readers:
             self._last_reader_left()
 
-    def paths(self) -> list[str]:
-        return [self.log_file.path, self.offsets.path, self.times.path, self.aborted.path]
+    @property
+    def files(self) -> tuple[OpenFile, ...]:
+        """All files, the log's own last."""
+        return self.aborted.file, self.times.file, self.offsets.file, self.log_file
 
     def retire(self, context: LogContext, delay_ms: int) -> None:
         """Give the files their `.deleted` names; have them unlinked when no reader is left."""
@@ -463,7 +465,7 @@ class Segment:
 
     def _rename(self, name: Callable[[str], str]) -> None:
         """Give each file that exists its new name, the log's own last."""
-        for file in (self.aborted, self.times, self.offsets, self.log_file):
+        for file in self.files:
             target = name(file.path)
             if target == file.path:
                 continue
@@ -479,22 +481,20 @@ class Segment:
 
     def _unlink(self, unlink_once_written: Callable[[str], None]) -> None:
         """Give the space back now; the name of the log's own file stays a little longer."""
-        log, *others = self.paths()
-        for path in others:
-            if path.endswith(DELETED_SUFFIX):
-                unlink_quietly(self.disk, path)
-        empty_quietly(self.disk, log)
-        unlink_once_written(log)
+        *others, log = self.files
+        for file in others:
+            if file.path.endswith(DELETED_SUFFIX):
+                unlink_quietly(self.disk, file.path)
+        empty_quietly(self.disk, log.path)
+        unlink_once_written(log.path)
 
     def discard(self) -> None:
         """Unlink files that nobody else knows of, as those of a clean that was broken off."""
         self.close()
-        for path in self.paths():
-            unlink_quietly(self.disk, path)
+        for file in self.files:
+            unlink_quietly(self.disk, file.path)
 
     def close(self) -> None:
         """Let go of the descriptors."""
-        self.log_file.close()
-        self.offsets.close()
-        self.times.close()
-        self.aborted.close()
+        for file in self.files:
+            file.close()

@@ -31,17 +31,17 @@ class AbortedTransaction(NamedTuple):
 class TransactionIndex:
     """The aborted transactions whose markers lie in one segment."""
 
-    __slots__ = ("_disk", "_entries", "_file", "_written")
+    __slots__ = ("_disk", "_entries", "_written", "file")
 
     def __init__(self, files: FileCache, path: str) -> None:
         self._disk = files.disk
-        self._file = files.file(path, create=True)
+        self.file = files.file(path, create=True)
         self._entries: list[AbortedTransaction] | None = None
         self._written = 0
 
     @property
     def path(self) -> str:
-        return self._file.path
+        return self.file.path
 
     @property
     def entries(self) -> list[AbortedTransaction]:
@@ -70,12 +70,12 @@ class TransactionIndex:
             return None
         data = b"".join(_ENTRY.pack(_VERSION, *entry) for entry in entries[self._written :])
         if data:
-            with self._file as fd:
+            with self.file as fd:
                 position = self._written * _ENTRY.size
                 if self._disk.pwritev(fd, (data,), position) != len(data):
                     raise OSError(errno.ENOSPC, "short write", self.path)
             self._written = len(entries)
-        return self._file
+        return self.file
 
     def reset(self) -> None:
         """Drop every entry, before a rebuild."""
@@ -91,20 +91,14 @@ class TransactionIndex:
     def cut_file(self) -> None:
         """Have the file end with the entries that it still has."""
         if self._disk.exists(self.path):
-            with self._file as fd:
+            with self.file as fd:
                 self._disk.truncate(fd, self._written * _ENTRY.size)
-
-    def close(self) -> None:
-        self._file.close()
-
-    def moved_to(self, path: str) -> None:
-        self._file.moved_to(path)
 
     def _read(self) -> list[AbortedTransaction]:
         disk = self._disk
         if not disk.exists(self.path):
             return []
-        with self._file as fd:
+        with self.file as fd:
             data = disk.pread(fd, disk.size(fd), 0)
         whole = len(data) - len(data) % _ENTRY.size
         entries = []
