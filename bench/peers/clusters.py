@@ -111,6 +111,8 @@ class KafkaCluster(ApacheKafka):
                 "advertised.listeners": broker,
                 "log.dirs": str(self.log_dir / str(node)),
                 "offsets.topic.replication.factor": str(BROKERS),
+                "transaction.state.log.replication.factor": str(BROKERS),
+                "transaction.state.log.min.isr": str(BROKERS - 1),
             }
             path = self.data_dir / f"server-{node}.properties"
             path.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))

@@ -28,6 +28,8 @@ class Client:
     lacks: Mapping[str, str] = field(default_factory=dict)
     # Its full AlterConfigs sends what was set before along, so that nothing is ever reset by it.
     keeps_other_configs: bool = False
+    # Its transactions have an epoch each (KIP-890).
+    raises_epochs: bool = False
     # What it calls an assignor on the wire, where that is not the name that Kafka's clients use.
     protocol_names: Mapping[str, str] = field(default_factory=dict)
 
@@ -51,6 +53,7 @@ _CONSUMING = (
     "consume_other_codecs",
     "consume_recompressed",
     "consume_small_fetches",
+    "consume_transactions",
 )
 _ADMIN_BEYOND_METADATA = (
     "create_topic",
@@ -112,6 +115,19 @@ _CONSUMER_PROTOCOL = (
     "consumer_protocol_static_return",
     "consumer_protocol_describe",
 )
+_TRANSACTIONS = (
+    "transaction_commit",
+    "transaction_abort",
+    "transaction_many",
+    "transaction_empty",
+    "transaction_fenced",
+    "transaction_killed",
+    "transaction_timeout",
+    "transaction_offsets",
+    "transaction_offsets_aborted",
+    "transaction_offsets_refused",
+)
+_NO_GROUP_METADATA = "cannot say which member it commits offsets for"
 _NO_CONSUMER_PROTOCOL = _all("no such protocol", *_CONSUMER_PROTOCOL)
 _ONE_GROUP_A_CALL = "asks for the offsets of one group a call"
 
@@ -144,6 +160,7 @@ CLIENTS = (
             "produce_null_key_and_value": "refuses it by itself",
             "group_cooperative": "no such assignor",
             "describe_static_group": "does not show the instance id",
+            "transaction_offsets_refused": _NO_GROUP_METADATA,
             **_NO_CONSUMER_PROTOCOL,
             "list_offsets_of_several_groups": _ONE_GROUP_A_CALL,
         },
@@ -164,6 +181,7 @@ CLIENTS = (
             "group_sticky": "no such assignor",
             **_all("commits by itself alone", *_COMMITTING),
             **_all("no admin calls beyond metadata", *_GROUP_ADMIN),
+            **_all("no transactions", *_TRANSACTIONS),
             **_NO_CONSUMER_PROTOCOL,
         },
     ),
@@ -172,6 +190,7 @@ CLIENTS = (
         builds.go_driver,
         marker="go",
         lacks={"consumer_protocol_static_return": "keeps its instance id when it is closed"},
+        raises_epochs=True,
     ),
     Client("java-3.9", lambda: builds.java_driver(JAVA_OLD), marker="java"),
     Client(
@@ -179,6 +198,7 @@ CLIENTS = (
         lambda: builds.java_driver(JAVA_NEW),
         marker="java",
         lacks={"alter_configs": "removed from this client"},
+        raises_epochs=True,
     ),
     Client(
         "kafkajs",
@@ -194,6 +214,7 @@ CLIENTS = (
             **_all("no static members", *_STATIC),
             **_all("no such setting", "group_reset_none", "group_reset_none_committed"),
             "group_pattern": "looks for topics once, when it subscribes",
+            "transaction_offsets_refused": _NO_GROUP_METADATA,
             **_NO_CONSUMER_PROTOCOL,
             "list_offsets_of_several_groups": _ONE_GROUP_A_CALL,
             **_all("no such call", "delete_group_offsets", "delete_subscribed_group_offsets"),

@@ -44,7 +44,7 @@ def _bytes(text: str | None) -> bytes | None:
     return None if text is None else base64.b64decode(text)
 
 
-def _to_json(record: Record) -> dict[str, Any]:
+def record_to_json(record: Record) -> dict[str, Any]:
     return {
         "key": _text(record.key),
         "value": _text(record.value),
@@ -237,7 +237,7 @@ class Driver:
         shown = self.call(
             "produce",
             topic=topic,
-            records=[_to_json(record) for record in records],
+            records=[record_to_json(record) for record in records],
             acks=acks,
             codec=codec,
             idempotent=idempotent,

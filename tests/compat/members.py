@@ -38,6 +38,8 @@ class MemberSettings:
     session_timeout_ms: int = 20_000
     heartbeat_interval_ms: int = 100
     metadata_max_age_ms: int = 60_000
+    # Of the producer that will commit its offsets, where a client makes the two as one.
+    transactional_id: str | None = None
 
 
 @dataclass(frozen=True)

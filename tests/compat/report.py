@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from tests.compat import results
-from tests.compat.cases import CASES, SECTIONS
+from tests.compat.cases import CASES, SECTIONS, transactions
 from tests.compat.clients import CLIENTS, Client
 from tests.compat.results import Results
 
@@ -42,7 +42,9 @@ producer id and sequences, the bytes of its records, the offsets that a group ha
 LEGEND = """\
 `pass`: does what it does with Apache Kafka, with one broker and with three. `FAIL`: does not; the
 number of brokers that it fails with follows. `–`: not run, because the client has no way to do it;
-the reasons are below the tables. Under *Consume* consumers are assigned their partitions; kafkajs
+the reasons are below the tables. *transactions* is the version of the protocol that the client
+speaks (in version 2 every transaction has an epoch to itself, KIP-890) and how many of its cases
+pass. Under *Consume* consumers are assigned their partitions; kafkajs
 has no consumer without a group, so it is tried as one only in groups.
 
 The groups of a client have members of that client. confluent-kafka, Java, kafka-python and franz-go
@@ -63,12 +65,25 @@ def _row(cells: list[str]) -> str:
 
 
 def _counts(runs: Runs) -> Iterator[str]:
-    yield _row(["client", "version", "cases", "pass, one broker", "pass, three brokers", "not run"])
-    yield _row(["---"] * 6)
+    head = ["client", "version", "cases", "pass, one broker", "pass, three brokers", "not run"]
+    yield _row([*head, "transactions"])
+    yield _row(["---"] * (len(head) + 1))
     for client in CLIENTS:
         passed = {count: run.passed[client.name].values() for count, run in runs.items()}
         counts = [len(passed[1]), sum(passed[1]), sum(passed[3]), len(client.lacks)]
-        yield _row([client.name, runs[1].versions[client.name], *map(str, counts)])
+        shown = [client.name, runs[1].versions[client.name], *map(str, counts)]
+        yield _row([*shown, _transactions(runs, client)])
+
+
+def _transactions(runs: Runs, client: Client) -> str:
+    """What came of its cases with transactions."""
+    names = {case.name for case in CASES.values() if case.section == transactions.SECTION}
+    asked = names - client.lacks.keys()
+    if not any(name.startswith("transaction_") for name in asked):
+        return NOT_RUN
+    passed = [sum(run.passed[client.name][name] for name in asked) for run in runs.values()]
+    version = 2 if client.raises_epochs else 1
+    return f"version {version}: {min(passed)} of {len(asked)}"
 
 
 def _section(runs: Runs, section: str) -> Iterator[str]:

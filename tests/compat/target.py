@@ -23,6 +23,8 @@ SETTINGS = {
     "group.consumer.min.heartbeat.interval.ms": "50",
     "group.consumer.heartbeat.interval.ms": "100",
 }
+# It looks for transactions that outlived their time-out every ten seconds.
+KAFKA_SETTINGS = SETTINGS | {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "200"}
 START_TIMEOUT_S = 30.0
 
 
@@ -54,7 +56,7 @@ def brokers(count: int) -> Iterator[str]:
             )
         yield os.environ["TIDELOG_COMPAT_BOOTSTRAP"]
     elif which == APACHE_KAFKA:
-        with (ApacheKafka if count == 1 else KafkaCluster)(settings=SETTINGS) as kafka:
+        with (ApacheKafka if count == 1 else KafkaCluster)(settings=KAFKA_SETTINGS) as kafka:
             yield kafka.bootstrap_servers
     else:
         with _tidelog(count) as bootstrap_servers:

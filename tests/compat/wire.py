@@ -62,6 +62,16 @@ class StoredBatch:
         return bool(self.attributes & 8)
 
 
+@dataclass(frozen=True)
+class Fetched:
+    """One partition's part of an answer; `aborted` are pairs of producer id and first offset."""
+
+    high_watermark: int
+    stable_offset: int
+    aborted: list[tuple[int, ...]]
+    data: bytes
+
+
 class WireError(Exception):
     """The broker answered with an error code."""
 
@@ -227,34 +237,44 @@ class Wire:
         """The batch headers from `offset` to the high watermark."""
         found: list[StoredBatch] = []
         while True:
-            high_watermark, records = self._fetch(topic, partition, offset)
-            batches = list(read_headers(records))
+            fetched = self._fetch(topic, partition, offset)
+            batches = read_headers(fetched.data)
             found += batches
-            if not batches or batches[-1].last_offset + 1 >= high_watermark:
+            if not batches or batches[-1].last_offset + 1 >= fetched.high_watermark:
                 return found
             offset = batches[-1].last_offset + 1
 
     def fetch_records(self, topic: str, partition: int = 0) -> list[Record]:
         """Every record of a partition that was stored uncompressed or as gzip."""
-        _, data = self._fetch(topic, partition, 0)
-        return decode_records(data)
+        return decode_records(self._fetch(topic, partition, 0).data)
 
-    def _fetch(self, topic: str, partition: int, offset: int) -> tuple[int, bytes]:
+    def fetch_committed(self, topic: str, partition: int = 0) -> Fetched:
+        """What a reader of committed records is given from the start of a partition."""
+        return self._fetch(topic, partition, 0, isolation=1)
+
+    def fetch_here(self, topic: str, partition: int, offset: int) -> Fetched:
+        """What the bootstrap server itself gives such a reader, whether it leads or follows."""
+        return self._fetch(topic, partition, offset, isolation=1, address=self.address)
+
+    def _fetch(
+        self, topic: str, partition: int, offset: int, *,
+        isolation: int = 0, address: Address | None = None,
+    ) -> Fetched:  # fmt: skip
         size = 16 << 20
         wanted = struct.pack(">iiqqi", partition, -1, offset, -1, size)
-        body = struct.pack(">iiiibii", -1, 0, 0, size, 0, 0, -1)
+        body = struct.pack(">iiiibii", -1, 0, 0, size, isolation, 0, -1)
         body += array([string(topic) + array([wanted])]) + array([]) + string("")
-        reader = self.call(1, 11, body, self._leader(topic, partition))
+        reader = self.call(1, 11, body, address or self._leader(topic, partition))
         _, code, _, topics = reader.take("ihii")
         if code or topics != 1:
             raise WireError(f"fetch {topic}", code)
         reader.string()
-        _, _, code, high_watermark, _, _, aborted = reader.take("iihqqqi")
+        _, _, code, high_watermark, stable_offset, _, aborted = reader.take("iihqqqi")
         if code:
             raise WireError(f"fetch {topic}-{partition} at {offset}", code)
-        reader.take("qq" * max(aborted, 0))
+        aborts = [(reader.take("qq")) for _ in range(max(aborted, 0))]
         _, length = reader.take("ii")
-        return high_watermark, reader.raw(max(length, 0))
+        return Fetched(high_watermark, stable_offset, aborts, reader.raw(max(length, 0)))
 
 
 def read_headers(data: bytes) -> list[StoredBatch]:

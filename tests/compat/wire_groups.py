@@ -1,7 +1,8 @@
 """What the matrix prepares and checks of groups by hand, below the clients.
 
-Like `Wire` it shares no code with the broker under test and uses old, non-flexible versions:
-FindCoordinator 0, OffsetCommit 2, OffsetFetch 2, DescribeGroups 0, LeaveGroup 0, DeleteGroups 0.
+Like `Wire` it shares no code with the broker under test and uses old versions, of which one is
+flexible: FindCoordinator 0, OffsetCommit 2, OffsetFetch 2 and 7, DescribeGroups 0, LeaveGroup 0,
+DeleteGroups 0.
 """
 
 from __future__ import annotations
@@ -16,7 +17,15 @@ from tests.compat.wire import SETTLE_TIMEOUT_S, Wire, WireError
 
 # COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR
 _NOT_YET_COORDINATOR = (14, 15, 16)
+_UNSTABLE_OFFSET_COMMIT = 88
 Place = tuple[str, int]
+
+
+def _compact(text: str) -> bytes:
+    """A string of a flexible version; those of the matrix are short."""
+    encoded = text.encode()
+    assert len(encoded) < 127
+    return bytes([len(encoded) + 1]) + encoded
 
 
 @dataclass(frozen=True)
@@ -87,6 +96,28 @@ class GroupWire:
             if code == 0:
                 return found
             self._wait_or_raise(f"offsets of {group}", code, deadline)
+
+    def stable_offset(self, group: str, topic: str, partition: int = 0) -> int:
+        """What is committed once no transaction may change it, -1 for nothing; OffsetFetch 7."""
+        deadline = time.monotonic() + SETTLE_TIMEOUT_S
+        while True:
+            code, offset = self._stable_offset(group, topic, partition)
+            if code == 0:
+                return offset
+            if code != _UNSTABLE_OFFSET_COMMIT:
+                self._wait_or_raise(f"offsets of {group}", code, deadline)
+
+    def _stable_offset(self, group: str, topic: str, partition: int) -> tuple[int, int]:
+        head = b"\0" + _compact(group) + b"\2" + _compact(topic)
+        body = head + b"\2" + struct.pack(">i", partition) + b"\0" + b"\1" + b"\0"
+        reader = self._call(group, 9, 7, body)
+        # No tagged fields, no throttling, one topic with its name, one partition.
+        reader.take("bib")
+        reader.raw(reader.take("B")[0] - 1)
+        _, _, offset, _ = reader.take("biqi")
+        reader.raw(max(reader.take("B")[0] - 1, 0))
+        code, _, _, group_code = reader.take("hbbh")
+        return group_code or code, offset
 
     def describe(self, group: str) -> StoredGroup:
         reader = self._call(group, 15, 0, array([string(group)]))

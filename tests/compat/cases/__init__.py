@@ -9,6 +9,7 @@ from tests.compat.cases import (
     group_offsets,
     produce,
     topics,
+    transactions,
 )
 from tests.compat.cases.registry import CASES, Case, Trial
 
@@ -21,6 +22,7 @@ SECTIONS = (
     group_offsets.SECTION,
     group_admin.SECTION,
     group_consumer_protocol.SECTION,
+    transactions.SECTION,
 )
 
 # What every run tries with three brokers: a request to the controller, to leaders, to coordinators.
@@ -32,6 +34,7 @@ SAMPLE = (
     "consume_all_partitions",
     "group_take_over",
     "list_offsets_of_several_groups",
+    "transaction_offsets",
 )
 
 __all__ = ["CASES", "SAMPLE", "SECTIONS", "Case", "Trial"]

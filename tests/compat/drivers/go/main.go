@@ -38,6 +38,8 @@ type driver struct {
 	admin    *kadm.Client
 	consumer *kgo.Client
 	members  map[string]*member
+	// Those with a transactional id.
+	producers map[string]*transactional
 }
 
 type operation func(context.Context, json.RawMessage) (any, error)
@@ -74,6 +76,12 @@ func (d *driver) operations() map[string]operation {
 		"alter_group_offsets":       d.alterGroupOffsets,
 		"delete_group":              d.deleteGroup,
 		"delete_group_offsets":      d.deleteGroupOffsets,
+		"transaction_open":          d.transactionOpen,
+		"transaction_begin":         d.transactionBegin,
+		"transaction_send":          d.transactionSend,
+		"transaction_offsets":       d.transactionOffsets,
+		"transaction_end":           d.transactionEnd,
+		"transaction_close":         d.transactionClose,
 	}
 }
 
@@ -86,6 +94,8 @@ func failureOf(err error) *failure {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, kgo.ErrRecordTimeout):
 		kind = "timeout"
+	case errors.Is(err, errNotCommitted):
+		kind = "fenced"
 	case strings.Contains(err.Error(), "no prior committed offset"):
 		kind = "no_offset"
 	case strings.Contains(err.Error(), "invalid record partitioning choice"):
@@ -118,10 +128,11 @@ func main() {
 		os.Exit(1)
 	}
 	d := &driver{
-		servers: servers,
-		client:  client,
-		admin:   kadm.NewClient(client),
-		members: map[string]*member{},
+		servers:   servers,
+		client:    client,
+		admin:     kadm.NewClient(client),
+		members:   map[string]*member{},
+		producers: map[string]*transactional{},
 	}
 	operations := d.operations()
 	answers := json.NewEncoder(os.Stdout)

@@ -41,6 +41,7 @@ func (p *placeOffset) UnmarshalJSON(data []byte) error {
 // goroutines of its own.
 type member struct {
 	client     *kgo.Client
+	session    *kgo.GroupTransactSession
 	group      string
 	lock       sync.Mutex
 	assignment []place
@@ -97,6 +98,7 @@ type memberArguments struct {
 		SessionTimeoutMs    int64   `json:"session_timeout_ms"`
 		HeartbeatIntervalMs int64   `json:"heartbeat_interval_ms"`
 		MetadataMaxAgeMs    int64   `json:"metadata_max_age_ms"`
+		TransactionalID     *string `json:"transactional_id"`
 	} `json:"settings"`
 }
 
@@ -179,9 +181,27 @@ func (d *driver) memberJoin(_ context.Context, raw json.RawMessage) (any, error)
 		return nil, err
 	}
 	joined := &member{group: asked.Group, assignment: []place{}, revoked: []place{}}
-	joined.client, err = kgo.NewClient(d.memberOptions(asked, joined)...)
+	err = joined.start(d.memberOptions(asked, joined), asked.Settings.TransactionalID)
 	d.members[asked.Member] = joined
 	return nil, err
+}
+
+// start makes the member's client, for a transactional id as one that commits by transactions.
+func (m *member) start(options []kgo.Opt, transactionalID *string) (err error) {
+	if transactionalID == nil {
+		m.client, err = kgo.NewClient(options...)
+		return err
+	}
+	options = append(options,
+		kgo.TransactionalID(*transactionalID),
+		kgo.RequireStableFetchOffsets(),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()),
+	)
+	m.session, err = kgo.NewGroupTransactSession(options...)
+	if err == nil {
+		m.client = m.session.Client()
+	}
+	return err
 }
 
 func (d *driver) memberPoll(_ context.Context, raw json.RawMessage) (any, error) {

@@ -116,22 +116,12 @@ func (d *driver) produce(ctx context.Context, raw json.RawMessage) (any, error) 
 		return nil, err
 	}
 	defer client.Close()
-	deliveries := make([]delivery, len(asked.Records))
-	var pending sync.WaitGroup
-	for index, given := range asked.Records {
-		pending.Add(1)
-		client.Produce(ctx, kafkaRecord(asked.Topic, given), func(r *kgo.Record, err error) {
-			defer pending.Done()
-			deliveries[index] = delivery{Partition: r.Partition, Offset: r.Offset}
-			if err != nil {
-				deliveries[index].Error = failureOf(err)
-			}
-			if asked.Acks == 0 {
-				deliveries[index].Offset = -1
-			}
-		})
+	deliveries := sendAll(ctx, client, asked.Topic, asked.Records)
+	if asked.Acks == 0 {
+		for index := range deliveries {
+			deliveries[index].Offset = -1
+		}
 	}
-	pending.Wait()
 	return deliveries, nil
 }
 

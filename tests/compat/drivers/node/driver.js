@@ -17,6 +17,7 @@ const {
 const { version } = require('kafkajs/package.json')
 const { groupOperations } = require('./groups')
 const { memberOperations } = require('./members')
+const { transactionOperations } = require('./transactions')
 
 const TOPIC_ALREADY_EXISTS = 36
 const ZSTD_LEVEL = 3
@@ -75,6 +76,7 @@ class Driver {
     this.kafka = this.clientNamed('compat')
     this.admin = null
     this.members = {}
+    this.producers = {}
   }
 
   clientNamed(clientId) {
@@ -187,19 +189,24 @@ class Driver {
     })
     await producer.connect()
     try {
-      const results = []
-      for (const run of runs(records)) {
-        const sent = { topic, messages: run.map(message), acks, compression: CODECS[codec] }
-        results.push(...(await outcome(producer, sent, run.length)))
-      }
-      return results
+      return await this.sendRuns(producer, { topic, acks, compression: CODECS[codec] }, records)
     } finally {
       await producer.disconnect()
     }
   }
+
+  // Whatever sends: a producer or one of its transactions.
+  async sendRuns(sender, options, records) {
+    const results = []
+    for (const run of runs(records)) {
+      const sent = { ...options, messages: run.map(message) }
+      results.push(...(await outcome(sender, sent, run.length)))
+    }
+    return results
+  }
 }
 
-Object.assign(Driver.prototype, memberOperations, groupOperations)
+Object.assign(Driver.prototype, memberOperations, groupOperations, transactionOperations)
 
 // kafkajs answers with one base offset a partition: records that name the same partition go in
 // one batch, one whose key chooses goes alone.

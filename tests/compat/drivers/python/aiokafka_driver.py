@@ -15,6 +15,7 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from tests.compat.drivers.python import loop
 from tests.compat.drivers.python.aiokafka_groups import GroupOperations
+from tests.compat.drivers.python.aiokafka_transactions import TransactionOperations
 from tests.compat.drivers.python.loop import DriverError, JsonObject, bytes_of
 
 TIMEOUT_MS = 10_000
@@ -24,7 +25,7 @@ DEFAULT_CONFIG_SOURCE = 5
 def to_error(error: Exception) -> DriverError:
     if isinstance(error, errors.BrokerResponseError) and error.errno > 0:
         return DriverError(repr(error), code=error.errno)
-    if isinstance(error, errors.CommitFailedError):
+    if isinstance(error, errors.CommitFailedError | errors.ProducerFenced):
         return DriverError(repr(error), kind="fenced")
     if isinstance(error, errors.NoOffsetForPartitionError):
         return DriverError(repr(error), kind="no_offset")
@@ -37,13 +38,14 @@ def to_error(error: Exception) -> DriverError:
     return DriverError(repr(error))
 
 
-class Client(GroupOperations):
+class Client(GroupOperations, TransactionOperations):
     def __init__(self, bootstrap_servers: str, run: Callable[[Awaitable[Any]], Any]) -> None:
         self.common = {"bootstrap_servers": bootstrap_servers}
         self.run = run
         self.admin: AIOKafkaAdminClient | None = None
         self.consumer: AIOKafkaConsumer | None = None
         self.members = {}
+        self.producers = {}
 
     def __getattr__(self, operation: str) -> Callable[..., Any]:
         """Each operation is a coroutine with an underscore before its name."""

@@ -29,6 +29,7 @@ from confluent_kafka.admin import (
 
 from tests.compat.drivers.python import loop
 from tests.compat.drivers.python.confluent_groups import GroupOperations, is_missing_offset
+from tests.compat.drivers.python.confluent_transactions import TransactionOperations
 from tests.compat.drivers.python.loop import DriverError, JsonObject, bytes_of
 
 TIMEOUT_S = 10.0
@@ -37,6 +38,7 @@ KINDS = {
     KafkaError._UNKNOWN_PARTITION: "unknown_partition",
     KafkaError._MSG_TIMED_OUT: "timeout",
     KafkaError._TIMED_OUT: "timeout",
+    KafkaError._FENCED: "fenced",
 }
 
 
@@ -54,12 +56,13 @@ def to_error(error: Exception | KafkaError) -> DriverError:
     return DriverError(str(error), kind=KINDS.get(error.code(), "client"))
 
 
-class Client(GroupOperations):
+class Client(GroupOperations, TransactionOperations):
     def __init__(self, bootstrap_servers: str) -> None:
         self.common = {"bootstrap.servers": bootstrap_servers, "log_level": 0}
         self.admin = AdminClient(self.common)
         self.consumer: KafkaConsumer | None = None
         self.members = {}
+        self.producers = {}
 
     # ---- admin ----
 

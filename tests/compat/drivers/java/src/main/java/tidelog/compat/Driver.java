@@ -13,6 +13,7 @@ import java.util.concurrent.ExecutionException;
 import org.apache.kafka.clients.consumer.CommitFailedException;
 import org.apache.kafka.clients.consumer.InvalidOffsetException;
 import org.apache.kafka.clients.consumer.NoOffsetForPartitionException;
+import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.errors.ApiException;
 import org.apache.kafka.common.errors.TimeoutException;
 import org.apache.kafka.common.protocol.Errors;
@@ -36,10 +37,12 @@ public final class Driver {
         answers.println(greeting);
         try (AdminOperations admin = new AdminOperations(commandLine[0]);
                 RecordOperations records = new RecordOperations(commandLine[0]);
-                GroupMembers members = new GroupMembers(commandLine[0])) {
+                GroupMembers members = new GroupMembers(commandLine[0]);
+                Transactions transactions = new Transactions(commandLine[0], members)) {
             Map<String, Operation> operations = admin.operations();
             operations.putAll(records.operations());
             operations.putAll(members.operations());
+            operations.putAll(transactions.operations());
             InputStreamReader input = new InputStreamReader(System.in, StandardCharsets.UTF_8);
             BufferedReader lines = new BufferedReader(input);
             for (String line = lines.readLine(); line != null; line = lines.readLine()) {
@@ -66,7 +69,7 @@ public final class Driver {
     /** What the client reported, in the terms of the protocol. */
     static ObjectNode describe(Throwable failure) {
         Throwable cause = failure;
-        while (cause instanceof ExecutionException && cause.getCause() != null) {
+        while (isWrapped(cause)) {
             cause = cause.getCause();
         }
         ObjectNode described = JSON.createObjectNode();
@@ -86,6 +89,14 @@ public final class Driver {
             described.put("kind", "client");
         }
         return described;
+    }
+
+    /** Whether there is a cause that says more: a transaction repeats what ended it. */
+    private static boolean isWrapped(Throwable failure) {
+        Throwable cause = failure.getCause();
+        return failure instanceof ExecutionException && cause != null
+                || failure.getClass() == KafkaException.class
+                        && (cause instanceof ApiException || cause instanceof KafkaException);
     }
 
     private static String kindOfTimeout(Throwable timeout) {

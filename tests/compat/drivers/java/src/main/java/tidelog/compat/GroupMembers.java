@@ -10,6 +10,7 @@ import java.util.Map;
 import java.util.Set;
 import java.util.regex.Pattern;
 import org.apache.kafka.clients.consumer.ConsumerConfig;
+import org.apache.kafka.clients.consumer.ConsumerGroupMetadata;
 import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.CooperativeStickyAssignor;
@@ -90,6 +91,10 @@ final class GroupMembers implements AutoCloseable {
                     new OffsetAndMetadata(triple.get(2).asLong(), metadata));
         }
         return offsets;
+    }
+
+    ConsumerGroupMetadata groupMetadata(JsonNode arguments) {
+        return member(arguments).consumer.groupMetadata();
     }
 
     private Member member(JsonNode arguments) {

@@ -81,7 +81,7 @@ final class RecordOperations implements AutoCloseable {
         return text.isNull() ? null : text.binaryValue();
     }
 
-    private static Future<RecordMetadata> send(
+    static Future<RecordMetadata> send(
             KafkaProducer<byte[], byte[]> producer, String topic, JsonNode record)
             throws IOException {
         List<Header> headers = new ArrayList<>();
@@ -104,7 +104,7 @@ final class RecordOperations implements AutoCloseable {
         }
     }
 
-    private static Object outcome(Future<RecordMetadata> future) {
+    static Object outcome(Future<RecordMetadata> future) {
         try {
             RecordMetadata metadata = future.get(TIMEOUT_MS, TimeUnit.MILLISECONDS);
             return Map.of("partition", metadata.partition(), "offset", metadata.offset());
