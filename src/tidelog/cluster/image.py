@@ -57,6 +57,8 @@ class BrokerRegistration(NamedTuple):
     metadata_version: int = 2
     # Set by the controller, ends with this life: it neither leads nor joins an ISR any more.
     shutting_down: bool = False
+    # Of the process: it is in the data directory before it is here.
+    incarnation: str = ""
 
     def endpoint(self, listener: str) -> Endpoint | None:
         """The address for this listener's clients, or None where the broker has none."""

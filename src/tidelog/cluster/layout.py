@@ -8,7 +8,8 @@
     /controller/sequence               {"v":2,"epoch":7,"number":42}         set by every write
     /brokers/ids/<id>                  {"v":2,"rack":null,"endpoints":[["PLAINTEXT","host",9092]],
                                        "directory_id":"","boot_id":"","mount_id":"",
-                                       "clean_epoch":-1,"min_isr":0,"shutting_down":false}
+                                       "clean_epoch":-1,"incarnation":"","min_isr":0,
+                                       "shutting_down":false}
                                        ephemeral; the broker's own, the revision that made it is
                                        the broker epoch
     /brokers/seen/<id>                 {"v":2,"epoch":9,"alive":true, and all of the above}
@@ -91,6 +92,7 @@ _SINCE_VERSION_2: Final = (
     "boot_id",
     "mount_id",
     "clean_epoch",
+    "incarnation",
     "min_isr",
     "metadata_version",
     "shutting_down",

@@ -73,6 +73,7 @@ from tidelog.server.tools import (
 from tidelog.server.transactions import Surroundings, Transactions, allocated_ids
 from tidelog.storage.data_dir import DataDir
 from tidelog.storage.file_cache import FileCache
+from tidelog.storage.life import Known
 from tidelog.storage.log_context import LogContext
 from tidelog.store.embedded import EmbeddedStore
 from tidelog.store.port import Store
@@ -371,7 +372,9 @@ class Broker:
             endpoints,
             min_isr=own_min_isr(config),
             metadata_version=VALUE_VERSION,
-            **parts.data_dir.vouch(None if known is None else known.epoch)._asdict(),
+            **parts.data_dir.vouch(
+                None if known is None else Known(known.epoch, known.incarnation)
+            )._asdict(),
         )
 
     async def _unless_failed(self, start: Coroutine[Any, Any, None]) -> None:

@@ -38,7 +38,7 @@ from tidelog.storage.checkpoint import (
 )
 from tidelog.storage.identity import META, DirectoryIdentity, encode_identity, read_identity
 from tidelog.storage.inventory import Inventory, Listed
-from tidelog.storage.life import NO_EPOCH, DirectoryLife, Vouched
+from tidelog.storage.life import NO_EPOCH, DirectoryLife, Known, Vouched
 from tidelog.storage.loading import Checkpoints, Loaded, Loading
 from tidelog.storage.local_cluster import refuse_local_cluster
 from tidelog.storage.log import Log
@@ -136,7 +136,8 @@ class DataDir:
             data_dir._sign_lock()
             data_dir.identity = read_identity(disk, path)
             data_dir.inventory.read()
-            data_dir.life.begin(is_new=data_dir.identity is None)
+            incarnation = format_id(context.random.uuid())
+            data_dir.life.begin(incarnation, is_new=data_dir.identity is None)
             data_dir.was_clean = data_dir.life.was_clean
             data_dir._read_checkpoints()
         except BaseException:
@@ -163,10 +164,10 @@ class DataDir:
                 )
         return found
 
-    def vouch(self, known_epoch: int | None) -> Vouched:
+    def vouch(self, known: Known | None) -> Vouched:
         """What a registration says of the directory; see `life`."""
         assert self.identity is not None, f"{self.path} belongs to nobody yet"
-        return self.life.vouch(format_id(self.identity.directory_id), known_epoch)
+        return self.life.vouch(format_id(self.identity.directory_id), known)
 
     def load_logs(
         self,

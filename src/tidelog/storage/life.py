@@ -16,10 +16,14 @@ are given only where the epochs are the same, so that an old copy of the directo
 machine, does not pass for the directory itself. Once registered, and before it serves, the broker
 calls `registered`.
 
+A broker that is killed between the two is known in an epoch that its directory is not. So each life
+has an *incarnation*, an id that is in the directory before it is in the metadata: where the last
+life there is one of those that this directory had begun since its epoch, it is whole from that one.
+
 `broker-life` is one line: CRC-32C (8 hex digits) of the rest, `tidelog-life 1`, broker epoch, boot
-id, mount id (`-` where unknown). Missing or damaged it says nothing. `sync-failed` is empty: it is
-there from the first fault of the disk until the next start has taken note of it. Calls that touch
-the disk block.
+id, mount id (`-` where unknown), incarnations since that epoch (with commas between; an older file
+has none). Missing or damaged it says nothing. `sync-failed` is empty: it is there from the first
+fault of the disk until the next start has taken note of it. Calls that touch the disk block.
 """
 
 from __future__ import annotations
@@ -43,6 +47,8 @@ SYNC_FAILED = "sync-failed"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 NO_EPOCH = -1
 _HEAD = "tidelog-life 1"
+# Lives that did not get to write down their epoch; of more than that the last count.
+_INCARNATIONS_MAX = 16
 
 
 class Vouched(NamedTuple):
@@ -52,6 +58,22 @@ class Vouched(NamedTuple):
     boot_id: str
     mount_id: str
     clean_epoch: int
+    incarnation: str
+
+
+class Known(NamedTuple):
+    """The last life of the broker in the metadata."""
+
+    epoch: int
+    incarnation: str
+
+
+class _Before(NamedTuple):
+    """What the file says of the lives before."""
+
+    epoch: int
+    cache: PageCache
+    incarnations: tuple[str, ...]
 
 
 class DirectoryLife:
@@ -68,13 +90,15 @@ class DirectoryLife:
         self.was_clean = False
         # This life, once it is registered.
         self.epoch = NO_EPOCH
+        # Those that began since the epoch in the file, this one last.
+        self._incarnations: tuple[str, ...] = ()
 
     @property
     def lossy(self) -> bool:
         """True where records of the last life may be missing."""
         return bool(self.loss)
 
-    def begin(self, *, is_new: bool) -> None:
+    def begin(self, incarnation: str, *, is_new: bool) -> None:
         """Judge what the last life left; OSError where that cannot be written down.
 
         The marker of a clean stop is taken away: it proves nothing of what comes now.
@@ -84,11 +108,13 @@ class DirectoryLife:
         self.was_clean = disk.exists(marker)
         failed = disk.exists(f"{self._path}/{SYNC_FAILED}")
         before = self._read()
+        earlier = () if before is None else before.incarnations
+        self._incarnations = (*earlier, incarnation)[-_INCARNATIONS_MAX:]
         if self.was_clean and not failed:
             self.intact_epoch = self._marker_epoch(marker)
         elif not is_new:
             self.loss = self._loss_after_kill(before, failed)
-            self.intact_epoch = NO_EPOCH if before is None or self.loss else before[0]
+            self.intact_epoch = NO_EPOCH if before is None or self.loss else before.epoch
         # A clean stop is as good as an unbroken page cache from here on, a loss stays one.
         self._write_if_it_fits(self.intact_epoch)
         for name in (SYNC_FAILED, CLEAN_SHUTDOWN):
@@ -96,16 +122,16 @@ class DirectoryLife:
                 disk.unlink(f"{self._path}/{name}")
         disk.sync_dir(self._path)
 
-    def _loss_after_kill(self, before: tuple[int, PageCache] | None, failed: bool) -> str:
+    def _loss_after_kill(self, before: _Before | None, failed: bool) -> str:
         if failed:
             return "a sync of the disk had failed"
         if before is None:
             return f"{LIFE} is missing or damaged, so the last stop counts as a loss of power"
         if not self._cache.is_known:
             return "this system cannot tell a killed broker from a loss of power"
-        if before[1].boot_id != self._cache.boot_id:
+        if before.cache.boot_id != self._cache.boot_id:
             return "the machine was started again since the broker ran, without a clean stop"
-        if before[1] != self._cache:
+        if before.cache != self._cache:
             return "the file system was mounted again since the broker ran, without a clean stop"
         return ""
 
@@ -124,21 +150,27 @@ class DirectoryLife:
         except OSError as error:
             logger.error("cannot mark that a sync failed path=%s error=%s", self._path, error)
 
-    def vouch(self, directory_id: str, known_epoch: int | None) -> Vouched:
-        """What to say at a registration; `known_epoch` is that of the last life in the metadata."""
+    def vouch(self, directory_id: str, known: Known | None) -> Vouched:
+        """What to say at a registration."""
         cache = self._cache
-        if known_epoch is not None and known_epoch != self.intact_epoch:
+        if known is not None and not self.loss and known.incarnation in self._incarnations[:-1]:
+            # It did not get as far as to serve, or at least not to write down its epoch.
+            self.intact_epoch = known.epoch
+        if known is not None and known.epoch != self.intact_epoch:
             cache = PageCache()
             audit(
                 "records of the last life may be missing",
                 directory=self._path,
                 reason=repr(self.loss or "the directory is older than the last life of the broker"),
             )
-        return Vouched(directory_id, cache.boot_id, cache.mount_id, self.intact_epoch)
+        return Vouched(
+            directory_id, cache.boot_id, cache.mount_id, self.intact_epoch, self._incarnations[-1]
+        )
 
     def registered(self, epoch: int) -> None:
         """A life of this epoch begins; where that cannot be written down, its end is a loss."""
         self.epoch = epoch
+        self._incarnations = self._incarnations[-1:]
         try:
             self._write_if_it_fits(epoch)
         except OSError as error:
@@ -172,19 +204,21 @@ class DirectoryLife:
 
     def _write(self, epoch: int) -> None:
         boot_id, mount_id = self._cache
-        line = f"{_HEAD} {epoch} {boot_id or '-'} {mount_id or '-'}".encode()
+        incarnations = ",".join(self._incarnations)
+        line = f"{_HEAD} {epoch} {boot_id or '-'} {mount_id or '-'} {incarnations}".encode()
         write_durably(self._disk, f"{self._path}/{LIFE}", _checked(line))
 
-    def _read(self) -> tuple[int, PageCache] | None:
+    def _read(self) -> _Before | None:
         data = read_bytes(self._disk, f"{self._path}/{LIFE}")
         if data is None or data != _checked(data[9:-1]):
             return None
         head, _, rest = data[9:-1].decode().partition(f"{_HEAD} ")
         fields = rest.split(" ")
-        if head or len(fields) != 3:
+        if head or len(fields) not in (3, 4):
             return None
-        epoch, boot_id, mount_id = fields
-        return int(epoch), PageCache(boot_id.strip("-"), mount_id.strip("-"))
+        epoch, boot_id, mount_id, *incarnations = fields
+        cache = PageCache(boot_id.strip("-"), mount_id.strip("-"))
+        return _Before(int(epoch), cache, tuple(filter(None, ",".join(incarnations).split(","))))
 
 
 def _checked(line: bytes) -> bytes:

@@ -66,6 +66,8 @@ class World:
     emptied: list[str] = field(default_factory=list)
     config: TopicConfig = field(default_factory=lambda: TopicConfig(segment_bytes=4096))
     descriptors: int = 64
+    # How often a broker has started here: no two of its lives draw the same.
+    lives: int = 0
 
     def __post_init__(self) -> None:
         self.disk._now_ms = self.clock.wall_ms
@@ -73,11 +75,12 @@ class World:
         self.restart()
 
     def restart(self) -> None:
+        self.lives += 1
         self.context = LogContext(
             self.disk,
             self.clock,
             FileCache(self.disk, self.descriptors),
-            SeededRandom(),
+            SeededRandom(self.lives),
             lambda delay_s, function: self.deferred.append((delay_s, function)),
             lambda path, error: self.offline.append((path, error)),
             self.emptied.append,

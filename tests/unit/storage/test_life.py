@@ -14,6 +14,7 @@ from tidelog.host.disk import SystemDisk
 from tidelog.host.page_cache import PageCache, page_cache_of
 from tidelog.storage.checkpoint import write_plainly
 from tidelog.storage.data_dir import DataDir
+from tidelog.storage.life import Known, _checked
 from tidelog.storage.log import Log
 from tidelog.storage.log_context import NewLog
 from tidelog.testing.disk import CrashMode, PowerCut, SimulatedDisk
@@ -230,13 +231,51 @@ def test_c13_an_old_copy_of_the_directory_does_not_pass_for_the_directory() -> N
     """Copied on the same machine, so that boot and mount are the same."""
     world, _, _ = lived()
     copy = World(disk=world.disk.crash(CrashMode.KEEP_ALL))
-    old = started(copy).vouch(known_epoch=9)
+    old = started(copy).vouch(Known(9, ""))
     assert (old.boot_id, old.mount_id, old.clean_epoch) == ("", "", 5)
-    same = started(World(disk=copy.disk.crash(CrashMode.KEEP_ALL))).vouch(known_epoch=5)
+    same = started(World(disk=copy.disk.crash(CrashMode.KEEP_ALL))).vouch(Known(5, ""))
     assert (same.boot_id, same.clean_epoch) == (copy.disk.cache.boot_id, 5)
     assert same.directory_id == old.directory_id
-    first = started(World(disk=copy.disk.crash(CrashMode.KEEP_ALL))).vouch(known_epoch=None)
+    first = started(World(disk=copy.disk.crash(CrashMode.KEEP_ALL))).vouch(None)
     assert first.boot_id
+
+
+def test_c13_a_kill_between_a_registration_and_its_epoch_on_disk_is_no_loss() -> None:
+    """The broker was known in a life that its directory was not, left the ISRs, and who had lost
+    records led."""
+    world, _, _ = lived()
+    copy = World(disk=world.disk.crash(CrashMode.KEEP_ALL), lives=100)
+    # It registers as 9 and is killed; so is the next one, before it registers.
+    incarnation = crashed(world, CrashMode.KEEP_ALL).vouch(Known(5, "")).incarnation
+    crashed(world, CrashMode.KEEP_ALL)
+    lost = World(disk=world.disk.crash(CrashMode.LOSE_ALL))
+    whole = crashed(world, CrashMode.KEEP_ALL).vouch(Known(9, incarnation))
+    assert (whole.clean_epoch, whole.boot_id) == (9, world.disk.cache.boot_id)
+    for other in (copy, lost):
+        found = started(other).vouch(Known(9, incarnation))
+        assert found.clean_epoch != 9 and not found.boot_id
+    # Once the epoch is on the disk, what came before it does not count.
+    data_dir = crashed(world, CrashMode.KEEP_ALL)
+    data_dir.life.registered(12)
+    again = crashed(world, CrashMode.KEEP_ALL).vouch(Known(9, incarnation))
+    assert (again.clean_epoch, again.boot_id) == (12, "")
+
+
+def test_lives_without_an_incarnation_are_not_taken_for_each_other() -> None:
+    world, _, _ = lived()
+    line = world.disk.content(LIFE)[9:-1].rpartition(b" ")[0]
+    world.disk.replace(LIFE, _checked(line))
+    data_dir = crashed(world, CrashMode.KEEP_ALL)
+    assert data_dir.life.intact_epoch == 5
+    assert data_dir.vouch(Known(9, "")).clean_epoch == 5
+
+
+def test_so_many_kills_before_a_registration_leave_a_short_file() -> None:
+    world, _, _ = lived()
+    for _ in range(100):
+        data_dir = crashed(world, CrashMode.KEEP_ALL)
+    assert data_dir.life.intact_epoch == 5
+    assert len(world.disk.content(LIFE)) < 600
 
 
 def test_the_page_cache_of_this_machine(tmp_path: Path) -> None:
