@@ -1,23 +1,30 @@
 """Consume, transform, produce, exactly once: one process of a pipeline that may die at any moment.
 
-Arguments: bootstrap servers, this copier's transactional id, topics to read and to write.
+Arguments: bootstrap servers, this copier's transactional id, topics to read and to write, how many
+records a transaction has at most, and the partitions that it copies. Without any it is a member of
+a group, and its transactions say which (KIP-447); with some it has them for itself, and what keeps
+another of its kind from writing is the transactional id alone.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Sequence
 
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
-BATCH = 25
 SECONDS = 30.0
 
 
 class Copier:
-    """Copies records, in transactions of up to `BATCH`."""
+    """Copies records, in transactions of up to `batch`."""
 
-    def __init__(self, servers: str, transactional_id: str, source: str, target: str) -> None:
-        self.target = target
+    def __init__(
+        self, servers: str, transactional_id: str, topics: tuple[str, str], batch: int,
+        partitions: Sequence[int],
+    ) -> None:  # fmt: skip
+        source, self.target = topics
+        self.batch = batch
         self.consumer = Consumer(
             {
                 "bootstrap.servers": servers,
@@ -29,7 +36,6 @@ class Copier:
                 "log_level": 0,
             }
         )
-        self.consumer.subscribe([source])
         self.producer = Producer(
             {
                 "bootstrap.servers": servers,
@@ -38,11 +44,17 @@ class Copier:
                 "log_level": 0,
             }
         )
+        # Before it looks where to go on: what its last life left open is decided by then.
         self._until_done(lambda: self.producer.init_transactions(SECONDS))
+        if partitions:
+            self.consumer.assign([TopicPartition(source, each) for each in partitions])
+        else:
+            self.consumer.subscribe([source])
 
     def run(self) -> None:
         while True:
-            messages = [each for each in self.consumer.consume(BATCH, 0.5) if not each.error()]
+            found = self.consumer.consume(self.batch, 0.5)
+            messages = [each for each in found if not each.error()]
             if messages:
                 self._copy(messages)
 
@@ -74,15 +86,21 @@ class Copier:
             if place in mine:
                 self.consumer.seek(TopicPartition(*place, offset))
 
-    def _until_done(self, call: object) -> None:
+    def _until_done(self, call: Callable[[], object]) -> None:
         while True:
             try:
-                call()  # type: ignore[operator]
+                call()
                 return
             except KafkaException as error:
                 if not error.args[0].retriable() or error.args[0].fatal():
                     raise
 
 
+def main() -> None:
+    servers, transactional_id, source, target, batch, *partitions = sys.argv[1:]
+    topics = source, target
+    Copier(servers, transactional_id, topics, int(batch), list(map(int, partitions))).run()
+
+
 if __name__ == "__main__":
-    Copier(*sys.argv[1:]).run()
+    main()
