@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from bench import limit, many, profile, report, runner, standalone
+from bench import limit, many, profile, report, runner, standalone, transactional_ids
 from bench.figures import floors
 from bench.measure import machine
 from bench.peers import bare_loop, bare_protocol, kafka
@@ -34,7 +34,7 @@ _SETTINGS = {
 }
 # Kinds of rows whose brokers are started for them alone.
 _STANDALONE = (
-    "start", "in-process", "groups", "groups-commits", "offsets",
+    "start", "in-process", "groups", "groups-commits", "offsets", "transactional-ids",
     "spark-read", "spark-write", "spark-stream", "brokers", "idle-replicas",
 )  # fmt: skip
 
@@ -150,6 +150,8 @@ def _run_standalone(
         return standalone.run_groups(row, makers, rounds, quick, say)
     if row.kind == "offsets":
         return standalone.run_offsets(row, makers, rounds, quick, say)
+    if row.kind == "transactional-ids":
+        return transactional_ids.run_ids(row, makers, rounds, quick, say)
     if row.kind in ("spark-read", "spark-write"):
         return standalone.run_spark(row, makers, rounds, quick, say)
     if row.kind == "spark-stream":

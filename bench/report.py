@@ -27,6 +27,9 @@ _NAMES = {
     "cpu_s_per_gb": "broker CPU s/GB",
     "requests_per_s": "requests/s",
     "requests_per_cpu_s": "requests per broker CPU s",
+    "transactions_per_s": "transactions/s",
+    "cpu_ms_per_transaction": "ms of broker CPU for each",
+    "overhead_percent": "% less than without",
     "p50_ms": "p50 ms",
     "batch_p50_ms": "ms for a micro-batch (p50)",
     "arrival_p95_ms": "ms end to end (p95)",
@@ -55,8 +58,13 @@ _SHOWN_OF_GROUPS = (
     "client_cores",
     "client_late_p99_ms",
 )
+_SHOWN_OF_TRANSACTIONS = ("transactions_per_s", "cpu_ms_per_transaction", "p50_ms", "p99_ms")
 # Which figures a kind of row shows, in order.
 _SHOWN = {
+    "transactions": _SHOWN_OF_TRANSACTIONS,
+    "transactions-synced": _SHOWN_OF_TRANSACTIONS,
+    "in-transactions": ("records_per_s", "cpu_s_per_gb", "overhead_percent"),
+    "transactional-ids": ("elapsed_s", "loaded_s", "cpu_s", "resident_mb"),
     "throughput": ("records_per_s", "mb_per_s", "cpu_s_per_gb"),
     "cluster-throughput": ("records_per_s", "mb_per_s", "cpu_s_per_gb"),
     "cluster-batches": ("records_per_s", "mb_per_s", "cpu_s_per_gb"),

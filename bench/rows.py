@@ -15,7 +15,9 @@ class Row:
 
     `kind` says what is held against what: "throughput" (records/s and CPU per GB), "latency" (p50
     and p99), "requests" (requests per second, and per CPU second), "limit" (MB/s beside a bare
-    loop), "compressed" (CPU per GB and p99), the first two with "cluster-" before them (of three
+    loop), "compressed" (CPU per GB and p99), "transactions" (per second, CPU, and p50 and p99 of
+    a commit; "transactions-synced" the same, held against nothing), "in-transactions" (what they
+    cost), "transactional-ids" (seconds), the first two with "cluster-" before them (of three
     brokers), "start", "in-process", "groups" and "offsets" (seconds, memory), "spark-read",
     "spark-write" (rows/s and CPU per million, beside Spark's connector) and "spark-stream" (times
     of a live stream). `amount` names the argument that a quick run divides.
@@ -142,6 +144,28 @@ def _spark(direction: str, records: int, record_bytes: int, name: str) -> Row:
     return Row(key, title, f"spark-{direction}", "spark.compare", sizes, partitions=4)
 
 
+def _transactions(client: str, records: int, *, synced: bool = False, brokers: int = 1) -> Row:
+    """Transactions by one client, one after another; `synced`: each step is on the disk first."""
+    sizes: dict[str, Any] = {"transactions": 1_000 if records == 1 else 300, "records": records}
+    if brokers == 1:
+        sizes["durability"] = "fsync" if synced else "replicated"
+    name = "of one record" if records == 1 else f"of {records:,} records"
+    title = f"Transactions {name}, {'Java 4.3' if client == 'java' else client}"
+    title = f"Three brokers, three replicas: {title}" if brokers > 1 else title
+    title += ", each step on the disk first" if synced else ""
+    kind = "transactions-synced" if synced else "transactions"
+    prefix = "cluster-" if brokers > 1 else "synced-" if synced else ""
+    return Row(
+        f"{prefix}transactions-{client}-{records}",
+        title,
+        kind,
+        f"transactions.{client}",
+        sizes,
+        amount="transactions",
+        brokers=brokers,
+    )
+
+
 def _replicated(row: Row) -> Row:
     """The same load on three brokers."""
     title = f"Three brokers, three replicas: {row.title}"
@@ -201,6 +225,30 @@ ROWS: tuple[Row, ...] = (
         kind="cluster-batches",
     ),
     replace(_replicated(_synchronous("all")), quick_divisor=2),
+    *(
+        _transactions("java", records, synced=synced)
+        for synced in (False, True)
+        for records in (1, 1_000)
+    ),
+    _transactions("librdkafka", 1),
+    Row(
+        "in-transactions-1k",
+        f"Produce, Java, 1 KB, {_JAVA_BATCHES}, in transactions of 1 s",
+        "in-transactions",
+        "java.in_transactions",
+        {"records": 600_000, "record_bytes": KB},
+    ),
+    Row(
+        "transactional-ids",
+        "100,000 transactional ids after SIGKILL",
+        "transactional-ids",
+        "",
+        {"ids": 100_000},
+        amount="ids",
+        rounds_max=3,
+    ),
+    *(_transactions("java", records, brokers=3) for records in (1, 1_000)),
+    _transactions("librdkafka", 1, brokers=3),
     _brokers(1, 4),
     _brokers(2, 4),
     _brokers(4, 4),

@@ -110,6 +110,10 @@ def brief(result: Result) -> str:
     elapsed_s, parts = result["elapsed_s"], [f"{result['elapsed_s']:.3f} s"]
     if "records" in result:
         parts.append(f"{result['records'] / elapsed_s:,.0f} records/s")
+    elif "transactions" in result:
+        parts.append(f"{result['transactions'] / elapsed_s:,.0f} transactions/s")
+        used = result["cpu_user_s"] + result["cpu_system_s"]
+        parts.append(f"{used / result['transactions'] * 1e3:.2f} ms of CPU each")
     elif "requests" in result:
         parts.append(f"{result['requests'] / elapsed_s:,.0f} requests/s")
     if "p50_ms" in result:

@@ -98,7 +98,7 @@ def run_stream(row: Row, make: Makers, rounds: int, quick: bool, say: Say) -> Re
         with peer.start().topic(row.partitions) as topic:
             return measured_load(row, peer, topic, quick)
 
-    return _on_new_brokers(row, make, rounds, say, measure)
+    return on_new_brokers(row, make, rounds, say, measure)
 
 
 def wait_for_first_record(port: int, timeout_s: float = 60.0) -> None:
@@ -142,7 +142,7 @@ def run_groups(row: Row, make: Makers, rounds: int, quick: bool, say: Say) -> Re
         with peer.start().topic(row.partitions) as topic:
             return measured_load(row, peer, topic, quick)
 
-    return _on_new_brokers(row, make, rounds, say, measure)
+    return on_new_brokers(row, make, rounds, say, measure)
 
 
 def run_offsets(row: Row, make: Makers, rounds: int, quick: bool, say: Say) -> Result:
@@ -164,10 +164,10 @@ def run_offsets(row: Row, make: Makers, rounds: int, quick: bool, say: Say) -> R
         check_offsets(peer.port, topic, sizes["groups"], sizes["partitions"])
         return result
 
-    return _on_new_brokers(row, make, rounds, say, measure)
+    return on_new_brokers(row, make, rounds, say, measure)
 
 
-def _on_new_brokers(
+def on_new_brokers(
     row: Row, make: Makers, rounds: int, say: Say, measure: Callable[[Peer], Result]
 ) -> Result:
     results: dict[str, list[Result]] = {}
@@ -193,7 +193,7 @@ def _allow_files(count: int) -> None:
 
 def wait_for_offsets(port: int, topic: str, groups: int, start: float) -> Result:
     """Ask for one offset of every group until none of them is told to wait."""
-    connection = _connected(port)
+    connection = connected(port)
     listening = time.perf_counter()
     waiting, is_loading = list(range(groups)), True
     deadline = time.monotonic() + 60
@@ -233,7 +233,7 @@ def _fetched(
             yield number, fetched_offsets(connection.answer())
 
 
-def _connected(port: int, timeout_s: float = 60.0) -> Connection:
+def connected(port: int, timeout_s: float = 60.0) -> Connection:
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         with contextlib.suppress(OSError):

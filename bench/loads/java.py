@@ -21,12 +21,30 @@ def produce(
     The rate is that of the last three quarters: before, the client's own code is being compiled.
     The processor time is that of the broker for all records.
     """
+    result = _perform(bootstrap_servers, pid, topic, records, record_bytes)
+    return {**result, "stored": records}
+
+
+def in_transactions(
+    bootstrap_servers: str, pid: int, topic: str, records: int, record_bytes: int
+) -> dict[str, float]:
+    """The same in transactions of a second, and by how much less than without them."""
+    plain = _perform(bootstrap_servers, pid, topic, records, record_bytes)
+    within = ("--transactional-id", f"bench-{topic}", "--transaction-duration-ms", "1000")
+    result = _perform(bootstrap_servers, pid, topic, records, record_bytes, *within)
+    overhead = 1 - plain["elapsed_s"] / result["elapsed_s"]
+    return {**result, "overhead_percent": overhead * 100}
+
+
+def _perform(
+    bootstrap_servers: str, pid: int, topic: str, records: int, record_bytes: int, *options: str
+) -> dict[str, float]:
     cpu = cpu_seconds(pid)
     done = run_tool(
         "org.apache.kafka.tools.ProducerPerformance",
         *("--topic", topic, "--num-records", str(records), "--record-size", str(record_bytes)),
         *("--throughput", "-1", "--warmup-records", str(records // 4)),
-        *("--bootstrap-server", bootstrap_servers),
+        *("--bootstrap-server", bootstrap_servers, *options),
         *("--command-property", "batch.size=65536", "linger.ms=5"),
         jvm_options=_JVM_OPTIONS,
         timeout_s=300,
@@ -37,7 +55,6 @@ def produce(
         raise RuntimeError(f"ProducerPerformance failed:\n{done.stdout}{done.stderr}")
     return {
         "records": records,
-        "stored": records,
         "bytes": records * record_bytes,
         "elapsed_s": records / float(summary[2]),
         "cpu_user_s": used.user,
