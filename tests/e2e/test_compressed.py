@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -31,19 +30,6 @@ REAL_CODECS = [codec for codec in Codec if codec is not Codec.NONE]
 NOW = 1_700_000_000_000
 AHEAD = NOW * 3
 HIDDEN = compression.compress(Codec.GZIP, b"no records at all, but a gzip stream" * 5)
-
-
-@pytest.fixture
-def client(tidelog_broker: Broker) -> Iterator[RawClient]:
-    with RawClient(tidelog_broker.bootstrap_servers) as connected:
-        yield connected
-
-
-@pytest.fixture
-def topic(client: RawClient, request: pytest.FixtureRequest) -> str:
-    name = "".join(each if each.isalnum() else "-" for each in request.node.name)[:200]
-    create_topic(client, name, partitions=2, retention_ms="-1")
-    return name
 
 
 class Inflations:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,19 +15,6 @@ from tidelog.protocol.messages.init_producer_id import InitProducerIdRequest
 from tidelog.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tidelog.protocol.messages.produce import PartitionProduceData, ProduceRequest
 from tidelog.testing import Broker
-
-
-@pytest.fixture
-def client(tidelog_broker: Broker) -> Iterator[RawClient]:
-    with RawClient(tidelog_broker.bootstrap_servers) as connected:
-        yield connected
-
-
-@pytest.fixture
-def topic(client: RawClient, request: pytest.FixtureRequest) -> str:
-    name = "".join(each if each.isalnum() else "-" for each in request.node.name)[:200]
-    create_topic(client, name, partitions=2, retention_ms="-1")
-    return name
 
 
 def answer_to(client: RawClient, request: ProduceRequest, version: int = 9) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
@@ -45,19 +44,6 @@ class Shortcut:
 @pytest.fixture
 def shortcut(monkeypatch: pytest.MonkeyPatch) -> Shortcut:
     return Shortcut(monkeypatch)
-
-
-@pytest.fixture
-def client(tidelog_broker: Broker) -> Iterator[RawClient]:
-    with RawClient(tidelog_broker.bootstrap_servers) as connected:
-        yield connected
-
-
-@pytest.fixture
-def topic(client: RawClient, request: pytest.FixtureRequest) -> str:
-    name = "".join(each if each.isalnum() else "-" for each in request.node.name)[:200]
-    create_topic(client, name, partitions=2, retention_ms="-1")
-    return name
 
 
 def id_of(client: RawClient, topic: str) -> UUID:

@@ -33,3 +33,26 @@ class GroupSchedule(Generic[M]):
 
     def pick(self) -> M | None:
         return self.chance.choice(self.members) if self.members else None
+
+    def vanish(self) -> None:
+        """A member is silent from now on."""
+        member = self.pick()
+        if member is not None:
+            self.members.remove(member)
+
+    def run(self) -> None:
+        raise NotImplementedError
+
+
+def run_all(make: Callable[[int], GroupSchedule[M]], count: int) -> Counter[str]:
+    """Run so many schedules; what they counted, and how many they were."""
+    counts: Counter[str] = Counter()
+    for seed in range(count):
+        schedule = make(seed)
+        try:
+            schedule.run()
+        except Exception as error:
+            raise AssertionError(f"seed {seed}: {error!r}") from error
+        counts += schedule.counts
+        counts["schedules"] += 1
+    return counts

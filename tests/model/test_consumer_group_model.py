@@ -9,11 +9,10 @@ partition assigned evenly.
 from __future__ import annotations
 
 import os
-from collections import Counter
 from copy import deepcopy
 from random import Random
 
-from tests.model.group_schedule import GroupSchedule
+from tests.model.group_schedule import GroupSchedule, run_all
 from tests.unit.coordinators.groups.consumer.helpers import Consumer, settle
 from tests.unit.coordinators.groups.helpers import REBALANCE_MS, World
 from tidelog.coordinators.groups.consumer.group import ConsumerGroup, MemberState
@@ -186,11 +185,6 @@ class Schedule(GroupSchedule[Consumer]):
         else:
             self.members.remove(consumer)
 
-    def vanish(self) -> None:
-        consumer = self.pick()
-        if consumer is not None:
-            self.members.remove(consumer)
-
     def restart(self) -> None:
         before = kept(self.group)
         if self.chance.random() < 0.5:
@@ -278,15 +272,7 @@ def kept(group: ConsumerGroup | None) -> object:
 
 
 def test_random_consumer_groups_keep_their_promises() -> None:
-    counts: Counter[str] = Counter()
-    for seed in range(SCHEDULES):
-        schedule = Schedule(seed)
-        try:
-            schedule.run()
-        except Exception as error:
-            raise AssertionError(f"seed {seed}: {error!r}") from error
-        counts += schedule.counts
-        counts["schedules"] += 1
+    counts = run_all(Schedule, SCHEDULES)
     assert counts["schedules"] == SCHEDULES >= 200
     assert counts["came to rest"] > 120 and counts["moves"] > 1_000, counts
     assert counts["commit NONE"] > 200 and counts["commit STALE_MEMBER_EPOCH"] > 30, counts

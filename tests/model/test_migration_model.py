@@ -8,10 +8,9 @@ takes part again all partitions are owned, in a group of the kind that its membe
 from __future__ import annotations
 
 import os
-from collections import Counter
 from random import Random
 
-from tests.model.group_schedule import GroupSchedule
+from tests.model.group_schedule import GroupSchedule, run_all
 from tests.unit.coordinators.groups.classic_consumer import ClassicConsumer
 from tests.unit.coordinators.groups.consumer.helpers import Consumer
 from tests.unit.coordinators.groups.helpers import REBALANCE_MS, SESSION_MS, World
@@ -126,11 +125,6 @@ class Schedule(GroupSchedule[Member]):
         if is_in:
             member.leave()
 
-    def vanish(self) -> None:
-        member = self.pick()
-        if member is not None:
-            self.members.remove(member)
-
     def commit(self) -> None:
         member = self.pick()
         if member is None:
@@ -220,15 +214,7 @@ def kept(group: ClassicGroup | ConsumerGroup | None) -> object:
 
 
 def test_random_groups_of_both_protocols_keep_their_promises() -> None:
-    counts: Counter[str] = Counter()
-    for seed in range(SCHEDULES):
-        schedule = Schedule(seed)
-        try:
-            schedule.run()
-        except Exception as error:
-            raise AssertionError(f"seed {seed}: {error!r}") from error
-        counts += schedule.counts
-        counts["schedules"] += 1
+    counts = run_all(Schedule, SCHEDULES)
     assert counts["schedules"] == SCHEDULES >= 150
     assert counts["came to rest as consumer"] > 60, counts
     assert counts["came to rest as classic"] > 15, counts
