@@ -23,8 +23,8 @@ from tidelog.config import (
     BrokerConfig,
     validate_broker_overrides,
     validate_group_overrides,
-    validate_topic_overrides,
 )
+from tidelog.config.overrides import parse_topic_overrides
 from tidelog.config.setting import Kind, Setting, format_value, split_list
 from tidelog.config.table import TOPIC_SETTINGS, altered_broker_setting, group_setting
 from tidelog.errors import ConfigError, ErrorCode, KafkaError
@@ -72,7 +72,7 @@ def _alter_topic(image: ImageView, command: AlterConfigs) -> Change | None:
     if topic is None:
         raise unknown_topic(name)
     configs = _altered(topic.configs, command, TOPIC_SETTINGS.get)
-    validated(lambda: validate_topic_overrides(configs))
+    validated(lambda: parse_topic_overrides(configs))
     if configs.get(MIN_ISR) != topic.configs.get(MIN_ISR):
         check_min_isr(configs, max(len(state.target) for state in topic.partitions))
     return None if configs == topic.configs else TopicConfigsChanged(name, configs)
@@ -189,7 +189,7 @@ def unknown_topic(name: str) -> KafkaError:
     return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
 
 
-def validated(validate: Callable[[], None], code: ErrorCode = ErrorCode.INVALID_CONFIG) -> None:
+def validated(validate: Callable[[], object], code: ErrorCode = ErrorCode.INVALID_CONFIG) -> None:
     """Turn what the table of settings finds wrong into an answer."""
     try:
         validate()

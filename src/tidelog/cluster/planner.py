@@ -84,7 +84,8 @@ from tidelog.cluster.reassignment import (
     remove_broker,
     set_replication_factor,
 )
-from tidelog.config import BrokerConfig, validate_topic_overrides
+from tidelog.config import BrokerConfig
+from tidelog.config.overrides import parse_topic_overrides
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.host.random import Random
 from tidelog.model import NO_TOPIC_ID
@@ -219,7 +220,7 @@ def _create_topic(image: ImageView, command: CreateTopic, rules: PlannerRules) -
         replicas = _placed_replicas(image, command, rules)
     _check_partition_count(image, len(replicas), rules)
     configs = _given_configs(command.configs)
-    validated(lambda: validate_topic_overrides(configs))
+    validated(lambda: parse_topic_overrides(configs))
     check_min_isr(configs, len(replicas[0]))
     topic = TopicImage(
         command.name,

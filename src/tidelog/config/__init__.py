@@ -13,7 +13,6 @@ from tidelog.config.loader import load
 from tidelog.config.overrides import (
     validate_broker_overrides,
     validate_group_overrides,
-    validate_topic_overrides,
 )
 from tidelog.config.topic_config import TopicConfig, topic_config
 
@@ -32,5 +31,4 @@ __all__ = [
     "topic_config",
     "validate_broker_overrides",
     "validate_group_overrides",
-    "validate_topic_overrides",
 ]

@@ -6,7 +6,7 @@ another form of the broker's setting (`retention.ms` from `log.retention.hours`)
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from tidelog.config.broker_config import BrokerConfig, Source
@@ -42,21 +42,17 @@ class DescribedSetting(NamedTuple):
     synonyms: tuple[Synonym, ...]
 
 
-def describe_topic(
-    broker: BrokerConfig, overrides: Mapping[str, str], names: Collection[str] | None = None
-) -> list[DescribedSetting]:
-    """The settings of a topic with these overrides: all, or those among `names` that exist."""
+def describe_topic(broker: BrokerConfig, overrides: Mapping[str, str]) -> list[DescribedSetting]:
+    """The settings of a topic with these overrides."""
     own = parse_topic_overrides(overrides)
-    return _describe_own(broker, Source.TOPIC, own, _chosen(TOPIC_SETTINGS, names))
+    return _describe_own(broker, Source.TOPIC, own, _visible(TOPIC_SETTINGS))
 
 
-def describe_group(
-    broker: BrokerConfig, overrides: Mapping[str, str], names: Collection[str] | None = None
-) -> list[DescribedSetting]:
+def describe_group(broker: BrokerConfig, overrides: Mapping[str, str]) -> list[DescribedSetting]:
     """The settings of a group, which need not exist; those that nothing uses once they are set."""
     own = parse_group_overrides(overrides)
     unused = {name: row for name in own if (row := group_setting(name)) is not None}
-    return _describe_own(broker, Source.GROUP, own, _chosen({**GROUP_SETTINGS, **unused}, names))
+    return _describe_own(broker, Source.GROUP, own, _visible({**GROUP_SETTINGS, **unused}))
 
 
 def _describe_own(
@@ -80,9 +76,8 @@ def describe_broker(
     *,
     dynamic_broker: Mapping[str, str] | None,
     dynamic_default: Mapping[str, str],
-    names: Collection[str] | None = None,
 ) -> list[DescribedSetting]:
-    """The settings of a broker: all, or those among `names` that exist.
+    """The settings of a broker.
 
     `dynamic_broker` holds what was altered for this broker and `dynamic_default` what was altered
     for all; None for the first describes no certain broker, which shows the second and no more.
@@ -99,7 +94,7 @@ def describe_broker(
         }
         shown |= {name: altered_broker_setting(name) for name in broker.unused()}
     result = []
-    for setting in _chosen(shown, names):
+    for setting in _visible(shown):
         synonyms = _broker_synonyms(broker, setting)
         if dynamic_broker is None:
             synonyms = synonyms[:1]
@@ -108,12 +103,8 @@ def describe_broker(
     return result
 
 
-def _chosen(settings: Mapping[str, Setting], names: Collection[str] | None) -> list[Setting]:
-    return [
-        settings[name]
-        for name in sorted(settings if names is None else set(names))
-        if name in settings and not settings[name].internal
-    ]
+def _visible(settings: Mapping[str, Setting]) -> list[Setting]:
+    return [settings[name] for name in sorted(settings) if not settings[name].internal]
 
 
 def _described(

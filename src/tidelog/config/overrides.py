@@ -42,11 +42,6 @@ def parse_topic_overrides(overrides: Mapping[str, str]) -> dict[str, Value]:
     return values
 
 
-def validate_topic_overrides(overrides: Mapping[str, str]) -> None:
-    """For what a topic sets."""
-    parse_topic_overrides(overrides)
-
-
 def parse_group_overrides(overrides: Mapping[str, str]) -> dict[str, Value]:
     """The values of a group's own settings; ConfigError for a name or value that is not valid."""
     values = {}

@@ -100,11 +100,11 @@ def frame_response(
     return _with_header(start, parts)
 
 
-def decode_response(api: Api, version: int, buffer: Buffer, offset: int = 0) -> tuple[int, Any]:
+def decode_response(api: Api, version: int, buffer: Buffer) -> tuple[int, Any]:
     """Read a response frame without its length prefix: its correlation id and its message."""
     try:
-        (correlation_id,) = _CORRELATION_ID.unpack_from(buffer, offset)
-        position = offset + _CORRELATION_ID.size
+        (correlation_id,) = _CORRELATION_ID.unpack_from(buffer)
+        position = _CORRELATION_ID.size
         if _has_header_tags(api, version):
             position = _skip_header_tags(buffer, position)
     except (IndexError, struct.error) as error:

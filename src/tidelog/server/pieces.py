@@ -68,8 +68,8 @@ def first_piece(steps: Generator[int, None, T]) -> tuple[bool, T | Generator[int
 class Turns:
     """Lets a few tasks at a time do long work, and counts their pauses."""
 
-    def __init__(self, count: int = TURNS) -> None:
-        self._free = asyncio.Semaphore(count)
+    def __init__(self) -> None:
+        self._free = asyncio.Semaphore(TURNS)
         self._holders: set[asyncio.Task[object]] = set()
         self.pauses = 0
 

@@ -6,19 +6,22 @@ from tidelog.config.setting import Kind
 from tidelog.config.table import TOPIC_SETTINGS
 
 
+def named(described: list[DescribedSetting], name: str) -> DescribedSetting:
+    (found,) = (each for each in described if each.name == name)
+    return found
+
+
 def topic(broker: BrokerConfig, overrides: dict[str, str], name: str) -> DescribedSetting:
-    (described,) = describe_topic(broker, overrides, [name])
-    return described
+    return named(describe_topic(broker, overrides), name)
 
 
 def broker_setting(broker: BrokerConfig, name: str, **dynamic: dict[str, str]) -> DescribedSetting:
-    (described,) = describe_broker(
+    described = describe_broker(
         broker,
         dynamic_broker=dynamic.get("own", {}),
         dynamic_default=dynamic.get("default", {}),
-        names=[name],
     )
-    return described
+    return named(described, name)
 
 
 def test_a_topic_setting_names_every_source_the_strongest_first() -> None:
@@ -75,10 +78,6 @@ def test_all_topic_settings_are_shown_but_those_for_tests() -> None:
     assert shown["preallocate"].value == "false"
     assert shown["min.cleanable.dirty.ratio"].value == "0.5"
     assert all(each.source is Source.DEFAULT and not each.read_only for each in shown.values())
-
-
-def test_names_that_do_not_exist_are_passed_over() -> None:
-    assert describe_topic(BrokerConfig(), {}, ["no.such.name"]) == []
 
 
 def test_a_broker_setting_shows_its_own_value_not_that_of_another_form() -> None:

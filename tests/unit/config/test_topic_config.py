@@ -4,7 +4,8 @@ from typing import get_origin, get_type_hints
 
 import pytest
 
-from tidelog.config import BrokerConfig, TopicConfig, topic_config, validate_topic_overrides
+from tidelog.config import BrokerConfig, TopicConfig, topic_config
+from tidelog.config.overrides import parse_topic_overrides
 from tidelog.errors import ConfigError
 from tidelog.model import Codec, TimestampType
 
@@ -152,11 +153,11 @@ def test_equal_settings_are_equal_so_that_a_change_can_be_seen() -> None:
 )
 def test_bad_overrides_are_refused(overrides: dict[str, str], error: str) -> None:
     with pytest.raises(ConfigError, match=error):
-        validate_topic_overrides(overrides)
+        parse_topic_overrides(overrides)
 
 
 def test_what_kafkas_clients_set_is_taken() -> None:
-    validate_topic_overrides(
+    parse_topic_overrides(
         {
             "cleanup.policy": "compact",
             "delete.retention.ms": "100",
