@@ -146,6 +146,7 @@ def leave_hanging(servers: str) -> Identity:
 
 
 @pytest.mark.java
+@pytest.mark.long
 def test_a_hanging_transaction_is_found_and_ended_on_apache_kafka() -> None:
     settings = {"transaction.partition.verification.enable": "false"}
     with ApacheKafka(settings=settings) as kafka:

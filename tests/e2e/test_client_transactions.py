@@ -6,6 +6,8 @@ import asyncio
 import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -18,9 +20,11 @@ from tidelog.client.admin import NewTopic, create_topic
 from tidelog.client.batching import ProducerRecord
 from tidelog.client.blocking import Client
 from tidelog.client.blocking_transactions import TransactionalProducer
+from tidelog.client.connection import Call
+from tidelog.client.faults import raise_for
 from tidelog.client.group import GroupConsumer
-from tidelog.client.group_admin import committed_offsets
-from tidelog.client.operation import topic_metadata
+from tidelog.client.group_admin import committed_offsets, find_coordinator
+from tidelog.client.operation import Operation, ask, retrying, topic_metadata
 from tidelog.client.settings import ProducerSettings, TransactionSettings
 from tidelog.client.transaction_admin import (
     TransactionFilter,
@@ -34,6 +38,7 @@ from tidelog.client.transaction_faults import (
     TransactionAbortableError,
     TransactionAbortedError,
     TransactionStateError,
+    TwoPhaseUnsupportedError,
 )
 from tidelog.client.transaction_view import describe_transaction
 from tidelog.client.transactions import (
@@ -46,6 +51,7 @@ from tidelog.client.transactions import (
 )
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.model import TopicPartition
+from tidelog.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tidelog.testing import Cluster
 
 _numbers = itertools.count()
@@ -241,6 +247,41 @@ def test_a_member_that_was_replaced_cannot_commit_offsets(
     assert committed(servers, topic) == []
 
 
+def test_the_epoch_of_a_member_of_the_newer_protocol_is_checked(
+    servers: str, topic: str, client: Client, open_producer: Open, request: pytest.FixtureRequest
+) -> None:
+    if "kafka-3.9" in request.node.callspec.id:
+        # It has groups of the older protocol alone.
+        return
+    group = f"group-{next(_numbers)}"
+    heartbeat = ConsumerGroupHeartbeatRequest(group, str(uuid4()), 0)
+    heartbeat.rebalance_timeout_ms = 60_000
+    heartbeat.subscribed_topic_names, heartbeat.topic_partitions = [topic], []
+
+    def join() -> Operation[Any]:
+        node = yield from find_coordinator(client.cluster, group)
+        answer = yield from ask(Call(node, "ConsumerGroupHeartbeat", heartbeat))
+        raise_for(answer.error_code)
+        return answer
+
+    member = client.run(retrying(client.cluster, join))
+    first = TopicPartition(topic, 0)
+    producer = open_producer()
+    producer.begin()
+    producer.send_offsets({first: 7}, GroupMetadata(group, member.member_id, member.member_epoch))
+    producer.commit()
+    eventually(lambda: client.run(committed_offsets(client.cluster, group, [first])) == {first: 7})
+    producer.begin()
+    with pytest.raises(TransactionAbortableError) as caught:
+        producer.send_offsets({first: 9}, GroupMetadata(group, member.member_id, 99))
+    assert isinstance(caught.value.__cause__, KafkaError)
+    assert caught.value.__cause__.code in (
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.STALE_MEMBER_EPOCH,
+    )
+    producer.abort()
+
+
 def test_a_prepared_transaction_is_ended_by_another_process_and_by_it_alone(
     servers: str, topic: str, client: Client, open_producer: Open
 ) -> None:
@@ -342,6 +383,18 @@ def test_a_time_out_above_the_broker_s_is_refused_with_what_to_do(
     settings = TransactionSettings(transactional_id, timeout_ms=2_000_000_000)
     with TransactionalProducer(servers, settings) as producer:
         with pytest.raises(KafkaError, match="ask for a shorter one"):
+            producer.init()
+
+
+def test_apache_kafka_is_said_not_to_leave_transactions_to_others(
+    servers: str, transactional_id: str, request: pytest.FixtureRequest
+) -> None:
+    settings = TransactionSettings(transactional_id, two_phase=True)
+    with TransactionalProducer(servers, settings) as producer:
+        if "kafka" not in request.node.callspec.id:
+            assert producer.init().ongoing is None
+            return
+        with pytest.raises(TwoPhaseUnsupportedError, match="Do without two_phase"):
             producer.init()
 
 

@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from bench.peers.kafka import ApacheKafka
 from tests.e2e.broker_process import BrokerProcess
 from tests.e2e.own_transactions import PARTITIONS, committed, write
 from tidelog.client.admin import NewTopic, create_topic
 from tidelog.client.blocking import Client
 from tidelog.client.blocking_transactions import TransactionalProducer
 from tidelog.client.settings import TransactionSettings
-from tidelog.client.transaction_faults import ProducerFencedError, TwoPhaseUnsupportedError
+from tidelog.client.transaction_faults import ProducerFencedError
 from tidelog.client.transactions import init_transactional_id
 from tidelog.errors import KafkaError
 
@@ -74,13 +73,3 @@ def test_a_broker_that_forbids_it_is_named_with_its_setting(tmp_path: Path) -> N
         with TransactionalProducer(broker.bootstrap_servers, SETTINGS) as producer:
             with pytest.raises(KafkaError, match=r"transaction\.two\.phase\.commit\.enable=true"):
                 producer.init()
-
-
-@pytest.mark.java
-def test_apache_kafka_is_said_not_to_have_it() -> None:
-    with (
-        ApacheKafka() as kafka,
-        TransactionalProducer(kafka.bootstrap_servers, SETTINGS) as producer,
-    ):
-        with pytest.raises(TwoPhaseUnsupportedError, match="Do without two_phase"):
-            producer.init()
