@@ -311,6 +311,7 @@ _STORAGE: Final = (
         "checksum. Damaged replicas are fetched again from their leaders. 0 switches it off.",
         minimum=0,
         update=Update.CLUSTER_WIDE,
+        kafka=False,
     ),
     long(
         "log.scrub.io.max.bytes.per.second",
@@ -319,6 +320,7 @@ _STORAGE: Final = (
         "takes longer.",
         minimum=1024,
         update=Update.CLUSTER_WIDE,
+        kafka=False,
     ),
     long(
         "log.flush.scheduler.interval.ms",
