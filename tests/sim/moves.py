@@ -100,7 +100,7 @@ class Moves:
 
     async def _limit(self) -> None:
         """From now on all copying is slow, to replicas that are not in sync."""
-        for topic in {place.topic for place in await self._replicas()}:
+        for topic in sorted({place.topic for place in await self._replicas()}):
             self._limited.add(topic)
             await self._alter_topic(topic, ConfigOperation.SET, "*")
         rate = str(self._chance.choice((0, 100, 1_000)))

@@ -34,6 +34,8 @@ class Observer:
         self.image = MetadataImage()
         self.violation: Violation | None = None
         self._images: dict[tuple[int, int], MetadataImage] = {}
+        # By partition of a broker in one life: what it is looked at for.
+        self._watched: dict[Partition, tuple[Ghost, Replica]] = {}
         # By broker: what of each log was safe when its last life ended.
         self._kept: dict[int, dict[Key, int]] = {}
         # Brokers whose logs may hold what was written in the call in which the power went.
@@ -226,23 +228,31 @@ class Observer:
             self.also(machine, parts)
 
     def _look(self, machine: Machine, partition: Partition) -> None:
+        known = self._watched.get(partition)
+        if known is None or known[0].replicas.get(machine.broker_id) is not known[1]:
+            known = self._watched[partition] = self._meet(machine, partition)
+        ghost, replica = known
         log = partition.log
-        key = (log.topic_id, log.topic_partition.partition)
-        ghost = self.ghosts.get(key)
-        if ghost is None:
-            ghost = self._ghost(log.topic_id, log.topic_partition.topic, key[1])
+        active, seen = log.segments.active, replica.seen
+        # Asked for every partition of a broker after every step of it.
+        if (
+            seen[0] is not active
+            or seen[1] != active.size_bytes
+            or seen[2] != active.truncations
+            or partition.watermark.offset != replica.watermark
+            or log.log_start_offset != replica.log_start
+            or partition.leader_epoch != replica.epoch
+        ):
+            self._changed(machine, ghost, replica, partition)
+
+    def _meet(self, machine: Machine, partition: Partition) -> tuple[Ghost, Replica]:
+        """What is known of a partition that is there since the last look, or there again."""
+        log = partition.log
+        ghost = self._ghost(log.topic_id, log.topic_partition.topic, log.topic_partition.partition)
         replica = ghost.replicas.get(machine.broker_id)
         if replica is None or replica.life != machine.life:
             replica = self._appeared(machine, ghost, partition)
-        active = log.segments.active
-        seen = replica.seen
-        is_same = (
-            seen[0] is active and seen[1] == active.size_bytes and seen[2] == active.truncations
-        )
-        is_same = is_same and partition.high_watermark == replica.watermark
-        is_same = is_same and log.log_start_offset == replica.log_start
-        if not is_same or partition.leader_epoch != replica.epoch:
-            self._changed(machine, ghost, replica, partition)
+        return ghost, replica
 
     def _appeared(self, machine: Machine, ghost: Ghost, partition: Partition) -> Replica:
         """A log is seen for the first time in this life of its broker."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 import tomllib
 from collections import Counter
@@ -74,6 +76,32 @@ def test_a_seed_replays_exactly() -> None:
     for seed, brokers in ((1_000, 1), (1_001, 1), (1_002, 1), (2_000, 3), (2_001, 3)):
         first, second = (run_seed(seed, Plan(brokers)) for _ in range(2))
         assert (first.trace, first.steps) == (second.trace, second.steps)
+
+
+_TELL_TRACES = """
+from tests.sim.run import Plan, run_seed
+for seed, plan in (
+    (1_000, Plan()), (2_008, Plan(3)), (2_012, Plan(3)), (2_008, Plan(4, moves=True)),
+    (2_010, Plan(4, moves=True)), (2_010, Plan(3, groups=True)), (4_001, Plan(3, groups=True)),
+):
+    print(seed, run_seed(seed, plan).trace)
+"""
+
+
+def test_a_seed_replays_exactly_in_another_process() -> None:
+    """Nothing follows the order of a set: a process hashes and places things as no other does."""
+    runs = [
+        subprocess.Popen(
+            [sys.executable, "-c", _TELL_TRACES],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for seed in ("1", "2")
+    ]
+    first, second = (run.communicate()[0].splitlines() for run in runs)
+    assert len(first) == 7
+    assert first == second
 
 
 @pytest.mark.parametrize("known", KNOWN, ids=lambda known: f"{known['brokers']}x{known['seed']}")

@@ -169,7 +169,7 @@ class Producer(Client):
         self._wake = asyncio.Event()
         self._changed = asyncio.Condition()
         self._sender: asyncio.Task[None] | None = None
-        self._requests: set[asyncio.Task[None]] = set()
+        self._requests: dict[asyncio.Task[None], None] = {}
 
     async def send(self, record: ProducerRecord) -> Delivery:
         """Queue a record; waits for metadata of a new topic and while the buffer is full."""
@@ -229,8 +229,8 @@ class Producer(Client):
                 now = self.cluster.clock.monotonic()
                 for produce in self.core.calls(now):
                     task = asyncio.create_task(self._produce(produce))
-                    self._requests.add(task)
-                    task.add_done_callback(self._requests.discard)
+                    self._requests[task] = None
+                    task.add_done_callback(self._requests.pop)
                 await self._notify()
                 wakeup = self.core.next_wakeup(now)
                 try:

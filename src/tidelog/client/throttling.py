@@ -30,7 +30,7 @@ def end_throttle(cluster: Cluster, now: Replicas, wanted: Replicas) -> Operation
     """After it: take back what `throttle` set. What is listed of other partitions stays."""
     both = {place: sorted({*now[place], *replicas}) for place, replicas in wanted.items()}
     yield from _list_replicas(cluster, (both, both), ConfigOperation.SUBTRACT)
-    for topic in {place.topic for place in wanted}:
+    for topic in sorted({place.topic for place in wanted}):
         yield from _drop_empty_lists(cluster, topic)
     yield from _set_rates(cluster, (now, wanted), None)
 

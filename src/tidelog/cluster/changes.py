@@ -207,7 +207,7 @@ def changes_between(old: MetadataImage, new: MetadataImage) -> tuple[Change, ...
 
 
 def _changed(old: _Configs, new: _Configs) -> Iterator[tuple[str, Mapping[str, str]]]:
-    for name in old.keys() | new.keys():
+    for name in sorted(old.keys() | new.keys()):
         configs = new.get(name, {})
         if old.get(name, {}) != configs:
             yield name, configs

@@ -276,5 +276,5 @@ def changed_topics(old: MetadataImage, new: MetadataImage) -> Iterator[str]:
     for name, topic in new.topics.items():
         if old.topics.get(name) is not topic:
             yield name
-    for name in old.topics.keys() - new.topics.keys():
+    for name in sorted(old.topics.keys() - new.topics.keys()):
         yield name

@@ -238,7 +238,7 @@ def _given_configs(given: Mapping[str, str | None]) -> dict[str, str]:
     check_given(given)
     configs = {name: value for name, value in given.items() if value is not None}
     check_together(configs, {})
-    for name in given.keys() - configs.keys():
+    for name in sorted(given.keys() - configs.keys()):
         raise KafkaError(
             ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {name}"
         )

@@ -33,7 +33,7 @@ class Deletions:
         self._data_dir = data_dir
         self._host = host
         self.confirm = confirm
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
         # Topics whose files were dealt with here, or are left to the next start.
         self.known: set[UUID] = set()
 
@@ -106,8 +106,8 @@ class Deletions:
         """Unlink retired directories when readers have had their time, then confirm it."""
         self.known.update(topic_ids)
         task = asyncio.create_task(self._remove(topic_ids, directories, delay_s), name="deletion")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
 
     async def _remove(
         self, topic_ids: Sequence[UUID], directories: Sequence[str], delay_s: float

@@ -209,7 +209,7 @@ class Replicas:
             self._take_brokers(new)
         if new.broker_configs is not old.broker_configs:
             self._take_broker_configs(new)
-            names: Iterable[str] = new.topics.keys() | self._by_name.keys()
+            names: Iterable[str] = sorted(new.topics.keys() | self._by_name.keys())
         else:
             names = changed_topics(old, new)
         for name in names:

@@ -85,7 +85,7 @@ class Dispatcher:
         """`families` are the tools of each family of handlers (see `server/tools`)."""
         self._shared = shared
         self._families = {type(tools): tools for tools in families}
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: dict[asyncio.Task[Any], None] = {}
         self._served: dict[int, ServedApi[Any]] = {}
         # Of the one API that has one; connections that know a head of a request have seen it.
         self._shortcut: Shortcut
@@ -93,9 +93,9 @@ class Dispatcher:
         self.is_open = True
 
     @property
-    def running_tasks(self) -> frozenset[asyncio.Task[Any]]:
+    def running_tasks(self) -> tuple[asyncio.Task[Any], ...]:
         """Handlers that are coroutines and have not answered yet."""
-        return frozenset(self._tasks)
+        return tuple(self._tasks)
 
     def start(self, frame: memoryview, connection: Connection) -> Result:
         """Decode a frame and take the request as far as it goes without waiting."""
@@ -200,8 +200,8 @@ class Dispatcher:
     def _pending(self, work: Coroutine[Any, Any, Parts], context: Context) -> Pending:
         """A request that goes on in a task of its own, up to the parts of its answer."""
         task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
         return Pending(task, lambda: self._outcome(task, context))
 
     def _outcome(self, waited: asyncio.Future[T], context: Context) -> T:

@@ -40,7 +40,8 @@ class Listener:
         self.name = address.name
         self.address = address
         self.frontend = frontend
-        self.connections: set[Connection] = set()
+        # In the order in which they came.
+        self.connections: dict[Connection, None] = {}
         self._counts = counts
         self._acceptor = frontend.network.acceptor(address.name, self, frontend.clock)
         self._drops = RefusalLog("slow requests dropped", address.name, frontend.clock)
@@ -79,13 +80,13 @@ class Listener:
     def connected(self, connection: Connection) -> bool:
         """False where no connection is wanted any more."""
         if not self._stopping:
-            self.connections.add(connection)
+            self.connections[connection] = None
         return not self._stopping
 
     def forget(self, connection: asyncio.BaseProtocol) -> None:
         if not self._counts.remove(connection):
             return
-        self.connections.discard(cast(Connection, connection))
+        self.connections.pop(cast(Connection, connection), None)
         if not self.connections:
             self._emptied.set()
 
