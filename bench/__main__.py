@@ -12,7 +12,16 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from bench import limit, many, profile, report, runner, standalone, transactional_ids
+from bench import (
+    catch_up,
+    limit,
+    many,
+    profile,
+    report,
+    runner,
+    standalone,
+    transactional_ids,
+)
 from bench.figures import floors
 from bench.measure import machine
 from bench.peers import bare_loop, bare_protocol, kafka
@@ -35,7 +44,7 @@ _SETTINGS = {
 # Kinds of rows whose brokers are started for them alone.
 _STANDALONE = (
     "start", "in-process", "groups", "groups-commits", "offsets", "transactional-ids",
-    "spark-read", "spark-write", "spark-stream", "brokers", "idle-replicas",
+    "spark-read", "spark-write", "spark-stream", "brokers", "idle-replicas", "catch-up",
 )  # fmt: skip
 
 
@@ -156,11 +165,13 @@ def _run_standalone(
         return standalone.run_spark(row, makers, rounds, quick, say)
     if row.kind == "spark-stream":
         return standalone.run_stream(row, makers, rounds, quick, say)
+    if row.kind == "catch-up":
+        return catch_up.run_catch_up(row, makers, rounds, quick, say)
+    if row.kind == "brokers":
+        return many.run_brokers(row, makers, min(rounds, row.rounds_max), quick, say)
     if options.only == "kafka":
         return None
     ours = our_settings(options.set)
-    if row.kind == "brokers":
-        return many.run_brokers(row, min(rounds, row.rounds_max), quick, ours, say)
     if row.kind == "idle-replicas":
         return many.run_idle_replicas(row, quick, ours, say)
     return standalone.run_in_process(row, rounds, say)

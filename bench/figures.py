@@ -32,6 +32,9 @@ FIGURES: dict[str, Callable[[Result], float]] = {
     "batch_p50_ms": lambda result: result["batch_p50_ms"],
     "arrival_p95_ms": lambda result: result["arrival_p95_ms"],
     "p99_ms": lambda result: result["p99_ms"],
+    "alone_p99_ms": lambda result: result["alone_p99_ms"],
+    "p99_beside": lambda result: result["p99_ms"] / result["alone_p99_ms"],
+    "catch_up_mb_per_s": lambda result: result["catch_up_mb_per_s"],
     "commits_p99_ms": lambda result: result["commits_p99_ms"],
     "cpu_s_per_mrow": lambda result: (
         (_cpu(result) + result["spark_cpu_s"]) / result["records"] * 1e6
@@ -112,6 +115,7 @@ _ABSOLUTE: dict[str, tuple[tuple[str, float], ...]] = {
     "offsets": (("loaded_s", 2.0),),
     "in-transactions": (("overhead_percent", 5.0),),
     "transactional-ids": (("loaded_s", 2.0),),
+    "catch-up": (("p99_beside", 2.0),),
     "brokers": (("callback_ms", 250.0),),
     "cluster-loop": (("callback_ms", 250.0),),
     "idle-replicas": (("idle_percent", 3.0), ("callback_ms", 250.0)),

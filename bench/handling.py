@@ -12,6 +12,7 @@ import argparse
 import asyncio
 import gc
 import statistics
+import struct
 import tempfile
 import time
 
@@ -27,6 +28,7 @@ from tidelog.server.listener import ConnectionCounts, Listener, ListenerAddress
 from tidelog.server.process import new_event_loop
 
 _TOPIC = "bench"
+_PREFIX = struct.Struct(">i")
 
 
 class Answers:
@@ -48,12 +50,13 @@ class Answers:
 
 
 class Nowhere(asyncio.Transport):
-    """Takes answers and keeps the last one."""
+    """Takes answers and keeps the last one; a long one comes in several writes."""
 
     def __init__(self, answers: Answers) -> None:
         super().__init__({"peername": ("127.0.0.1", 1), "sockname": ("127.0.0.1", 2)})
         self._answers = answers
         self.last = b""
+        self._missing_bytes = 0
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         pass
@@ -63,7 +66,11 @@ class Nowhere(asyncio.Transport):
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self.last = bytes(data)
-        self._answers.came()
+        if not self._missing_bytes:
+            self._missing_bytes = _PREFIX.size + _PREFIX.unpack_from(data)[0]
+        self._missing_bytes -= len(data)
+        if not self._missing_bytes:
+            self._answers.came()
 
     def is_closing(self) -> bool:
         return False
@@ -90,8 +97,13 @@ class Client:
         self._connection.connection_made(self._transport)
 
     def send(self, frame: bytes) -> None:
-        self._connection.get_buffer(-1)[: len(frame)] = frame
-        self._connection.buffer_updated(len(frame))
+        left = memoryview(frame)
+        while left:
+            room = self._connection.get_buffer(-1)
+            count = min(len(room), len(left))
+            room[:count] = left[:count]
+            self._connection.buffer_updated(count)
+            left = left[count:]
 
     async def ask(self, frame: bytes) -> bytes:
         answered = self._answers.expect(1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
@@ -20,19 +20,28 @@ _TOPICS = 10
 _SETTLED_SECONDS = 5.0
 
 
-def run_brokers(row: Row, rounds: int, quick: bool, settings: dict[str, str], say: Say) -> Result:
-    """A load on so many brokers, whose topics have one replica."""
-    results = []
-    with TidelogCluster(settings=settings, brokers=row.brokers, replicas=1) as cluster:
-        for number in range(-1, rounds):
-            with cluster.topic(row.partitions) as topic:
-                result = measured_load(row, cluster, topic, quick or number < 0)
-            result["resident_mb_each"] = broker_resident_mb(cluster)
-            result["callback_ms"] = cluster.callback_ms()
-            if number >= 0:
-                results.append(result)
-                say(f"  {row.key} round {number + 1} tidelog: {brief(result)}")
-    return {"key": row.key, "title": row.title, "kind": row.kind, "rounds": {"tidelog": results}}
+def run_brokers(
+    row: Row, make: Sequence[Callable[[], Peer]], rounds: int, quick: bool, say: Say
+) -> Result:
+    """A load on so many brokers, whose topics have one replica; one Kafka beside one of ours."""
+    results: dict[str, list[Result]] = {}
+    for maker in make:
+        peer = maker()
+        if peer.name == "tidelog":
+            peer = TidelogCluster(settings=peer.settings, brokers=row.brokers, replicas=1)
+        elif row.brokers > 1:
+            continue
+        with peer:
+            for number in range(-1, rounds):
+                with peer.topic(row.partitions) as topic:
+                    result = measured_load(row, peer, topic, quick or number < 0)
+                result["resident_mb_each"] = broker_resident_mb(peer)
+                if isinstance(peer, TidelogCluster):
+                    result["callback_ms"] = peer.callback_ms()
+                if number >= 0:
+                    results.setdefault(peer.name, []).append(result)
+                    say(f"  {row.key} round {number + 1} {peer.name}: {brief(result)}")
+    return {"key": row.key, "title": row.title, "kind": row.kind, "rounds": results}
 
 
 def run_idle_replicas(row: Row, quick: bool, settings: dict[str, str], say: Say) -> Result:
@@ -74,13 +83,13 @@ def create_replicated_topics(bootstrap_servers: str, partitions: int) -> None:
     raise RuntimeError(f"not all of {partitions * _TOPICS} partitions are in sync after 120 s")
 
 
-def broker_processes(cluster: TidelogCluster) -> list[int]:
+def broker_processes(cluster: Peer) -> list[int]:
     """Those of the brokers: the children of a parent, or a broker that is alone."""
     parent, *children = family(cluster.pid)
     return children or [parent]
 
 
-def broker_resident_mb(cluster: TidelogCluster) -> float:
+def broker_resident_mb(cluster: Peer) -> float:
     """Resident memory of one broker: the average of all."""
     return sum(map(resident_mb, broker_processes(cluster))) / cluster.brokers
 

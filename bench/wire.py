@@ -83,9 +83,11 @@ def metadata_frame(topic: str, *, create: bool = False) -> bytes:
     return frame(METADATA_V4, struct.pack(">i", 1) + string(topic) + struct.pack(">?", create))
 
 
-def fetch_frame(topic: str, offset: int = 0, max_bytes: int = 1 << 20) -> bytes:
-    """Fetch 11 of partition 0, without a session and without a wait."""
-    limits = struct.pack(">iiiibii", -1, 0, 1, max_bytes, 0, 0, -1)
+def fetch_frame(
+    topic: str, offset: int = 0, max_bytes: int = 1 << 20, *, wait_ms: int = 0
+) -> bytes:
+    """Fetch 11 of partition 0, without a session."""
+    limits = struct.pack(">iiiibii", -1, wait_ms, 1, max_bytes, 0, 0, -1)
     partition = struct.pack(">iiqqi", 0, -1, offset, -1, max_bytes)
     topics = struct.pack(">i", 1) + string(topic) + struct.pack(">i", 1) + partition
     return frame((1, 11), limits + topics + struct.pack(">i", 0) + string(""))

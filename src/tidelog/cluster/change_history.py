@@ -18,6 +18,8 @@ class ChangeHistory:
         self._batches: deque[ChangeBatch] = deque()
         self._changes = 0
         self._changed = asyncio.Event()
+        # The whole image that somebody was given last.
+        self._handed: MetadataImage | None = None
 
     def add(self, batch: ChangeBatch) -> None:
         self._batches.append(batch)
@@ -41,6 +43,17 @@ class ChangeHistory:
         except TimeoutError:
             return False
         return True
+
+    def whole(self, version: int, image: MetadataImage) -> Update:
+        """The image, or an earlier one, not before `version`, from which the changes lead on.
+
+        Under a new controller all brokers ask at about the same time, while much changes: they are
+        given the same image, so that it is encoded once.
+        """
+        handed = self._handed
+        if handed is None or handed.version < max(version, self._start):
+            handed = self._handed = image
+        return Update(image=handed)
 
     def after(self, version: int, image: MetadataImage) -> Update:
         """What leads from `version` to the image."""

@@ -221,7 +221,9 @@ class Controller:
         """
         self._check_running()
         if controller_epoch != self._image.controller_epoch or version > self._image.version:
-            return Update(image=self._image)
+            # Who starts must not be told less than it knew when it stopped.
+            least = version if controller_epoch != UNKNOWN_EPOCH else self._image.version
+            return self._history.whole(least, self._image)
         if version == self._image.version:
             if not await self._history.wait(timeout_s):
                 return Update()

@@ -15,6 +15,7 @@ from tidelog._kernels import COMPILED
 from tidelog.cluster.broker_login import BrokerLogin
 from tidelog.cluster.commands import BeginShutdown, ConfirmDeletion
 from tidelog.cluster.controller_link import ControllerLink
+from tidelog.cluster.encoded_updates import EncodedUpdates
 from tidelog.cluster.image import BrokerRegistration, MetadataImage
 from tidelog.cluster.image_feed import ImageFeed
 from tidelog.cluster.key import read_identity
@@ -252,7 +253,7 @@ class Broker:
             TransactionTools(transactions.coordinator, groups, transactions.writer),
             SaslTools(lambda: login.identity, host.random, FailureDelays(host.clock)),
             GroupTools(groups, config.node_id, transactions.coordinator, transactions.verifier),
-            ControllerTools(membership, host.offload),
+            ControllerTools(membership, EncodedUpdates(host.offload)),
             ClusterTools(
                 config.node_id,
                 submitter,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tidelog.cluster.encoded_updates import EncodedUpdates
 from tidelog.cluster.image_feed import ImageFeed
 from tidelog.cluster.membership import Membership
 from tidelog.config.broker_config import BrokerConfig
@@ -103,7 +104,7 @@ class ControllerTools:
     """For requests of other brokers to the controller."""
 
     membership: Membership
-    offload: Offload
+    updates: EncodedUpdates
 
 
 @dataclass(slots=True, frozen=True)

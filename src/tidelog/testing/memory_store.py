@@ -13,9 +13,11 @@ arrives later, and at the owner's machine.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from functools import partial
+from itertools import islice
 
 from tidelog.store.port import (
     ANY_VERSION,
@@ -40,7 +42,7 @@ from tidelog.store.port import (
 from tidelog.store.watches import SessionWatches, Watches
 
 Nodes = dict[str, Stored]
-_STATES_KEPT = 64
+_CHANGES_KEPT = 64
 
 
 class Loss(Enum):
@@ -58,8 +60,8 @@ class MemoryTree:
         self.revision = 0
         self.watches = Watches()
         self.sessions: dict[int, MemoryStore] = {}
-        # What the nodes were after each of the last transactions, the newest last.
-        self.states: list[Nodes] = [{}]
+        # What the last transactions changed, as it was before each of them, the newest last.
+        self._changed: deque[dict[str, Stored | None]] = deque(maxlen=_CHANGES_KEPT)
         # Has a session's owner called; at once, unless a simulator knows better.
         self.post: Callable[[MemoryStore, Callable[[], None]], None] = _at_once
         # Told of every transaction that was done, with the session that did it.
@@ -74,18 +76,29 @@ class MemoryTree:
 
     def apply(self, operations: Sequence[Operation], session: int) -> int:
         """All of the operations or none."""
-        nodes = dict(self.nodes)
-        revision = self.revision + 1
+        nodes, revision = self.nodes, self.revision + 1
+        before: dict[str, Stored | None] = {}
         for index, operation in enumerate(operations):
+            before.setdefault(operation.path, nodes.get(operation.path))
             reason = _apply(nodes, operation, revision, session)
             if reason is not None:
+                _take_back(nodes, before)
                 raise Conflict(index, operation, reason)
-        self.nodes, self.revision = nodes, revision
-        self.states = [*self.states[-_STATES_KEPT:], nodes]
+        self.revision = revision
+        self._changed.append(before)
         if self.on_transaction is not None:
             self.on_transaction(operations, session)
         self.watches.tell(operations, revision)
         return revision
+
+    def seen(self, lag: int) -> Nodes:
+        """The nodes as they were so many transactions ago, if that is still known."""
+        if not lag:
+            return self.nodes
+        nodes = dict(self.nodes)
+        for before in islice(reversed(self._changed), lag):
+            _take_back(nodes, before)
+        return nodes
 
     def end(self, session: int) -> None:
         """Delete a session's ephemeral nodes."""
@@ -229,8 +242,7 @@ class MemoryStore:
 
     async def _seen(self) -> Nodes:
         await self._reach()
-        states = self._tree.states
-        return states[max(len(states) - 1 - self.lag, 0)]
+        return self._tree.seen(self.lag)
 
     async def _reach(self) -> None:
         """Half a round trip; raises where the ensemble cannot be reached."""
@@ -243,6 +255,14 @@ class MemoryStore:
 
 def _at_once(store: MemoryStore, call: Callable[[], None]) -> None:
     call()
+
+
+def _take_back(nodes: Nodes, before: Mapping[str, Stored | None]) -> None:
+    for path, node in before.items():
+        if node is None:
+            nodes.pop(path, None)
+        else:
+            nodes[path] = node
 
 
 def _apply(

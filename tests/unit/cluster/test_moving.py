@@ -68,7 +68,6 @@ async def a_cluster() -> MemoryTree:
 def copy_of(tree: MemoryTree) -> MemoryTree:
     copy = MemoryTree()
     copy.nodes, copy.revision = dict(tree.nodes), tree.revision
-    copy.states = [copy.nodes]
     return copy
 
 

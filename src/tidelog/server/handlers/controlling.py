@@ -8,7 +8,6 @@ itself is ready: brokers that start at the same time need the metadata to recove
 
 from __future__ import annotations
 
-from tidelog.cluster import wire
 from tidelog.cluster.commands import Command
 from tidelog.cluster.controller import Controller, not_controller
 from tidelog.cluster.controller_link import decide_here, decode_commands, encode_outcomes
@@ -40,10 +39,11 @@ async def follow_metadata(
     request: FollowMetadataRequest, context: ControllerContext
 ) -> FollowMetadataResponse:
     try:
-        update = await own_controller(context).changes_after(
+        controller = own_controller(context)
+        update = await controller.changes_after(
             request.version, _seconds(request.timeout_ms), request.controller_epoch
         )
-        encoded = await context.tools.offload.run(wire.encode, update)
+        encoded = await context.tools.updates.encode(update, controller.image.controller_epoch)
     except KafkaError as error:
         return FollowMetadataResponse(error_code=error.code, error_message=error.message)
     return FollowMetadataResponse(update=encoded)
