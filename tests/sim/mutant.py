@@ -27,7 +27,6 @@ class Mutant:
     profile: str = ""
     script: str = ""
     groups: bool = False
-    transactions: bool = False
     test: str = ""
 
     @contextmanager
@@ -49,15 +48,11 @@ class Mutant:
 
     @property
     def plan(self) -> Plan:
-        return Plan(
-            3, self.profile, script=self.script, transactions=self.transactions, groups=self.groups
-        )
+        return Plan(3, self.profile, script=self.script, groups=self.groups)
 
     @property
     def how(self) -> str:
         found_by = self.test or self.script or self.profile or "any profile"
-        if self.transactions:
-            return f"{found_by}, with transactions"
         return f"{found_by}, with groups" if self.groups else found_by
 
     def run(self, seed: int) -> Outcome:

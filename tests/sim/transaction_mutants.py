@@ -119,19 +119,19 @@ TRANSACTION_MUTANTS: Final = (
     ),
     Mutant(
         "epochs before their records", "coordinators/runtime", epochs_before_their_records,
-        profile="network", transactions=True,
+        script="late record, version 2",
     ),
     Mutant(
         "decisions are not loaded", "transactions/shard: replay", decisions_are_not_loaded,
-        profile="crashes", transactions=True,
+        script="late marker, version 2, coordinator changes",
     ),
     Mutant(
         "pending offsets show", "groups/pending_offsets", pending_offsets_show,
-        profile="network", transactions=True,
+        script="whole transaction, version 2, commit",
     ),
     Mutant(
         "blocks of ids are given again", "cluster/planner", blocks_of_ids_are_given_again,
-        profile="network", transactions=True,
+        script="late produce, version 2, coordinator changes",
     ),
     Mutant(
         "markers are cleaned at once", "storage/compaction_filter", markers_are_cleaned_at_once,

@@ -66,6 +66,14 @@ class Readers:
             await asyncio.sleep(0.2)
         await client.close()
 
+    async def look_at_offset(self, group: str) -> None:
+        """I22: ask for the offset of a group as it is."""
+        client = Client(self._world.servers, self._settings, self._world.client_host())
+        offset = await self._ask(client, group, stable=False)
+        await client.close()
+        if offset is not None:
+            self._observer.fetched(group, offset)
+
     async def offset_of(self, group: str) -> int:
         """The offset of a group, which nothing pending hides any more."""
         client = Client(self._world.servers, self._settings, self._world.client_host())

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Final
 
-from tests.sim.stage import Script, Stage
+from tests.sim.stage import FETCH, Script, Stage
 from tests.sim.transaction_clients import PARTITIONS, TOPIC, Written, find_coordinator
 from tests.sim.transactions import Transactions, Transactor
 from tidelog.client.aio import Client
@@ -148,7 +148,9 @@ async def nothing(play: Play) -> None:
 
 
 async def coordinator_changes(play: Play) -> None:
+    """And gives out an id itself."""
     await _deposed(play, play.coordinator, _STATE)
+    await Transactor(play.all, "another", "another", 2).come()
 
 
 async def leader_changes(play: Play) -> None:
@@ -259,6 +261,24 @@ async def late_verification(stage: Stage, version: int, between: Between) -> Non
     await play.finish()
 
 
+async def late_record(stage: Stage, version: int) -> None:
+    """T16: the record of a decision is committed late; nobody hears of its epoch before."""
+    play = Play(stage, version)
+    await play.begin()
+    written = await play.transact(0, 1)
+    coordinator = play.coordinator
+    held = [stage.hold(FETCH, sender=each, receiver=coordinator)
+            for each in stage.others(coordinator)]  # fmt: skip
+    for each in held:
+        await stage.caught(each)
+    ends = asyncio.create_task(play.producer.end(written, committed=True))
+    await stage.sleep(0.5)
+    for each in held:
+        stage.release(each)
+    await ends
+    await play.finish()
+
+
 async def whole_transaction(stage: Stage, version: int, *, commits: bool) -> None:
     """Three transactions one after the other, the second one with an offset."""
     play = Play(stage, version)
@@ -266,6 +286,8 @@ async def whole_transaction(stage: Stage, version: int, *, commits: bool) -> Non
     await play.producer.end(await play.transact(0, 1, 2), committed=True)
     written = await play.transact(0, 1)
     await play.producer.commit_offset(written)
+    # It is pending, and shows to nobody.
+    await play.all.look_at_offset(written.group)
     stage.world.journal.note("transaction ends", "world")
     await play.producer.end(written, committed=commits)
     await play.producer.end(await play.transact(1, 2), committed=True)
@@ -277,24 +299,31 @@ _BETWEEN: Final[dict[str, Between]] = {
     ", coordinator changes": coordinator_changes,
     ", leader changes": leader_changes,
 }
-TRANSACTION_SCENARIOS: Final[dict[str, Script]] = {
-    f"{name}, version {version}{while_}": partial(script, version=version, between=between)
-    for while_, between in _BETWEEN.items()
-    for version in (1, 2)
-    for name, script in {
-        "late produce": partial(late_produce, opens=False),
-        "late produce in the next": partial(late_produce, opens=True),
-        "late commit": partial(late_end, commits=True),
-        "late abort": partial(late_end, commits=False),
-        "late marker": late_marker,
-        "late verification": late_verification,
-    }.items()
-    if (name, version, between) != ("late marker", 1, nothing)
-} | {
-    f"whole transaction, version {version}, {end}": partial(
-        whole_transaction, version=version, commits=end == "commit"
-    )
-    for version in (1, 2)
-    for end in ("commit", "abort")
-}
+TRANSACTION_SCENARIOS: Final[dict[str, Script]] = (
+    {
+        f"{name}, version {version}{while_}": partial(script, version=version, between=between)
+        for while_, between in _BETWEEN.items()
+        for version in (1, 2)
+        for name, script in {
+            "late produce": partial(late_produce, opens=False),
+            "late produce in the next": partial(late_produce, opens=True),
+            "late commit": partial(late_end, commits=True),
+            "late abort": partial(late_end, commits=False),
+            "late marker": late_marker,
+            "late verification": late_verification,
+        }.items()
+        if (name, version, between) != ("late marker", 1, nothing)
+    }
+    | {
+        f"late record, version {version}": partial(late_record, version=version)
+        for version in (1, 2)
+    }
+    | {
+        f"whole transaction, version {version}, {end}": partial(
+            whole_transaction, version=version, commits=end == "commit"
+        )
+        for version in (1, 2)
+        for end in ("commit", "abort")
+    }
+)
 assert PARTITIONS == 3, "each broker leads one"

@@ -332,6 +332,10 @@ class Transactions:
         offsets = {each: await self._readers.offset_of(each) for each in self._groups()}
         self.counts += judge(self.written, found_values, offsets)
 
+    async def look_at_offset(self, group: str) -> None:
+        """I22: what a group is told now."""
+        await self._readers.look_at_offset(group)
+
     def _groups(self) -> list[str]:
         return sorted({each.group for each in self.written if each.group})
 
