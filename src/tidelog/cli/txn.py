@@ -83,7 +83,7 @@ def txn() -> None:
 def list_(
     states: tuple[str, ...], longer_than: int | None, like: str | None, **connection: Any
 ) -> None:
-    """List the transactional ids, and what state each is in.
+    """List transactional ids, and the state of each.
 
     \b
     tidelog txn list --state Ongoing --longer-than 5m
@@ -111,7 +111,7 @@ def list_(
 @click.argument("names", metavar="ID...", nargs=-1, required=True)
 @connection_options
 def describe(names: tuple[str, ...], **connection: Any) -> None:
-    """Show the transaction of a transactional id: since when, how much longer, and where."""
+    """Show transactions: since when, how much longer, where."""
     with open_client(**connection) as client:
         known = client.run(describe_transactions(client.cluster, names))
     for name in names:
@@ -165,9 +165,10 @@ def shown_time(wall_ms: int) -> str:
 )
 @connection_options
 def find_hanging(topics: tuple[str, ...], longer_than: int, **connection: Any) -> None:
-    """Find transactions that no coordinator is going to end; without a topic, everywhere.
+    """Find transactions that nobody is going to end.
 
-    Readers of committed records wait for them for ever. `tidelog txn abort` ends one.
+    They are looked for in the topics named, or in all. Readers of committed records wait for them
+    for ever; `tidelog txn abort` ends one.
     """
     with open_client(**connection) as client:
         partitions = _led_partitions(client, topics)
@@ -216,9 +217,9 @@ def _hanging_row(each: ActiveProducer) -> dict[str, object]:
 
 @txn.command()
 @click.argument("names", metavar="[ID...]", nargs=-1)
-@click.option("--topic", shell_complete=complete_topic, help="One that hangs: in this topic,")
-@click.option("-p", "--partition", type=click.IntRange(min=0), help="this partition,")
-@click.option("--start-offset", type=click.IntRange(min=0), help="with its first record here.")
+@click.option("--topic", shell_complete=complete_topic, help="The topic where one hangs.")
+@click.option("-p", "--partition", type=click.IntRange(min=0), help="The partition where it hangs.")
+@click.option("--start-offset", type=click.IntRange(min=0), help="Where it begins.")
 @click.option("--force", is_flag=True, help="Abort also what waits for somebody's decision.")
 @connection_options
 def abort(
@@ -228,9 +229,11 @@ def abort(
     start_offset: int | None,
     **options: Any,
 ) -> None:
-    """Abort the open transaction of an id; or, in one partition, one that hangs.
+    """Abort transactions, by id or where one hangs.
 
-    The producer that had the id is fenced: it cannot write any more, and has to start anew.
+    By id, what is open is aborted in all its partitions, and its producer is fenced: it cannot
+    write any more, and has to start anew. One that hangs is named by the partition and the offset
+    that `tidelog txn find-hanging` shows.
 
     \b
     tidelog txn abort billing-1
@@ -244,18 +247,19 @@ def abort(
             EXIT_USAGE,
         )
     force = options.pop("force")
+    is_text = options["output"] == "text"
+    aborted: list[dict[str, object]] = []
     with open_client(**options) as client:
-        if topic is None or partition is None or start_offset is None:
-            aborted: list[dict[str, object]] = [
-                {"transactional_id": _abort_id(client, name, force=force)} for name in names
-            ]
-        else:
-            aborted = [_abort_at(client, TopicPartition(topic, partition), start_offset)]
-    if options["output"] == "json":
+        for name in names:
+            aborted.append({"transactional_id": _abort_id(client, name, force=force)})
+            if is_text:
+                say(f"{name} aborted")
+        if topic is not None and partition is not None and start_offset is not None:
+            aborted.append(_abort_at(client, TopicPartition(topic, partition), start_offset))
+            if is_text:
+                say(f"the transaction at {topic}-{partition}, offset {start_offset}, aborted")
+    if not is_text:
         print_json(aborted)
-    else:
-        for name in names or [f"the transaction at {topic}-{partition}, offset {start_offset},"]:
-            say(f"{name} aborted")
 
 
 def _abort_id(client: Client, name: str, *, force: bool) -> str:
