@@ -7,6 +7,8 @@ before anybody has found it.
 from __future__ import annotations
 
 import asyncio
+import os
+import random
 
 import pytest
 
@@ -21,6 +23,7 @@ UNSCRUBBED = {"log.scrub.interval.ms": "0"}
 SEGMENTS = 4
 RECORDS = 10 * SEGMENTS
 ALL = {0, 1, 2}
+LONG = os.environ.get("TIDELOG_LONG") == "1"
 
 
 def parts(three: Three, broker_id: int) -> Parts:
@@ -211,5 +214,50 @@ def test_a_damaged_log_stays_in_place_while_only_it_has_the_records() -> None:
         for other in (2, 0):
             await three.machines[other].start()
         await mended(three, 1)
+
+    simulate(script, SCRUBBED)
+
+
+def damage_anything(three: Three, broker_id: int, chance: random.Random) -> None:
+    """Any bit of any segment of a broker's log."""
+    disk, log = three.machines[broker_id].disk, replica(three, broker_id).log
+    path = chance.choice([each.log_file.path for each in log.segments if each.size_bytes])
+    disk.corrupt(path, chance.randrange(disk.file_size(path)), 1 << chance.randrange(8))
+
+
+def is_whole(three: Three) -> bool:
+    """Whether all replicas are in sync, the same, and known to be undamaged."""
+    if not all(machine.is_serving for machine in three.machines):
+        return False
+    if set(three.state().isr) != ALL or len({stored(three, each) for each in ALL}) > 1:
+        return False
+    return not any(parts(three, each).mending.damaged for each in ALL)
+
+
+@pytest.mark.parametrize("seed", range(40 if LONG else 4))
+def test_s3_whatever_bit_flips_and_whoever_goes_meanwhile_all_is_mended(seed: int) -> None:
+    async def script(three: Three) -> None:
+        chance = random.Random(seed)
+        await fill(three, *chance.sample(range(3), 3))
+        struck = 0
+        for _ in range(4):
+            good = stored(three, three.state().leader)
+            damaged, other = chance.sample(range(3), 2)
+            damage_anything(three, damaged, chance)
+            what = chance.choice(("nothing", "a kill", "a stop", "a restart"))
+            if what == "a kill":
+                three.machines[other].kill()
+                await three.machines[other].start()
+            elif what == "a stop":
+                await three.machines[other].stop()
+                await three.machines[other].start()
+            elif what == "a restart":
+                await three.machines[damaged].stop()
+                await three.machines[damaged].start()
+            await three.produce(3)
+            await three.until(lambda: is_whole(three))
+            assert stored(three, 0).startswith(good), what
+            struck += 1
+        assert struck == 4
 
     simulate(script, SCRUBBED)

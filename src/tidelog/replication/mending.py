@@ -197,7 +197,9 @@ class Mending:
             last_offset=partition.log.log_end_offset - 1,
         )
         try:
-            await partition.following.drop_from(damaged.base_offset)
+            # The log's start never falls.
+            start = max(damaged.base_offset, partition.log.log_start_offset)
+            await partition.following.drop_from(start)
         except (KafkaError, PartitionBrokenError) as error:
             _log.error("not dropped partition=%s error=%s", partition.topic_partition, error)
             return

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
+from tidelog.errors import StorageError
 from tidelog.host.host import Host
 from tidelog.replication.partition import Partition
 from tidelog.storage.damage import Checked, check, mark
@@ -43,9 +44,9 @@ class Scrubber:
     def __init__(self, partitions: Callable[[], Iterable[Partition]], host: Host) -> None:
         self._partitions = partitions
         self._host = host
-        # What is left of this pass, and where its first segment was left.
+        # What is left of this pass; where its first segment was left, and how often that was cut.
         self._left: deque[tuple[Log, Segment]] = deque()
-        self._at: Checked | None = None
+        self._at: tuple[Checked, int] | None = None
         self._pass_bytes = 0
         self._rest_s, self._rest_s_min = _FIRST_SECONDS, _REST_SECONDS_MIN
         self.passes = 0
@@ -88,21 +89,26 @@ class Scrubber:
 
     async def _check_some(self, log: Log, segment: Segment) -> int:
         """Check the next piece of a segment; how many bytes it had."""
-        begin = self._at or Checked(0, segment.base_offset)
+        begin = Checked(0, segment.base_offset)
+        if self._at is not None and self._at[1] == segment.truncations:
+            begin = self._at[0]
         checked = await self.check(log, segment, begin, _STEP_BYTES)
         if checked is None or checked.damage is not None or checked.end >= segment.size_bytes:
             self._left.popleft()
             self._at = None
         else:
-            self._at = checked
+            self._at = checked, segment.truncations
         return 0 if checked is None else checked.end - begin.end
 
     async def look_at(self, log: Log, offset: int) -> None:
         """Check what a reader at `offset` is given: it could not use it."""
         segment = log.segments.holder(offset)
-        entry = segment.offsets.floor_by_key(max(0, offset - segment.base_offset))
-        begin = Checked(0 if entry is None else entry[1], segment.base_offset)
-        left = _SUSPECT_BYTES
+        try:
+            position, left = segment.find(offset), _SUSPECT_BYTES
+        except StorageError:
+            # There is no batch of that offset: one before it is damaged, wherever it is.
+            position, left = 0, segment.size_bytes
+        begin = Checked(position, segment.base_offset)
         for each in [each for each in log.segments if each.base_offset >= segment.base_offset]:
             checked = await self.check(log, each, begin, left)
             if checked is None or checked.damage is not None:
