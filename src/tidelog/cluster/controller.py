@@ -116,7 +116,8 @@ class Controller:
         self._limits = limits or ControllerLimits()
         # For what takes long on a large cluster; without, it is done on the loop.
         self._offload = offload
-        self._image = MetadataImage()
+        # What is in the store; it may be ahead of what brokers have.
+        self.image = MetadataImage()
         self._epoch_version = 0
         self._sequence = 0
         self._sequence_version = 0
@@ -132,11 +133,6 @@ class Controller:
         self._task: asyncio.Task[None] | None = None
 
     @property
-    def image(self) -> MetadataImage:
-        """The image that is in the store; it may be ahead of what brokers have."""
-        return self._image
-
-    @property
     def running(self) -> bool:
         return self._task is not None and not self._task.done() and not self._closing
 
@@ -148,18 +144,18 @@ class Controller:
         """
         assert self._task is None, "a controller starts once"
         term = await take_office(self._store, self._place, self._rules.random, self._offload)
-        self._image = term.image
+        self.image = term.image
         self._epoch_version = term.epoch_version
         self._sequence_version = term.sequence_version
-        self._history = ChangeHistory(self._image.version, self._limits.history_changes)
+        self._history = ChangeHistory(self.image.version, self._limits.history_changes)
         self._task = asyncio.create_task(self._run(), name=f"controller-{self._node_id}")
         logger.info(
             "controller started node=%d epoch=%d version=%d topics=%d partitions=%d",
             self._node_id,
-            self._image.controller_epoch,
-            self._image.version,
-            len(self._image.topics),
-            self._image.partition_count,
+            self.image.controller_epoch,
+            self.image.version,
+            len(self.image.topics),
+            self.image.partition_count,
         )
 
     async def close(self) -> None:
@@ -220,15 +216,15 @@ class Controller:
         empty update where the time is over.
         """
         self._check_running()
-        if controller_epoch != self._image.controller_epoch or version > self._image.version:
+        if controller_epoch != self.image.controller_epoch or version > self.image.version:
             # Who starts must not be told less than it knew when it stopped.
-            least = version if controller_epoch != UNKNOWN_EPOCH else self._image.version
-            return self._history.whole(least, self._image)
-        if version == self._image.version:
+            least = version if controller_epoch != UNKNOWN_EPOCH else self.image.version
+            return self._history.whole(least, self.image)
+        if version == self.image.version:
             if not await self._history.wait(timeout_s):
                 return Update()
             self._check_running()
-        return self._history.after(version, self._image)
+        return self._history.after(version, self.image)
 
     def submit(self, command: Command) -> asyncio.Future[Answer]:
         """Do a command; durable when that is done. KafkaError where it is refused."""
@@ -298,8 +294,8 @@ class Controller:
         await self._store.sync()
         tree = await self._store.tree(layout.BROKER_IDS)
         there = layout.load_brokers(tree)
-        written = layout.written_version(self._image)
-        for known in self._image.brokers.values():
+        written = layout.written_version(self.image)
+        for known in self.image.brokers.values():
             now = there.get(known.id)
             # One that comes back in a version that is too old is not let in below.
             if now is None or (now.epoch != known.epoch and now.metadata_version < written):
@@ -313,11 +309,11 @@ class Controller:
                     registration.id, registration.metadata_version, written,
                 )  # fmt: skip
                 continue
-            before = self._image.brokers.get(registration.id)
+            before = self.image.brokers.get(registration.id)
             if before is None or before.epoch < registration.epoch:
                 self._enqueue_own(RegisterBroker(registration))
                 joined = True
-        if joined or self._upkeep.has_room(self._image):
+        if joined or self._upkeep.has_room(self.image):
             self._upkeep.brokers_joined()
 
     def _enqueue_own(self, command: RegisterBroker | UnregisterBroker) -> None:
@@ -353,17 +349,17 @@ class Controller:
 
     async def _do_round(self) -> None:
         """Plan what waits, write it, make it true and tell everyone."""
-        round_ = Round(Draft(self._image))
+        round_ = Round(Draft(self.image))
         written = 0
         try:
             await self._plan_round(round_)
             steps = list(round_.steps)
             for step in steps:
                 revision = await self._write(step.operations)
-                self._image = (
+                self.image = (
                     round_.draft.image(revision)
                     if len(steps) == 1
-                    else self._image.apply_all(step.changes, revision)
+                    else self.image.apply_all(step.changes, revision)
                 )
                 self._history.add(ChangeBatch(revision, tuple(step.changes)))
                 written += 1
@@ -421,7 +417,7 @@ class Controller:
             logger.exception("planning failed command=%r", command)
             return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{type(error).__name__}: {error}")
         for change in planned.changes:
-            epoch = self._image.controller_epoch
+            epoch = self.image.controller_epoch
             round_.steps.add(layout.operations_of(change, draft, epoch), change)
             change.apply_to(draft)
             if is_wide:
@@ -435,12 +431,12 @@ class Controller:
         KafkaError NOT_CONTROLLER where it was refused for certain; any other error but StoreFull
         leaves it open whether it was done.
         """
-        epoch = self._image.controller_epoch
+        epoch = self.image.controller_epoch
         mark = layout.encode_meeting(epoch=epoch, number=self._sequence + 1)
         transaction = (
             Check(layout.CONTROLLER_EPOCH, self._epoch_version),
             Set(layout.CONTROLLER_SEQUENCE, mark, self._sequence_version),
-            *layout.in_version(operations, layout.written_version(self._image)),
+            *layout.in_version(operations, layout.written_version(self.image)),
         )
         lost = deposed = False
         while True:

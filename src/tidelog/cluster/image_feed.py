@@ -44,7 +44,7 @@ class ImageFeed:
 
     def __init__(self, poll: Poll) -> None:
         self._poll = poll
-        self._image = MetadataImage()
+        self.image = MetadataImage()
         self._epoch = UNKNOWN_EPOCH
         self._delay_s = _RETRY_DELAY_S
         self._hurried = asyncio.Event()
@@ -56,14 +56,10 @@ class ImageFeed:
         # Since when the controller cannot be asked, on the loop's clock; None while it can.
         self.stale_since: float | None = None
 
-    @property
-    def image(self) -> MetadataImage:
-        return self._image
-
     async def start(self) -> None:
         """Take the first image, then follow; a controller that cannot be reached is waited for."""
         assert self._task is None, "a feed starts once"
-        while not self._image.version:
+        while not self.image.version:
             await self._poll_patiently()
         self._task = asyncio.create_task(self._run(), name="image-feed")
 
@@ -96,7 +92,7 @@ class ImageFeed:
 
     async def wait_for(self, condition: Callable[[MetadataImage], bool]) -> None:
         """Return once the image is as wanted, at once where it is."""
-        if condition(self._image):
+        if condition(self.image):
             return
         if self._task is None or self._task.done():
             raise _stopped()
@@ -121,14 +117,14 @@ class ImageFeed:
     async def _poll_patiently(self) -> None:
         """Ask once; where that fails, wait a little, longer each time."""
         try:
-            update = await self._poll(self._image.version, _POLL_TIMEOUT_S, self._epoch)
+            update = await self._poll(self.image.version, _POLL_TIMEOUT_S, self._epoch)
             self._check(update)
         except (TidelogError, OSError) as error:
             if str(error) != self._fault:
                 # Once for all tries that fail alike: how long it lasts is a metric.
                 self._fault = str(error)
                 logger.warning(
-                    "metadata not followed reason=%s version=%d", error, self._image.version
+                    "metadata not followed reason=%s version=%d", error, self.image.version
                 )
             if self.stale_since is None:
                 self.stale_since = asyncio.get_running_loop().time()
@@ -156,7 +152,7 @@ class ImageFeed:
     def _check(self, update: Update) -> None:
         image = update.image
         if image is not None and (
-            image.version < self._image.version or image.controller_epoch < self._epoch
+            image.version < self.image.version or image.controller_epoch < self._epoch
         ):
             raise KafkaError(
                 ErrorCode.STALE_CONTROLLER_EPOCH,
@@ -168,14 +164,14 @@ class ImageFeed:
         image = update.image
         if image is not None:
             self._epoch = image.controller_epoch
-            self._move_to(image, changes_between(self._image, image))
+            self._move_to(image, changes_between(self.image, image))
         for batch in update.batches:
-            if batch.version <= self._image.version:
+            if batch.version <= self.image.version:
                 continue
-            self._move_to(self._image.apply_all(batch.changes, batch.version), batch.changes)
+            self._move_to(self.image.apply_all(batch.changes, batch.version), batch.changes)
 
     def _move_to(self, image: MetadataImage, changes: tuple[Change, ...]) -> None:
-        old, self._image = self._image, image
+        old, self.image = self.image, image
         for subscriber in tuple(self._subscribers):
             try:
                 subscriber(old, image, changes)

@@ -90,8 +90,9 @@ class Replicas:
         self._is_serving = False
         self.space = DiskSpace(data_dir, host)
         self.cleaner = LogCleaner(self.__iter__, data_dir, host)
-        self._checkpoints = Checkpoints(data_dir, host, self._high_watermarks)
-        self._disk_work = DiskWork(host.offload, Truncations(self._checkpoints, host))
+        self.checkpoints = Checkpoints(data_dir, host, self._high_watermarks)
+        self.truncations = Truncations(self.checkpoints, host)
+        self._disk_work = DiskWork(host.offload, self.truncations)
 
     def __iter__(self) -> Iterator[Partition]:
         for partitions in tuple(self._by_name.values()):
@@ -469,17 +470,6 @@ class Replicas:
 
     # -- the disk ---------------------------------------------------------------------------------
 
-    async def checkpoint(self) -> None:
-        """Write down recovery points, log starts and high watermarks as they are now.
-
-        KafkaError where the disk does not take it.
-        """
-        await self._checkpoints.write()
-
-    def retry_no_more(self) -> None:
-        """A stop begins: nothing may wait for a full disk to have room again."""
-        self._disk_work.truncations.retry_no_more()
-
     async def close(self) -> None:
         """Stop serving, flush and close every log, leave the marker of a clean stop."""
         await self.cleaner.stop()
@@ -490,9 +480,9 @@ class Replicas:
             partition.stop(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the broker is shutting down")
         for partition in self:
             await partition.settle()
-        self.retry_no_more()
-        await self._disk_work.truncations.settle()
-        await self._checkpoints.settle()
+        self.truncations.retry_no_more()
+        await self.truncations.settle()
+        await self.checkpoints.settle()
         await self._host.offload.run(self._data_dir.close, self._high_watermarks())
 
     def _high_watermarks(self) -> dict[TopicPartition, int]:

@@ -14,12 +14,7 @@ def make_listeners(config: BrokerConfig, frontend: Frontend) -> list[Listener]:
     resolved = config.listeners
     return [
         Listener(
-            ListenerAddress(
-                each.name,
-                each.host,
-                each.port,
-                resolved.advertised.get(each.name),
-            ),
+            ListenerAddress(each.name, each.host, each.port, resolved.advertised.get(each.name)),
             frontend,
             counts,
         )

@@ -446,7 +446,7 @@ class Broker:
         await parts.housekeeping.stop()
         await parts.isr_changes.stop()
         # Followers wait for the logs that they cut.
-        parts.replicas.retry_no_more()
+        parts.replicas.truncations.retry_no_more()
         await parts.fetchers.stop()
         await parts.metadata.close()
         parts.link.close()

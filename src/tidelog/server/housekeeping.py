@@ -260,7 +260,7 @@ class Housekeeping:
     async def _checkpoint(self) -> None:
         """Write the checkpoints; one line when that begins to fail, and one when it works again."""
         try:
-            await self._replicas.checkpoint()
+            await self._replicas.checkpoints.write()
         except KafkaError as error:
             if not self._checkpoint_fails:
                 _log.error("checkpoint failed, will be tried again reason=%s", error.message)

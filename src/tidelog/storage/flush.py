@@ -124,9 +124,9 @@ class FlushState:
         "_epoch_file",
         "_extra",
         "_once",
-        "_truncations",
         "flushed_offset",
         "touched",
+        "truncations",
     )
 
     def __init__(
@@ -141,7 +141,8 @@ class FlushState:
         # Files that are written once: indexes when a segment is sealed; snapshots, metadata.
         self._extra: dict[Segment, list[OpenFile]] = {}
         self._once: list[OpenFile] = []
-        self._truncations = 0
+        # How often the log was cut.
+        self.truncations = 0
         # Changes of the directory's entries, and how many of them are synced.
         self._directory_changes = 0
         self._directory_synced = 0
@@ -187,7 +188,7 @@ class FlushState:
         except BaseException:
             plan.release()
             raise
-        plan.truncations = self._truncations
+        plan.truncations = self.truncations
         plan.directory_changes = self._directory_changes
         if epochs.changes > self._epoch_file.written_changes:
             plan.epochs = epochs.encode()
@@ -197,18 +198,13 @@ class FlushState:
             plan.directory = self._directory
         return plan
 
-    @property
-    def truncations(self) -> int:
-        """How often the log was cut."""
-        return self._truncations
-
     def done(self, plan: FlushPlan) -> bool:
         """A plan has succeeded; False where that proves nothing.
 
         So it is where the log was cut since the plan was taken: what is there now was written
         behind the sync, even where files have the size again that they had then.
         """
-        if plan.truncations != self._truncations:
+        if plan.truncations != self.truncations:
             return False
         for segment, size_bytes, extra in plan.segments:
             # A segment that was sealed after the plan was taken has indexes that are not synced.
@@ -238,5 +234,5 @@ class FlushState:
 
     def truncated(self, end_offset: int) -> None:
         """What was flushed above the new end says nothing about what will be written there."""
-        self._truncations += 1
+        self.truncations += 1
         self.flushed_offset = min(self.flushed_offset, end_offset)

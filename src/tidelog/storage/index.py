@@ -55,10 +55,6 @@ class SparseIndex:
         self._page_values = self._values
 
     @property
-    def path(self) -> str:
-        return self.file.path
-
-    @property
     def entries(self) -> int:
         return self._stored + len(self._keys)
 
@@ -68,9 +64,9 @@ class SparseIndex:
 
     def append(self, key: int, value: int) -> None:
         """Add an entry; the caller sees to it that both columns rise."""
-        assert key >= 0 and value >= 0, f"({key}, {value}) is no entry of {self.path}"
+        assert key >= 0 and value >= 0, f"({key}, {value}) is no entry of {self.file.path}"
         assert not self._keys or (key > self._keys[-1] and value > self._values[-1]), (
-            f"({key}, {value}) follows ({self._keys[-1]}, {self._values[-1]}) in {self.path}"
+            f"({key}, {value}) follows ({self._keys[-1]}, {self._values[-1]}) in {self.file.path}"
         )
         self._keys.append(key)
         self._values.append(value)
@@ -152,7 +148,7 @@ class SparseIndex:
 
         The file is there afterwards though it be empty: Kafka misses one that is not.
         """
-        new = not self.entries and not self._disk.exists(self.path)
+        new = not self.entries and not self._disk.exists(self.file.path)
         self._spill(required=True)
         with self.file as fd:
             self._disk.truncate(fd, self._stored * self._entry.size)
@@ -172,7 +168,7 @@ class SparseIndex:
             return
         try:
             if self._disk.pwritev(fd, (data,), position) != len(data):
-                raise OSError(errno.ENOSPC, "short write", self.path)
+                raise OSError(errno.ENOSPC, "short write", self.file.path)
         except OSError as error:
             if required or error.errno not in PASSING:
                 raise
@@ -199,7 +195,7 @@ class SparseIndex:
             size = self._entry.size
             data = self._disk.pread(fd, count * size, place * size)
         if len(data) != count * self._entry.size:
-            raise IndexDamagedError(f"{self.path} ends before entry {place + count}")
+            raise IndexDamagedError(f"{self.file.path} ends before entry {place + count}")
         return data
 
     def _floor_in_file(self, bound: int, column: int) -> tuple[int, int] | None:

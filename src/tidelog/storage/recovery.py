@@ -236,7 +236,8 @@ def _open_segment(opening: Opening, base_offset: int) -> Segment:
     segment.size_bytes = disk.file_size(segment.log_file.path)
     segment.created_ms = disk.modified_ms(segment.log_file.path)
     for index in (segment.offsets, segment.times):
-        index.load(disk.file_size(index.path) if disk.exists(index.path) else 0)
+        path = index.file.path
+        index.load(disk.file_size(path) if disk.exists(path) else 0)
     return segment
 
 

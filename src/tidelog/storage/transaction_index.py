@@ -40,10 +40,6 @@ class TransactionIndex:
         self._written = 0
 
     @property
-    def path(self) -> str:
-        return self.file.path
-
-    @property
     def entries(self) -> list[AbortedTransaction]:
         if self._entries is None:
             self._entries = self._read()
@@ -66,14 +62,14 @@ class TransactionIndex:
     def write(self) -> OpenFile | None:
         """Put every entry into the file; the file where there is one, for the caller to sync."""
         entries = self.entries
-        if not entries and not self._disk.exists(self.path):
+        if not entries and not self._disk.exists(self.file.path):
             return None
         data = b"".join(_ENTRY.pack(_VERSION, *entry) for entry in entries[self._written :])
         if data:
             with self.file as fd:
                 position = self._written * _ENTRY.size
                 if self._disk.pwritev(fd, (data,), position) != len(data):
-                    raise OSError(errno.ENOSPC, "short write", self.path)
+                    raise OSError(errno.ENOSPC, "short write", self.file.path)
             self._written = len(entries)
         return self.file
 
@@ -90,13 +86,13 @@ class TransactionIndex:
 
     def cut_file(self) -> None:
         """Have the file end with the entries that it still has."""
-        if self._disk.exists(self.path):
+        if self._disk.exists(self.file.path):
             with self.file as fd:
                 self._disk.truncate(fd, self._written * _ENTRY.size)
 
     def _read(self) -> list[AbortedTransaction]:
         disk = self._disk
-        if not disk.exists(self.path):
+        if not disk.exists(self.file.path):
             return []
         with self.file as fd:
             data = disk.pread(fd, disk.size(fd), 0)

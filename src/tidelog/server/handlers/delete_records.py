@@ -47,7 +47,7 @@ async def delete_records(
             results.append(result)
         response.topics.append(DeleteRecordsTopicResult(topic.name, results))
     try:
-        await context.tools.replicas.checkpoint()
+        await context.tools.replicas.checkpoints.write()
     except KafkaError as error:
         # Deleted for those who read now, but not for good: the client is to ask again.
         for topic_result in response.topics:
