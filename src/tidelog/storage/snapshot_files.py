@@ -43,10 +43,11 @@ class SnapshotFiles:
         """Put the producers as of `offset` into a file, which the next flush syncs."""
         assert producers.end_offset == offset, f"{producers.end_offset}, not {offset}"
         data = encode_snapshot(producers)
-        self._put(snapshot_path(self._directory, offset), data)
         windows = encode_windows(producers, data)
         if windows:
+            # First: without its windows a snapshot would hide an older one that has them.
             self._put(window_path(self._directory, offset), windows)
+        self._put(snapshot_path(self._directory, offset), data)
         self._flush.directory_changed()
 
     def _put(self, path: str, data: bytes) -> None:

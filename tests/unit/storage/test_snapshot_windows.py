@@ -27,7 +27,7 @@ from tidelog.storage.producers import BATCHES_KEPT, ProducerStates
 from tidelog.storage.replicated import check_replicated
 from tidelog.storage.snapshot_windows import decode_windows, encode_windows
 from tidelog.storage.snapshots import encode_snapshot
-from tidelog.testing.disk import CrashMode
+from tidelog.testing.disk import CrashMode, PowerCut
 
 # No index entry comes near to the batches of the producer, and they lie in segments of their own.
 CONFIG = TopicConfig(segment_bytes=2_000, index_interval_bytes=64)
@@ -83,6 +83,31 @@ def test_after_a_kill_or_a_loss_of_power(mode: CrashMode, synced: float) -> None
     recovery_point = bases[int((len(bases) - 1) * synced)]
     log = world.reopen_after(world.disk.crash(mode), recovery_point=recovery_point)
     knows_its_producers(log)
+
+
+def test_after_a_kill_at_each_call_of_a_roll_and_a_stop() -> None:
+    """The walk begins with the last segment, and what is before it is known from files alone."""
+    world = World(config=CONFIG)
+    log = world.open()
+    fill(log)
+    flush(log)
+    before, recovery_point, kills = world.disk, log.log_end_offset, 0
+    while True:
+        world.disk = before.crash(CrashMode.KEEP_ALL)
+        world.restart()
+        log = world.open(recovery_point=recovery_point)
+        world.disk.fail_at(world.disk.calls + 1 + kills, "crash")
+        try:
+            for _ in range(12):
+                append(log, batch(size=200))
+            close(log)
+        except PowerCut:
+            kills += 1
+        else:
+            break
+        left = world.disk.crash(CrashMode.KEEP_ALL)
+        knows_its_producers(world.reopen_after(left, recovery_point=recovery_point))
+    assert kills > 30
 
 
 def test_at_a_follower_that_was_restarted_and_leads() -> None:
