@@ -95,6 +95,8 @@ class GroupLedger:
         # The highest generation of which a member was told what it owns, and when that was.
         self.generation = 0
         self._generation_order = 0
+        # When generations began anew: an empty group went from one protocol to the other.
+        self._restarted = 0
         # Of a classic group, by generation: which process owns a partition, and under which name.
         self._owners: dict[int, dict[int, Holder]] = {}
         # Who was told to own a partition, and when, in order.
@@ -138,7 +140,7 @@ class GroupLedger:
         """A member that asked then is told all that it owns; what is not among it, it gives back
         when it has done with it."""
         now = self.order()
-        if generation > self.generation:
+        if generation > self.generation and asked > self._restarted:
             self.generation, self._generation_order = generation, now
         wanted = set(owned)
         for partition in sorted(wanted - holder.held.keys()):
@@ -156,6 +158,10 @@ class GroupLedger:
                 f"{holder} joins {self.name} in generation {generation}, {self.generation} had been"
                 " told before it asked",
             )
+
+    def restarted(self) -> None:
+        """The group was empty and has another protocol: as in Kafka, its generations begin anew."""
+        self.generation, self._restarted = 0, self.order()
 
     def released(self, holder: Holder, kept: Collection[int] = ()) -> None:
         """A member gives all back but this: before it says so, or when it hears that it has to."""

@@ -10,8 +10,9 @@ from tests.sim.group_ledger import FASTEST, GroupLedger
 from tests.sim.observer import Observer
 from tests.sim.peek import group_slots
 from tidelog.cluster.names import OFFSETS_TOPIC
-from tidelog.coordinators.groups.classic.group import ClassicGroup, GroupState
+from tidelog.coordinators.groups.classic.group import GroupState
 from tidelog.coordinators.groups.consumer.group import ConsumerGroup
+from tidelog.coordinators.groups.table import Group
 from tidelog.protocol.consumer_protocol import decode_assignment
 from tidelog.server.broker import Parts
 from tidelog.testing.simulation.machines import Machine, World
@@ -26,6 +27,8 @@ class GroupWatch:
         self._world = world
         self._observer = observer
         self._ledgers = ledgers
+        # By group: its protocol, and whether it had no members, at the last look.
+        self._kinds: dict[str, tuple[str, bool]] = {}
         # By shard: how far its log was looked at, and the offsets of each group then.
         self._seen: dict[Any, tuple[int, dict[str, frozenset[tuple[str, int]]]]] = {}
 
@@ -46,6 +49,7 @@ class GroupWatch:
             if group is not None:
                 i23_one_owner(group)
             if self._is_in_office(machine, slot):
+                self._heed_restart(ledger, group)
                 i25_generations_rise(ledger, group)
             kept = frozenset(
                 (topic, partition)
@@ -54,6 +58,15 @@ class GroupWatch:
             )
             i26_expiry(ledger, before.get(ledger.name, frozenset()) - kept, self._world.loop.now)
             yield ledger.name, kept
+
+    def _heed_restart(self, ledger: GroupLedger, group: Group | None) -> None:
+        """An empty group may have become one of the other protocol."""
+        kind, was_empty = self._kinds.get(ledger.name, ("", True))
+        if group is None:
+            return
+        if group.kind != kind and was_empty:
+            ledger.restarted()
+        self._kinds[ledger.name] = group.kind, not group.members
 
     def _is_in_office(self, machine: Machine, slot: Any) -> bool:
         """Whether the store names the broker leader of the shard's partition, in this epoch."""
@@ -65,7 +78,7 @@ class GroupWatch:
         return is_named and slot.partition.leads
 
 
-def i23_one_owner(group: ClassicGroup | ConsumerGroup) -> None:
+def i23_one_owner(group: Group) -> None:
     """No partition belongs to two members of a generation."""
     owners: dict[tuple[Any, int], str] = {}
     for member_id, topic, partition in _owned(group):
@@ -76,7 +89,7 @@ def i23_one_owner(group: ClassicGroup | ConsumerGroup) -> None:
             )
 
 
-def _owned(group: ClassicGroup | ConsumerGroup) -> Iterator[tuple[str, Any, int]]:
+def _owned(group: Group) -> Iterator[tuple[str, Any, int]]:
     if isinstance(group, ConsumerGroup):
         for member_id, member in group.members.items():
             for topic_id, held in member.held().items():
@@ -90,7 +103,7 @@ def _owned(group: ClassicGroup | ConsumerGroup) -> Iterator[tuple[str, Any, int]
                     yield member_id, topic, partition
 
 
-def i25_generations_rise(ledger: GroupLedger, group: ClassicGroup | ConsumerGroup | None) -> None:
+def i25_generations_rise(ledger: GroupLedger, group: Group | None) -> None:
     """The coordinator in office knows the last generation that anybody was told of."""
     known = 0 if group is None else _generation(group)
     if known < ledger.generation:
@@ -100,7 +113,7 @@ def i25_generations_rise(ledger: GroupLedger, group: ClassicGroup | ConsumerGrou
         )
 
 
-def _generation(group: ClassicGroup | ConsumerGroup) -> int:
+def _generation(group: Group) -> int:
     return group.epoch if isinstance(group, ConsumerGroup) else group.generation
 
 

@@ -27,6 +27,8 @@ class Mutant:
     profile: str = ""
     script: str = ""
     groups: bool = False
+    # What fires is an error, not an invariant. Of others that says that the patch does not fit.
+    by_error: bool = False
     test: str = ""
 
     @contextmanager

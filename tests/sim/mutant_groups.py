@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from tests.sim.mutant import Mutant, Patch
+from tidelog.coordinators.gathering import answer_all
 from tidelog.coordinators.groups.classic.group import ClassicGroup
 from tidelog.coordinators.groups.classic.members import Members
 from tidelog.coordinators.groups.consumer import reconciliation
@@ -47,9 +48,8 @@ def answers_before_they_are_committed() -> list[Patch]:
     def at_once(self: Runtime, slot: Any, answer: Any) -> None:
         answer.leave()
 
-    def all_at_once(self: Runtime, slot: Any, answers: Any) -> None:
-        for answer in answers:
-            answer.leave()
+    def all_at_once(self: Runtime, slot: Any, handled: Any) -> None:
+        answer_all(handled)
 
     return [
         (CoordinatorRuntime, "_leave_when_committed", at_once),

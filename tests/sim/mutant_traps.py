@@ -273,7 +273,10 @@ TRAPS: Final = (
         "client/aio: peers",
         one_line_for_everything,
         script="command beside the feed",
+        by_error=True,
     ),
     Mutant("calls without an end", "client/aio, L3", calls_without_an_end, "crashes"),
-    Mutant("waits stay", "replication/waiters", waits_stay, script="wait without an end"),
+    Mutant(
+        "waits stay", "replication/waiters", waits_stay, script="wait without an end", by_error=True
+    ),
 )

@@ -31,7 +31,8 @@ from tests.sim.transaction_mutants import TRANSACTION_MUTANTS
 
 SAVED: Final = Path(__file__).parent / "mutants.toml"
 # A script that did not come to its point has shown nothing.
-_NOT_PLAYED: Final = f"E {NotPlayedError.__name__}"
+_ERROR: Final = "E "
+_NOT_PLAYED: Final = f"{_ERROR}{NotPlayedError.__name__}"
 MUTANTS: Final = (*RULES, *TRAPS, *GROUPS, *UNITS, *TRANSACTION_MUTANTS)
 
 
@@ -45,6 +46,7 @@ def search(mutant: Mutant, first: int, seeds: int) -> Outcome | None:
     for seed in range(first, first + seeds):
         outcome = mutant.run(seed)
         is_found = outcome.failed and outcome.invariant != _NOT_PLAYED
+        is_found = is_found and outcome.invariant.startswith(_ERROR) == mutant.by_error
         if is_found and not run_seed(seed, mutant.plan).failed:
             return outcome
     return None

@@ -113,6 +113,19 @@ def test_i23_and_i25_a_generation_of_before_counts() -> None:
     breaks("I25", group.joined, a, 3, group.order())
 
 
+def test_i25_generations_begin_anew_where_an_empty_group_changes_its_protocol() -> None:
+    group, _ = ledger()
+    a = group.enter("a", None, is_classic=False)
+    group.told(a, 7, [0], early := group.order())
+    group.restarted()
+    group.joined(a, 1, group.order())
+    # An answer that comes late is of before.
+    group.told(a, 7, [0], early)
+    group.joined(a, 1, group.order())
+    group.told(a, 2, [0], group.order())
+    breaks("I25", group.joined, a, 1, group.order())
+
+
 def test_i23_and_i25_a_coordinator_holds_what_it_must_not() -> None:
     consumers = ConsumerGroup("g", epoch=4)
     for name in "ab":
