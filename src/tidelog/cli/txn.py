@@ -142,10 +142,15 @@ def describe_entry(found: DescribedTransaction, now_ms: float) -> dict[str, Any]
         "coordinator": found.coordinator,
         "timeout_ms": found.timeout_ms if found.has_timeout else None,
         "started": None if started is None else shown_time(started),
-        "open_seconds": None if started is None else round((now_ms - started) / 1000, 1),
+        "open_seconds": None if started is None else age_seconds(started, now_ms),
         "times_out_in_seconds": None if ends_in is None else round(ends_in / 1000, 1),
         "partitions": [str(tp) for tp in sorted(found.partitions)],
     }
+
+
+def age_seconds(wall_ms: int, now_ms: float) -> float:
+    """How long ago that was; not in the future, where the broker's clock is ahead of ours."""
+    return round(max(0.0, now_ms - wall_ms) / 1000, 1)
 
 
 def shown_time(wall_ms: int) -> str:

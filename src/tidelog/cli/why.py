@@ -9,7 +9,7 @@ import click
 
 from tidelog.cli.common import connection_options, open_client, print_json, topic_argument
 from tidelog.cli.faults import EXIT_USAGE, CliError
-from tidelog.cli.txn import shown_time
+from tidelog.cli.txn import age_seconds, shown_time
 from tidelog.client.transaction_admin import StableOffset, stable_offset
 from tidelog.client.transaction_view import COMMITTED_STATES
 from tidelog.model import TopicPartition
@@ -55,7 +55,7 @@ def entry(found: StableOffset, now_ms: float) -> dict[str, Any]:
             "producer_id": holder.producer.producer_id,
             "producer_epoch": holder.producer.producer_epoch,
             "since": shown_time(since_ms),
-            "seconds": round((now_ms - since_ms) / 1000, 1),
+            "seconds": age_seconds(since_ms, now_ms),
             "hangs": transaction is None,
         }
     return {
@@ -86,7 +86,7 @@ def explained(found: StableOffset, now_ms: float) -> list[str]:
             who = f"'{transaction.transactional_id}' ({producer}), {transaction.state}"
             who += f", coordinated by broker {transaction.coordinator}"
             since = "open since"
-        seconds = (now_ms - found.since_ms) / 1000
+        seconds = age_seconds(found.since_ms, now_ms)
         lines.append(f"held by: {who}")
         lines.append(f"{since}: {shown_time(found.since_ms)}, {seconds:.1f} s ago")
     lines.append(f"ends: {what_ends(found, now_ms)}")
