@@ -1,17 +1,13 @@
 """The one writer of a cluster's metadata: a queue of commands in front of a store.
 
-Promises: a command's answer comes after its changes are durable; a crash at any moment leaves every
-command wholly done or not done, or, where it takes several transactions, such that the next
-controller undoes or finishes it (`steps`, `repairs`). The image changes only after the store said
-yes. Commands take effect in the order in which they were submitted. Those that wait while a
-transaction is written share the next one, so that a thousand creates do not cost a thousand disk
-syncs; each still has its own answer, and none is half of a transaction.
+Promises: a command is answered once its changes are durable. A crash at any moment leaves it wholly
+done or not done or, where it takes several transactions, such that the next controller undoes or
+finishes it (`steps`, `repairs`). Commands take effect in the order of their submission; those that
+wait while a transaction is written share the next one, each with an answer of its own.
 
 Every transaction checks the controller epoch, so a deposed controller cannot write, and moves
-`/controller/sequence` by compare-and-set, so after a lost connection reading that one node tells
-whether the transaction was done.
-
-A controller that is out of touch with the store for too long stops: another may have the office.
+`/controller/sequence` by compare-and-set: after a lost connection that one node tells whether the
+transaction was done. A controller that is out of touch with the store for too long stops.
 """
 
 from __future__ import annotations

@@ -1,13 +1,10 @@
 """How a broker keeps its image: fed by the controller, change by change.
 
 Promises: the image moves forward only, by whole transactions, in the controller's order; what an
-older controller says, or one that is behind, is not taken.
-Subscribers are called synchronously, in the order in which they subscribed, with the image before,
-the image after and the changes between; `image` is the new one by then, and whoever waits for its
-version goes on only after all subscribers are done. A subscriber that fails is given the whole
-image instead; if it fails again, following ends and with it the broker. After a gap or under a new
-controller the changes are worked out from the two whole images, so a subscriber need not know the
-difference.
+older controller says, or one that is behind, is refused. Subscribers are called synchronously, in
+the order of subscription, with the image before, the image after and the changes between; whoever
+waits for a version goes on after all of them. A subscriber that fails is given the whole image
+instead; if it fails again, the broker stops. After a gap the changes are computed from both images.
 """
 
 from __future__ import annotations

@@ -1,16 +1,14 @@
-"""A broker's place in its cluster: its session with the store, its entry, and the controller.
+"""A broker's place in its cluster: its session with the store, its registration, the controller.
 
-One session at a time. Within it the broker stands for the controller's office whenever nobody has
-it, and keeps its entry there once it has been asked to. When the session is lost both are gone, and
-the broker goes on: it connects again, enters again in a new broker epoch, and stands again. Losing
-the office ends the `Controller` object and nothing else.
+Within a session the broker stands for controller whenever there is none, and keeps its registration
+once it was asked to register. When the session is lost, both are gone: the broker connects again,
+registers in a new broker epoch, and stands again. Losing the office ends the `Controller` object
+and nothing else. Where the store is the broker's own, `wait_failed` raises instead and the broker
+stops.
 
-`out_of_touch` says that the broker may have been given up by the others without knowing it: two
-thirds of a session without a sign of the store, no entry since the last session was lost, or an
-entry that its metadata does not show yet: what was decided before that, it has yet to hear.
-
-A broker that has a store of its own cannot connect to it again: where it fails, `wait_failed`
-raises, and the broker stops.
+`out_of_touch` says that the others may have given the broker up: two thirds of a session without a
+sign of the store, no registration since the last session was lost, or one that its own metadata
+does not show yet.
 """
 
 from __future__ import annotations
@@ -84,7 +82,8 @@ class Membership:
         self._place = Place(broker_id, None, self._options.may_found)
         self._store: Store | None = None
         self._controller: Controller | None = None
-        self._owner: Owner | None = None
+        # Who was last seen to be the controller.
+        self.owner: Owner | None = None
         self._owner_changed = asyncio.Event()
         self._entry: BrokerRegistration | None = None
         self._entry_given = asyncio.Event()
@@ -125,14 +124,9 @@ class Membership:
         return controller if controller is not None and controller.running else None
 
     @property
-    def owner(self) -> Owner | None:
-        """Who was last seen to have the office."""
-        return self._owner
-
-    @property
     def is_controlled(self) -> bool:
         """Whether anybody has the office, as far as it is known here."""
-        return self._owner is not None and not self.out_of_touch
+        return self.owner is not None and not self.out_of_touch
 
     @property
     def out_of_touch(self) -> bool:
@@ -150,7 +144,7 @@ class Membership:
                 while True:
                     if self.controller is not None:
                         return self.controller
-                    owner = self._owner
+                    owner = self.owner
                     if owner is not None and owner.broker_id != self.broker_id:
                         return owner
                     await self._owner_changed.wait()
@@ -365,9 +359,9 @@ class Membership:
             raise error
 
     def _take_owner(self, owner: Owner | None) -> None:
-        if owner == self._owner:
+        if owner == self.owner:
             return
-        self._owner = owner
+        self.owner = owner
         self._owner_changed.set()
         self._owner_changed = asyncio.Event()
         self.on_owner_changed()

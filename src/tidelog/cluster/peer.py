@@ -3,17 +3,14 @@
     peer = PeerConnection(host.network, endpoint)
     response = await peer.request("DescribeCluster", DescribeClusterRequest(), timeout_s=5)
 
-Promises: it connects when the first request needs it, and again with the request after a loss; the
-versions are negotiated and this broker authenticates before anything is sent. Any number of
-requests may be outstanding, and are answered in order, so each purpose takes a connection of its
-own: a fetch that waits holds up nothing else. Every request has a deadline, which counts
-connecting too; one that passes it costs the connection, since nothing can be told of the answers
-behind it. A lost connection fails every request under way with `NetworkError`; with `ConnectError`
-nothing was sent. When to try again is the caller's decision; `Backoff` says how long to wait.
+Promises: it connects with the first request, and again with the first after a loss; it negotiates
+versions and authenticates before anything else. Requests are answered in order, so each purpose has
+a connection of its own: a fetch that waits holds up nothing else. Every request has a deadline,
+connecting included; missing it costs the connection. A lost connection fails all requests under way
+with `NetworkError`; with `ConnectError` nothing was sent. `Backoff` says when to try again.
 
-With `reuses_memory` an answer is received into a buffer that the next answer is received into
-as well: its records are views that hold until the next request, or, where another request is under
-way already, until `resume`, before which no further answer is received.
+With `reuses_memory` all answers share one buffer: their records are views that hold until the next
+request or, where another request is under way already, until `resume`.
 """
 
 from __future__ import annotations

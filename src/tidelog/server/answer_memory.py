@@ -1,13 +1,11 @@
 """The bound on what large answers on their way out hold, over all connections together.
 
-An answer that is larger than a socket takes at once stays in memory until its reader has read it.
-Each is charged here for its bytes, and waits before it is sent while others use up the memory. The
-charge lies in the last bytes of the answer and ends with them: when they are written, or when the
-connection is gone and they are dropped.
+An answer that is larger than a socket takes at once is charged here for its bytes, and waits before
+it is sent while others use up the memory. The charge lies in the last bytes of the answer and ends
+with them: when they are written, or dropped with their connection.
 
-While answers wait, the readers of the others are judged. One that took nothing for five seconds
-loses its connection, the one that holds most first, until there is room for those that wait. On a
-broker with memory to spare nobody is judged, and a slow reader may take its time.
+While answers wait, readers that took nothing for five seconds lose their connections, the one that
+holds most first, until there is room for those that wait. Without waiters nobody is judged.
 """
 
 from __future__ import annotations
@@ -19,6 +17,7 @@ from typing import Protocol
 from weakref import WeakKeyDictionary, ref
 
 from tidelog.protocol.primitives import Part, part_size
+from tidelog.server.pieces import call_later
 
 MIB = 1024 * 1024
 # Librdkafka takes no answer over 100 MB. Offsets of a million partitions have 40 MB.
@@ -44,17 +43,13 @@ class Reader(Protocol):
         ...
 
 
-def _call_later(seconds: float, function: Callable[[], None]) -> None:
-    asyncio.get_running_loop().call_later(seconds, function)
-
-
 class AnswerMemory:
     """Counts the bytes of large answers, queues those that must wait, drops those not read."""
 
     def __init__(
         self,
         limit_bytes: int = ANSWERS_BYTES_MAX,
-        schedule: Callable[[float, Callable[[], None]], None] = _call_later,
+        schedule: Callable[[float, Callable[[], None]], None] = call_later,
     ) -> None:
         self._limit_bytes = limit_bytes
         self.held_bytes = 0

@@ -10,7 +10,7 @@ what they hold in memory has a bound however many connections ask.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from itertools import islice
 from typing import Generic, TypeVar, cast
 
@@ -63,6 +63,10 @@ def first_piece(steps: Generator[int, None, T]) -> tuple[bool, T | Generator[int
     except StopIteration as end:
         return True, end.value
     return False, steps
+
+
+def call_later(seconds: float, function: Callable[[], None]) -> None:
+    asyncio.get_running_loop().call_later(seconds, function)
 
 
 class Turns:

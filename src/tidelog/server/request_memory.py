@@ -1,31 +1,27 @@
-"""The bound on what requests on their way in may hold, over all connections together.
+"""The bound on what incoming requests may hold, over all connections together.
 
 Receive buffers grow as bytes arrive, and every growth is asked for here. When the pool is spent a
-connection waits, unread, until others have finished. So that half-received frames can never block
-one another for ever, the size of one largest frame is kept apart as a lane: one waiting connection
-at a time may use it to finish its frame. Those that wait are served by the size of their frame, the
-smallest first: a frame of 100 MiB does not hold up one of 1 MiB. Memory held is therefore at most
-the configured pool.
+connection waits, unread, until others have finished. The size of one largest frame is kept apart as
+a lane, so that half-received frames cannot block one another for ever: one waiting connection at a
+time may use it to finish its frame. The smallest frame that waits is served first.
 
-While connections wait, the others have to earn what they hold. Every half second they are judged by
-the bytes that arrived meanwhile: a frame must fill the memory that it holds within five seconds.
-Those that are slower are dropped, the slowest for its memory first, until there is enough for those
-that wait. So memory cannot be held for less than a fifth of it per second in bandwidth. On a broker
-with memory to spare nobody is judged, and a slow client may take its time.
+While connections wait, the others must earn what they hold: every half second they are judged by
+the bytes that arrived, and a frame must fill its memory within five seconds. The slowest are
+dropped until there is enough for those that wait. Without waiters nobody is judged.
 
-Only those are judged that could have sent all through the period. One that waited for memory itself
-could not, and neither could one that we do not read, since an earlier request of its own is not
-answered yet. That one is dropped only when it has held memory so for thirty seconds while others
-waited: by then clients have given up their requests.
+Exempt is who could not have sent: a connection that waited for memory itself, or one that is not
+read because its earlier request is not answered yet. The latter is dropped once it has held memory
+for thirty seconds while others waited: by then clients have given up their requests.
 """
 
 from __future__ import annotations
 
-import asyncio
 import heapq
 from collections.abc import Callable
 from itertools import count
 from typing import Protocol
+
+from tidelog.server.pieces import call_later
 
 PERIOD_SECONDS = 0.5
 FILL_SECONDS_MAX = 5.0
@@ -63,10 +59,6 @@ class Holder(Protocol):
         ...
 
 
-def _call_later(seconds: float, function: Callable[[], None]) -> None:
-    asyncio.get_running_loop().call_later(seconds, function)
-
-
 class RequestMemory:
     """Counts reserved bytes, queues those who must wait for some, drops those who squander it."""
 
@@ -74,7 +66,7 @@ class RequestMemory:
         self,
         limit_bytes: int,
         frame_bytes_max: int,
-        schedule: Callable[[float, Callable[[], None]], None] = _call_later,
+        schedule: Callable[[float, Callable[[], None]], None] = call_later,
     ) -> None:
         self._free = max(0, limit_bytes - frame_bytes_max)
         self._reserved: dict[Holder, int] = {}

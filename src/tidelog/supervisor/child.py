@@ -64,7 +64,8 @@ class Child:
         self._process: Process | None = None
         self._task: asyncio.Task[None] | None = None
         self._serving = asyncio.Event()
-        self._ended = asyncio.Event()
+        # The process has ended and is not started again.
+        self.ended = asyncio.Event()
         self._dismissed = asyncio.Event()
         self._dismissed.set()
 
@@ -78,9 +79,9 @@ class Child:
         """Start it; return when it serves clients. BrokerEnded where it does not."""
         assert self._task is None or self._task.done(), f"broker {self.node_id} runs"
         self._dismissed.clear()
-        self._ended.clear()
+        self.ended.clear()
         self._task = asyncio.create_task(self._keep(), name=f"broker-{self.node_id}")
-        waits = [asyncio.ensure_future(each.wait()) for each in (self._serving, self._ended)]
+        waits = [asyncio.ensure_future(each.wait()) for each in (self._serving, self.ended)]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -106,10 +107,6 @@ class Child:
         if self.pid is not None:
             assert self._process is not None
             self._process.send_signal(number)
-
-    async def wait_ended(self) -> None:
-        """Return once the process has ended and is not started again."""
-        await self._ended.wait()
 
     async def _gone(self, patience_s: float) -> None:
         if self._task is None:
@@ -140,7 +137,7 @@ class Child:
                     await asyncio.wait_for(self._dismissed.wait(), pause_s)
                 pause_s = pause_s or 1.0
         finally:
-            self._ended.set()
+            self.ended.set()
 
     async def _run(self) -> bool:
         """One life of the process; whether it came to serve clients."""

@@ -117,7 +117,7 @@ class LocalCluster:
 
     async def _all_ended(self) -> None:
         for child in self.children:
-            await child.wait_ended()
+            await child.ended.wait()
 
     async def stop(self) -> None:
         """Stop the brokers one after the other, the first one last, and then the store."""

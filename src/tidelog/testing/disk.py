@@ -150,7 +150,7 @@ class SimulatedDisk:
         self._faults: dict[int, int | str] = {}
         self._fault_calls: dict[tuple[str, int], int] = {}
         self._calls_by_name: dict[str, int] = {}
-        self._down = False
+        self.down = False
         self._mutex = threading.RLock()
 
     # Faults
@@ -166,7 +166,7 @@ class SimulatedDisk:
     @property
     def is_doomed(self) -> bool:
         """True where one of the next calls will crash the machine, or has."""
-        return self._down or "crash" in self._faults.values()
+        return self.down or "crash" in self._faults.values()
 
     def forget_faults(self) -> None:
         """Nothing fails from now on that was to fail."""
@@ -176,7 +176,7 @@ class SimulatedDisk:
 
     def crash(self, mode: CrashMode = CrashMode.RANDOM) -> SimulatedDisk:
         """What a new start finds; this disk answers no more calls."""
-        self._down = True
+        self.down = True
         chance = random.Random(f"{self._seed}/{self.calls}")
         disk = SimulatedDisk(chance.getrandbits(64), now_ms=self._now_ms)
         disk._root = self._root.survivor(mode, chance, {})
@@ -184,11 +184,6 @@ class SimulatedDisk:
         if mode is CrashMode.KEEP_ALL:
             disk.cache = self.cache
         return disk
-
-    @property
-    def down(self) -> bool:
-        """True once the simulated machine has crashed."""
-        return self._down
 
     def calls_of(self, name: str) -> int:
         """How often a call of that name was made."""
@@ -220,7 +215,7 @@ class SimulatedDisk:
 
     def _enter(self, name: str) -> str:
         """Count a call; raises its fault, or says "short"."""
-        if self._down:
+        if self.down:
             raise PowerCut("the simulated machine is down")
         self.calls += 1
         self._calls_by_name[name] = self._calls_by_name.get(name, 0) + 1
@@ -229,7 +224,7 @@ class SimulatedDisk:
         if fault is None:
             return ""
         if fault == "crash":
-            self._down = True
+            self.down = True
             raise PowerCut(f"crash at call {self.calls}, {name}")
         if isinstance(fault, str):
             return fault

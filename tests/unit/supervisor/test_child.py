@@ -85,7 +85,7 @@ def test_a_killed_process_stays_away_where_that_was_asked_for() -> None:
             await broker.start()
             assert broker.pid is not None
             os.kill(broker.pid, signal.SIGKILL)
-            await broker.wait_ended()
+            await broker.ended.wait()
             assert broker.pid is None
             # Until it is started again by hand.
             await broker.start()

@@ -35,7 +35,7 @@ class SimulatedTransport(asyncio.Transport):
         self.is_server = False
         self._protocol: Any = None
         self._closing = False
-        self._gone = False
+        self.is_gone = False
         self._reading = True
         self._writing_paused = False
         # Sent, and not yet taken by the other side.
@@ -61,15 +61,11 @@ class SimulatedTransport(asyncio.Transport):
     def host(self) -> str:
         return self.address[0]
 
-    @property
-    def is_gone(self) -> bool:
-        return self._gone
-
     def is_closing(self) -> bool:
         return self._closing
 
     def write(self, data: Any) -> None:
-        if self._closing or self._gone:
+        if self._closing or self.is_gone:
             return
         chunk = bytes(data)
         if chunk:
@@ -141,7 +137,7 @@ class SimulatedTransport(asyncio.Transport):
         send()
 
     def arrive(self, number: int, chunk: bytes | None) -> None:
-        if self._gone:
+        if self.is_gone:
             if chunk is not None:
                 self._refuse_bytes()
             return
@@ -160,14 +156,14 @@ class SimulatedTransport(asyncio.Transport):
             network.send(host, peer.host, peer.reset)
 
     def _pump(self) -> None:
-        is_open = self._protocol is not None and not self._gone
+        is_open = self._protocol is not None and not self.is_gone
         if is_open and not self._is_pumping and self._arrived and self._reading:
             self._is_pumping = True
             self._soon(self._take)
 
     def _take(self) -> None:
         self._is_pumping = False
-        if self._gone or not self._reading or not self._arrived:
+        if self.is_gone or not self._reading or not self._arrived:
             return
         chunk = self._arrived.popleft()
         if chunk is None:
@@ -183,7 +179,7 @@ class SimulatedTransport(asyncio.Transport):
             self._protocol.data_received(chunk)
             return
         view = memoryview(chunk)
-        while view and not self._gone:
+        while view and not self.is_gone:
             room = memoryview(self._protocol.get_buffer(-1))
             count = min(len(room), len(view))
             room[:count] = view[:count]
@@ -207,12 +203,12 @@ class SimulatedTransport(asyncio.Transport):
 
     def acknowledged(self, count: int) -> None:
         self._in_flight -= count
-        if self._gone:
+        if self.is_gone:
             return
         self._soon(self._drained)
 
     def _drained(self) -> None:
-        if self._gone:
+        if self.is_gone:
             return
         self._send()
         if self._writing_paused and self.get_write_buffer_size() <= self._high_water // 4:
@@ -225,29 +221,29 @@ class SimulatedTransport(asyncio.Transport):
 
     def reset(self) -> None:
         """The other side says that there is no such connection."""
-        if not self._gone:
+        if not self.is_gone:
             self._closing = True
             self._end(ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET)))
 
     def vanish(self, *, silent: bool = False) -> None:
         """The process is gone: its kernel, if it lives, resets the connection, as far as the link
         lets it."""
-        self._gone = True
+        self.is_gone = True
         if not silent:
             self._network.send(self.host, self.peer.host, self.peer.reset)
 
     def refuse(self) -> None:
         """The process does not take the connection."""
-        if self._gone:
+        if self.is_gone:
             return
-        self._gone = True
+        self.is_gone = True
         self._network.remove(self)
         self._network.send(self.host, self.peer.host, self.peer.reset)
 
     def _end(self, error: Exception | None) -> None:
-        if self._gone:
+        if self.is_gone:
             return
-        self._gone = True
+        self.is_gone = True
         self._network.remove(self)
         if error is None:
             self._put_on_the_way(None)
