@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -206,47 +203,6 @@ def test_t14_a_decision_survives_the_broker(tmp_path: Path, kills: bool) -> None
         assert not refused
         # The first one's two batches with two markers, and so on; an aborted record does not show.
         assert committed(process.bootstrap_servers, "t", 4) == ["value"] * 4
-
-
-def test_aiokafka_commits_and_aborts(broker: Broker, topic: str) -> None:
-    from aiokafka import AIOKafkaProducer
-
-    async def run() -> None:
-        client = AIOKafkaProducer(
-            bootstrap_servers=broker.bootstrap_servers, transactional_id="aio"
-        )
-        await client.start()
-        async with client.transaction():
-            await client.send_and_wait(topic, b"kept")
-        with pytest.raises(RuntimeError):
-            async with client.transaction():
-                await client.send_and_wait(topic, b"gone")
-                raise RuntimeError
-        await client.stop()
-
-    asyncio.run(run())
-    assert committed(broker.bootstrap_servers, topic, 1) == ["kept"]
-
-
-# In a process of its own, since its import warns.
-KAFKA_PYTHON = """
-import sys
-from kafka import KafkaProducer
-client = KafkaProducer(bootstrap_servers=sys.argv[1], transactional_id="python", acks="all")
-client.init_transactions()
-for value, commits in ((b"kept", True), (b"gone", False)):
-    client.begin_transaction()
-    client.send(sys.argv[2], value).get(20)
-    client.commit_transaction() if commits else client.abort_transaction()
-client.close()
-"""
-
-
-def test_kafka_python_commits_and_aborts(broker: Broker, topic: str) -> None:
-    command = [sys.executable, "-c", KAFKA_PYTHON, broker.bootstrap_servers, topic]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    assert committed(broker.bootstrap_servers, topic, 1) == ["kept"]
 
 
 def test_t22_a_topic_that_is_deleted_holds_up_nobody_else(broker: Broker, topic: str) -> None:

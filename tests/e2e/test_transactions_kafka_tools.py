@@ -48,6 +48,9 @@ def test_kafka_transactions_shows_and_aborts_them(tmp_path: Path) -> None:
         assert listed["hanging"]["TransactionState"] == "Ongoing"
         (described,) = run(broker, "describe", "--transactional-id", "hanging")
         assert described["TopicPartitions"] == "t-1"
+        # It is open, and its coordinator knows of it: however old, it does not hang.
+        hanging_ones = ("find-hanging", "--topic", "t", "--max-transaction-timeout", "0")
+        assert run(broker, *hanging_ones) == []
         where = ("--topic", "t", "--partition", "1")
         (producer,) = run(broker, "describe-producers", *where)
         assert producer["CurrentTransactionStartOffset"] == "0"
