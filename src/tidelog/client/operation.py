@@ -53,6 +53,14 @@ def next_step(operation: Operation[T], outcomes: list[object] | None) -> Step | 
         return Finished(stop.value)
 
 
+@dataclass(slots=True)
+class Outcome(Generic[T]):
+    """What became of one operation among several: a result, or an error."""
+
+    result: T | None = None
+    error: TidelogError | None = None
+
+
 class Action(Enum):
     """What a client does about an error code."""
 
@@ -139,6 +147,38 @@ def retried(
         return (yield from retrying(cluster, lambda: operation(cluster, *args, **kwargs)))
 
     return persistent
+
+
+def together(cluster: Cluster, operations: Sequence[Operation[T]]) -> Operation[list[Outcome[T]]]:
+    """Several operations at the same time: what each came to, its error included."""
+    outcomes: list[Outcome[T]] = [Outcome() for _ in operations]
+    # What each that goes on is waiting for: the outcomes of its calls, or a time.
+    ready: dict[int, list[object] | None] = dict.fromkeys(range(len(operations)))
+    paused: dict[int, float] = {}
+    while ready or paused:
+        now = cluster.clock.monotonic()
+        ready |= dict.fromkeys(each for each, until in paused.items() if until <= now)
+        paused = {each: until for each, until in paused.items() if until > now}
+        asked: dict[int, list[Call]] = {}
+        for number, answers in ready.items():
+            try:
+                step = next_step(operations[number], answers)
+            except TidelogError as error:
+                outcomes[number].error = error
+                continue
+            if isinstance(step, Finished):
+                outcomes[number].result = step.result
+            elif isinstance(step, Pause):
+                paused[number] = now + step.seconds
+            else:
+                asked[number] = step
+        ready = {}
+        if asked:
+            found = iter((yield [call for calls in asked.values() for call in calls]))
+            ready |= {number: [next(found) for _ in calls] for number, calls in asked.items()}
+        elif paused:
+            yield Pause(max(0.0, min(paused.values()) - cluster.clock.monotonic()))
+    return outcomes
 
 
 def refresh(

@@ -20,10 +20,13 @@ from tidelog.client.metadata import Cluster
 from tidelog.client.offsets import EARLIEST, LATEST, Start, list_offsets, resolve_offsets
 from tidelog.client.operation import (
     Action,
+    Operation,
+    Pause,
     UnknownPartitionError,
     UnknownTopicError,
     action_for,
     backoff_seconds,
+    together,
     topic_metadata,
 )
 from tidelog.client.settings import ClientSettings
@@ -245,3 +248,28 @@ def test_trimming_tries_again_at_the_new_leader() -> None:
     tp = TopicPartition("orders", 0)
     assert drive(delete_records(cluster, {tp: 8}), answer, clock) == {tp: 8}
     assert nodes == [1, 2]
+
+
+def test_several_operations_go_on_together_and_each_has_its_own_end() -> None:
+    clock = ManualClock()
+    cluster = Cluster("h:1", ClientSettings(), clock)
+    log: list[str] = []
+
+    def asks(name: str, calls: int, pause_s: float = 0.0) -> Operation[str]:
+        for number in range(calls):
+            (answer,) = yield [Call(0, name, number)]
+            log.append(f"{name}{answer} at {clock.now - 1000:g}")
+            if pause_s:
+                yield Pause(pause_s)
+        if name == "bad":
+            raise KafkaError(ErrorCode.PRODUCER_FENCED)
+        return name
+
+    steps = together(cluster, [asks("one", 2), asks("bad", 1), asks("slow", 2, 0.5)])
+    found = drive(steps, lambda call: call.message, clock)
+    assert [each.result for each in found] == ["one", None, "slow"]
+    assert [getattr(each.error, "code", None) for each in found] == [
+        None, ErrorCode.PRODUCER_FENCED, None,
+    ]  # fmt: skip
+    assert log == ["one0 at 0", "bad0 at 0", "slow0 at 0", "one1 at 0", "slow1 at 0.5"]
+    assert clock.now == 1001.0
