@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
 READ_SECONDS_MAX = 60.0
 
@@ -44,6 +44,36 @@ def read_topic(bootstrap_servers: str, topic: str) -> list[Read]:
     finally:
         consumer.close()
     return sorted((_read(message) for message in messages), key=lambda record: record.partition)
+
+
+def read_committed(bootstrap_servers: str, topic: str) -> list[bytes | None]:
+    """The values that a reader of committed records finds before it has to wait."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": "reading",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed",
+        }
+    )
+    try:
+        partitions = consumer.list_topics(topic, timeout=READ_SECONDS_MAX).topics[topic].partitions
+        consumer.assign([TopicPartition(topic, each, OFFSET_BEGINNING) for each in partitions])
+        values: list[bytes | None] = []
+        waiting = set(partitions)
+        while waiting:
+            found = consumer.consume(10_000, 1.0)
+            for message in found:
+                error = message.error()
+                if error is None:
+                    values.append(message.value())
+                else:
+                    assert error.code() == KafkaError._PARTITION_EOF, error
+                    waiting.discard(message.partition())
+    finally:
+        consumer.close()
+    return values
 
 
 def _read(message: object) -> Read:

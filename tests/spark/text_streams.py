@@ -26,7 +26,13 @@ def text_stream(spark: SparkSession, directory: Path, batch_files: int = 1) -> D
 
 
 def run_stream(
-    frame: DataFrame, bootstrap_servers: str, topic: str, checkpoint: Path, *, stop: bool = True
+    frame: DataFrame,
+    bootstrap_servers: str,
+    topic: str,
+    checkpoint: Path,
+    *,
+    stop: bool = True,
+    **options: str,
 ) -> None:
     """Write to a topic what there is, and then stop or wait for more."""
     writer = (
@@ -34,6 +40,7 @@ def run_stream(
         .option("kafka.bootstrap.servers", bootstrap_servers)
         .option("topic", topic)
         .option("checkpointLocation", str(checkpoint))
+        .options(**options)
     )
     if stop:
         writer = writer.trigger(availableNow=True)

@@ -7,7 +7,7 @@ starts over after a failure writes again what was stored before: at least once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -38,6 +38,9 @@ class WriterSettings:
     producer: ProducerSettings = field(default_factory=ProducerSettings)
 
 
+OpenProducer = Callable[[str, ProducerSettings, Callable[[list[Batch]], None]], Producer]
+
+
 class RecordTooLargeError(TidelogError):
     """A row that is larger than what the writer or the broker takes."""
 
@@ -45,16 +48,18 @@ class RecordTooLargeError(TidelogError):
 class ArrowWriter:
     """Writes record batches; `finish` returns when all is acknowledged.
 
+    With `open_producer` by another producer than a plain one, which its opener looks after.
+
     >>> with ArrowWriter(WriterSettings("127.0.0.1:9092", "orders")) as writer:  # doctest: +SKIP
     ...     writer.write(pa.record_batch({"key": [b"k"], "value": [b"v"]}))
     ...     writer.finish()
     {('orders', 0): 1}
     """
 
-    def __init__(self, settings: WriterSettings) -> None:
+    def __init__(self, settings: WriterSettings, open_producer: OpenProducer = Producer) -> None:
         self._settings = settings
         self._random = SystemRandom()
-        self._producer = Producer(settings.servers, settings.producer, self._completed)
+        self._producer = open_producer(settings.servers, settings.producer, self._completed)
         self._encoders: dict[str, TopicEncoder] = {}
         self._queued = 0
         self._written: dict[TopicPartition, int] = {}

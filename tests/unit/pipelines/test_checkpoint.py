@@ -48,6 +48,12 @@ TABLE = Fingerprint([SourceShape(["clicks"])], [], "append", "delta table", "/la
             replace(COUNTS, sink="delta table", table="/x"),
             "to a topic and now to a delta table /x",
         ),
+        (COUNTS, replace(COUNTS, sink="topic, exactly once"), None),
+        (
+            replace(COUNTS, sink="topic, exactly once"),
+            COUNTS,
+            "to a topic, exactly once and now to a topic",
+        ),
         (TABLE, replace(TABLE, table="/other"), "delta table /lake/visits and now to a delta"),
         (TABLE, replace(TABLE, partition_by=[]), "by day and is now by nothing"),
     ],

@@ -7,7 +7,13 @@ import pytest
 from tidelog.arrow.writer import WriterSettings
 from tidelog.model import Codec
 from tidelog.spark.option_values import OptionError
-from tidelog.spark.sink.write_options import BATCH_BYTES, WRITE_OPTIONS, parse_write_options
+from tidelog.spark.sink.write_options import (
+    BATCH_BYTES,
+    WRITE_OPTIONS,
+    OnceOptions,
+    parse_once_options,
+    parse_write_options,
+)
 
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:1"}
 
@@ -125,3 +131,44 @@ def test_a_bad_value_is_an_error_that_names_its_option(
 ) -> None:
     with pytest.raises(OptionError, match=complaint):
         parse(**options)
+
+
+# Exactly once
+
+
+def once(*, streaming: bool = True, **options: str) -> OnceOptions | None:
+    return parse_once_options(SERVERS | options, streaming=streaming)
+
+
+def test_a_stream_that_is_exactly_once_needs_nothing_but_its_checkpoint() -> None:
+    found = once(exactlyOnce="TRUE", checkpointLocation="state/x")
+    assert found == OnceOptions("", "state/x", None, 900_000)
+    assert once() is None and once(exactlyOnce="false") is None
+
+
+def test_a_batch_write_that_is_exactly_once_says_who_writes_which_version() -> None:
+    found = once(streaming=False, exactlyOnce="true", txnAppId="daily", txnVersion="20261117")
+    assert found == OnceOptions("daily", "", 20261117, 900_000)
+
+
+@pytest.mark.parametrize(
+    ("streaming", "options", "message"),
+    [
+        (True, {"kafka.acks": "1"}, "needs kafka.acks=all"),
+        (True, {"kafka.enable.idempotence": "false"}, "needs kafka.enable.idempotence=true"),
+        (True, {"asyncProgressTrackingEnabled": "true"}, "asyncProgressTrackingEnabled=false"),
+        (True, {"txnVersion": "1"}, "'txnVersion' is for batch writes"),
+        (True, {"txnAppId": "x" * 201}, "longer than 200"),
+        (True, {"kafka.transaction.timeout.ms": "0"}, r"'kafka\.transaction\.timeout\.ms' is '0'"),
+        (False, {"txnAppId": "x"}, "needs txnAppId .* and txnVersion"),
+        (False, {"txnVersion": "1"}, "needs txnAppId .* and txnVersion"),
+        (False, {"txnAppId": "x", "txnVersion": "-1"}, "'txnVersion' is '-1'"),
+        (True, {"exactlyOnce": "yes"}, "'exactlyOnce' is 'yes'"),
+        (True, {"exactlyOnce": "false", "txnAppId": "x"}, "need exactlyOnce=true"),
+    ],
+)
+def test_what_cannot_be_exactly_once_is_refused(
+    streaming: bool, options: dict[str, str], message: str
+) -> None:
+    with pytest.raises(OptionError, match=message):
+        parse_once_options(SERVERS | {"exactlyOnce": "true"} | options, streaming=streaming)

@@ -340,6 +340,7 @@ def _topic(each: Section) -> TopicSink:
         connect=connect,
         headers={name: column.text.strip() for name, column in headers.items()},
         options=each.options("options"),
+        exactly_once=each.word("exactly_once", "false", "true") == "true",
     )
 
 

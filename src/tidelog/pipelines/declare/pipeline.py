@@ -163,6 +163,7 @@ class TopicSink:
     """Rows as records of a topic; `key`, `partition`, `tombstone` and the headers name columns.
 
     `connect` is where the topic is, if it is not where the pipeline's own `connect` says.
+    With `exactly_once` each micro-batch is one transaction.
     """
 
     topic: str
@@ -173,6 +174,7 @@ class TopicSink:
     connect: Mapping[str, str] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     options: Mapping[str, str] = field(default_factory=dict)
+    exactly_once: bool = False
 
 
 @dataclass(slots=True)

@@ -27,6 +27,8 @@ from tidelog.spark.locations import is_local, local_path
 FINGERPRINT: Final = "_tidelog.json"
 # 2: the state with the order, the arguments and the keys of what is kept.
 VERSION: Final = 2
+TOPIC_SINK: Final = "topic"
+ONCE_SINK: Final = "topic, exactly once"
 _LOG_VERSION: Final = re.compile(r"v\d+")
 
 
@@ -80,6 +82,9 @@ def changes(old: Fingerprint, new: Fingerprint) -> list[str]:
     if old.mode != new.mode:
         words = {"update": "emit: updates", "append": "emit: final"}
         found.append(f"it was written with {words[old.mode]} and now with {words[new.mode]}")
+    if (old.sink, new.sink) == (TOPIC_SINK, ONCE_SINK):
+        # Nothing is open yet. The other way round, a batch that was decided might not be finished.
+        return found
     if (old.sink, old.table) != (new.sink, new.table):
         was, now = (f"{each.sink} {each.table}".strip() for each in (old, new))
         found.append(f"it was written to a {was} and now to a {now}")

@@ -27,12 +27,14 @@ from tidelog.pipelines.declare.pipeline import (
     TopicSink,
 )
 from tidelog.pipelines.run.analysis import check_stream, output_mode
-from tidelog.pipelines.run.checkpoint import Fingerprint, SourceShape
+from tidelog.pipelines.run.checkpoint import ONCE_SINK, TOPIC_SINK, Fingerprint, SourceShape
 from tidelog.pipelines.run.places import batch_place
 from tidelog.pipelines.run.plan import Plan, Records
 from tidelog.pipelines.run.rows import record_schema
 from tidelog.pipelines.run.shape import source_order, state_of
 from tidelog.spark.jvm import activate
+from tidelog.spark.locations import is_local
+from tidelog.spark.table.writers import QUERY_ID_PROPERTY
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -56,6 +58,12 @@ class Query:
             return self.source.bad_records.topic
         assert self.target is not None
         return self.target.sink.topic if isinstance(self.target.sink, TopicSink) else ""
+
+    @property
+    def is_once(self) -> bool:
+        """Whether its topic gets every row exactly once."""
+        sink = self.target.sink if self.target is not None else None
+        return isinstance(sink, TopicSink) and sink.exactly_once
 
     @property
     def table(self) -> TableSink | None:
@@ -149,7 +157,7 @@ class Streams:
         """What of a query its checkpoint holds fast; PipelineError where it cannot be a stream."""
         if query.target is None:
             assert query.source is not None
-            return Fingerprint([_shape(query.source)], [], "append", "topic")
+            return Fingerprint([_shape(query.source)], [], "append", TOPIC_SINK)
         state = state_of(frame)
         mode = output_mode(query.target, state)
         check_stream(frame, query.target, mode)
@@ -159,7 +167,7 @@ class Streams:
             sources=[_shape(self.pipeline.sources[name]) for name in order],
             state=state,
             mode=mode,
-            sink="topic" if table is None else f"{table.format} table",
+            sink=_sink(query) if table is None else f"{table.format} table",
             table="" if table is None else table.path,
             partition_by=[] if table is None else list(table.partition_by),
         )
@@ -179,6 +187,11 @@ class Streams:
         options = topic_options(self.pipeline, query)
         if mode == "update":
             return writer.foreachBatch(self._update_writer(query, options)).start()
+        if query.is_once:
+            options |= {"exactlyOnce": "true"}
+            if not is_local(checkpoint):
+                # The sink could not read there which query it is.
+                options |= {"txnAppId": f"{self.pipeline.name}.{query.name}"}
         return writer.format(TOPIC_FORMAT).options(**options).start()
 
     def _update_writer(
@@ -189,7 +202,8 @@ class Streams:
             count = Observation()
             rows = rows.observe(count, F.count(F.lit(1)).alias("rows"))
             try:
-                rows.write.format(TOPIC_FORMAT).options(**options).mode("append").save()
+                wanted = {**options, **(version_options(rows, batch) if query.is_once else {})}
+                rows.write.format(TOPIC_FORMAT).options(**wanted).mode("append").save()
                 written = self.updates.get(query.name, 0) + int(count.get["rows"])
                 self.updates[query.name] = written
             except Exception as error:
@@ -200,6 +214,18 @@ class Streams:
                 raise RuntimeError(f"batch {batch} could not be written") from None
 
         return write
+
+
+def _sink(query: Query) -> str:
+    return ONCE_SINK if query.is_once else TOPIC_SINK
+
+
+def version_options(rows: DataFrame, batch: int) -> dict[str, str]:
+    """By what a micro-batch that comes again is known, of the query whose thread this is."""
+    query = rows.sparkSession.sparkContext.getLocalProperty(QUERY_ID_PROPERTY)
+    if not query:
+        raise PipelineError(f"Spark gave no {QUERY_ID_PROPERTY}: nothing can be written once")
+    return {"exactlyOnce": "true", "txnAppId": query, "txnVersion": str(batch)}
 
 
 def _shape(source: Source) -> SourceShape:

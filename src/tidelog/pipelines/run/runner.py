@@ -108,6 +108,7 @@ class Runner:
         check_names("--append", self.settings.append, queries)
         check_options(self.pipeline)
         if self.settings.mode is Mode.BATCH:
+            self._refuse_history(queries)
             return self._run_batch(queries)
         if not self.pipeline.checkpoint:
             raise PipelineError(
@@ -341,6 +342,15 @@ class Runner:
                 watch.finish(reports)
                 self.listener(reports)
         return reports
+
+    def _refuse_history(self, queries: list[Query]) -> None:
+        """PipelineError where a batch would write again what is there exactly once."""
+        for query in queries:
+            if query.is_once and not self.settings.into:
+                raise PipelineError(
+                    f"{self.pipeline.path}: target {query.name} is exactly_once, and a batch would"
+                    " write its history once more: give --into DIR for a look at it, or catch up"
+                )
 
     def _tell(self, watch: Watch, reports: list[QueryReport]) -> None:
         watch.look(reports)

@@ -7,6 +7,7 @@ option that nobody knows is an error that names it. Names are compared without c
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from tidelog.arrow.writer import WriterSettings
@@ -16,6 +17,8 @@ from tidelog.spark.option_row import CLIENT_ROWS, NO_EFFECT, UNSECURED, OptionRo
 from tidelog.spark.option_values import OptionError, Options
 
 BATCH_BYTES: Final = 512 << 10
+TIMEOUT_MS: Final = 900_000
+_NAME_LENGTH_MAX: Final = 200
 
 WRITE_OPTIONS: Final = (
     OptionRow("kafka.bootstrap.servers", "same", "brokers to ask first, host:port with commas"),
@@ -27,6 +30,24 @@ WRITE_OPTIONS: Final = (
         "asyncProgressTrackingCheckpointIntervalMs", "same", "Spark's own, for streaming queries"
     ),
     OptionRow("queryName", "same", "Spark's own, what a streaming query is called"),
+    OptionRow(
+        "exactlyOnce",
+        "ours",
+        "true: every row is visible once to readers with read_committed, whatever is run again; "
+        "see spark-sink.md",
+    ),
+    OptionRow(
+        "txnAppId",
+        "ours",
+        "with exactlyOnce: who writes. A batch write needs it; a stream has the id of its query, "
+        "and needs it where its checkpoint is not on a disk of the driver",
+    ),
+    OptionRow(
+        "txnVersion",
+        "ours",
+        "with exactlyOnce, for a batch write: a number that grows from write to write; one that "
+        "txnAppId has written before is not written again",
+    ),
     OptionRow(
         "compression",
         "ours",
@@ -81,6 +102,12 @@ WRITE_OPTIONS: Final = (
         "differs",
         "any number but 0 means: until kafka.delivery.timeout.ms is over; 0 is refused",
     ),
+    OptionRow(
+        "kafka.transaction.timeout.ms",
+        "differs",
+        f"with exactlyOnce, on Apache Kafka: how long a batch may take, twice; {TIMEOUT_MS} by "
+        "default. On Tidelog no time-out ends a batch",
+    ),
     OptionRow("kafka.security.protocol", "differs", f"PLAINTEXT only: {UNSECURED}"),
     *(
         OptionRow(f"kafka.{name}", "differs", NO_EFFECT + reason)
@@ -104,9 +131,8 @@ WRITE_OPTIONS: Final = (
             ("partitioner.ignore.keys", "leave the column 'key' out, or set 'partition'"),
             ("interceptor.classes", "Java's; change the rows in Spark instead"),
             ("config.providers", "Java's; read secrets before the options are set"),
-            ("transactional.id", "the sink writes at least once, not in transactions"),
-            ("transaction.timeout.ms", "the sink writes without transactions"),
-            ("transaction.two.phase.commit.enable", "the sink writes without transactions"),
+            ("transactional.id", "each attempt of a task has its own; set exactlyOnce=true"),
+            ("transaction.two.phase.commit.enable", "exactlyOnce uses it where brokers offer it"),
             ("security.providers", "Java's, for TLS and SASL"),
             ("sasl.*", UNSECURED),
             ("ssl.*", UNSECURED),
@@ -122,6 +148,47 @@ _LEVELS: Final = {
 }
 _ACKS: Final = {"all": -1, "-1": -1, "1": 1, "0": 0}
 _IN_FLIGHT_MAX: Final = 5
+
+
+@dataclass(slots=True, frozen=True)
+class OnceOptions:
+    """How a write is exactly once: who writes (`app_id`), and as which version of its output."""
+
+    app_id: str
+    checkpoint: str
+    version: int | None
+    timeout_ms: int
+
+
+def parse_once_options(given: Mapping[str, str], *, streaming: bool) -> OnceOptions | None:
+    """What the options say about writing exactly once; None where nothing."""
+    options = Options(given, WRITE_OPTIONS)
+    app_id, checkpoint = options.text("txnAppId"), options.text("checkpointLocation")
+    version = options.integer("txnVersion")
+    if not options.flag("exactlyOnce", False):
+        if options.has("txnAppId") or version is not None:
+            raise OptionError("options 'txnAppId' and 'txnVersion' need exactlyOnce=true")
+        return None
+    if options.text("kafka.acks", "all").lower() not in ("all", "-1"):
+        raise OptionError("option 'exactlyOnce' is true, which needs kafka.acks=all")
+    if not options.flag("kafka.enable.idempotence", True):
+        raise OptionError("option 'exactlyOnce' is true, which needs kafka.enable.idempotence=true")
+    if options.flag("asyncProgressTrackingEnabled", False):
+        raise OptionError(
+            "option 'exactlyOnce' is true, which needs asyncProgressTrackingEnabled=false: with it"
+            " Spark does not know which batches it has written"
+        )
+    if len(app_id) > _NAME_LENGTH_MAX:
+        raise OptionError(f"option 'txnAppId' is longer than {_NAME_LENGTH_MAX} characters")
+    if streaming and version is not None:
+        raise OptionError("option 'txnVersion' is for batch writes; a stream numbers its batches")
+    if not streaming and (not app_id or version is None):
+        raise OptionError(
+            "option 'exactlyOnce' of a batch write needs txnAppId (who writes) and txnVersion (a"
+            " number that grows from write to write): by them a repeated write is known"
+        )
+    timeout_ms = options.number("kafka.transaction.timeout.ms", TIMEOUT_MS, least=1)
+    return OnceOptions(app_id, checkpoint, version, timeout_ms)
 
 
 def parse_write_options(given: Mapping[str, str]) -> WriterSettings:

@@ -6,7 +6,8 @@ are left alone. One more is ours: `timestamp`, the records' own time in place of
 
 Promise: at least once. A task attempt is one idempotent producer, so retries inside it duplicate
 nothing; an attempt that is run again (a lost worker, a resumed stream) writes its rows again.
-Nothing is done in `commit` that would be needed for a row to be seen.
+Nothing is done in `commit` that would be needed for a row to be seen. With `exactlyOnce` the
+writers of `once` take over.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ from tidelog.arrow.record_columns import HEADERS
 from tidelog.arrow.writer import ArrowWriter, WriterSettings
 from tidelog.errors import ConfigError
 from tidelog.spark.launch.worker import settle
-from tidelog.spark.sink.write_options import parse_write_options
+from tidelog.spark.sink.once import OnceBatchWriter, OnceStreamWriter
+from tidelog.spark.sink.write_options import parse_once_options, parse_write_options
 
 _log = logging.getLogger(__name__)
 
@@ -87,21 +89,29 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         _log.info("micro-batch written batch=%d records=%d", batchId, count_records(messages))
 
 
-def batch_writer(schema: StructType, options: Mapping[str, str], overwrite: bool) -> BatchWriter:
+def batch_writer(
+    schema: StructType, options: Mapping[str, str], overwrite: bool
+) -> BatchWriter | OnceBatchWriter:
     """The writer of `df.write.format("tidelog")`."""
     if overwrite:
         raise ConfigError("a topic cannot be overwritten; write with mode('append')")
-    return BatchWriter(_checked(schema, options))
+    settings = _checked(schema, options)
+    once = parse_once_options(options, streaming=False)
+    return BatchWriter(settings) if once is None else OnceBatchWriter(settings, once)
 
 
-def stream_writer(schema: StructType, options: Mapping[str, str], overwrite: bool) -> StreamWriter:
+def stream_writer(
+    schema: StructType, options: Mapping[str, str], overwrite: bool
+) -> StreamWriter | OnceStreamWriter:
     """The writer of `df.writeStream.format("tidelog")`."""
     if overwrite:
         raise ConfigError(
             "output mode complete would append the whole result with every micro-batch; write"
             " updates by foreachBatch and the batch writer, in output mode update"
         )
-    return StreamWriter(_checked(schema, options))
+    settings = _checked(schema, options)
+    once = parse_once_options(options, streaming=True)
+    return StreamWriter(settings) if once is None else OnceStreamWriter(settings, once)
 
 
 def write_rows(settings: WriterSettings, batches: Iterator[pa.RecordBatch]) -> Written:
