@@ -112,10 +112,8 @@ class GroupLedger:
 
     def enter(self, name: str, instance_id: str | None, *, is_classic: bool) -> Holder:
         holder = Holder(name, instance_id, is_classic)
-        for other in self.holders:
-            # From now on it may be taken from it at any moment.
-            other.is_replaced = other.is_replaced or _is_same(other, holder)
         self.holders.append(holder)
+        self._takes_its_name(holder)
         self.is_classic = self.is_classic and is_classic
         return holder
 
@@ -143,6 +141,7 @@ class GroupLedger:
         if generation > self.generation and asked > self._restarted:
             self.generation, self._generation_order = generation, now
         wanted = set(owned)
+        self._takes_its_name(holder)
         for partition in sorted(wanted - holder.held.keys()):
             self._check_free(holder, partition, asked)
             holder.held[partition] = now
@@ -168,9 +167,15 @@ class GroupLedger:
         for partition in [each for each in holder.held if each not in kept]:
             del holder.held[partition]
 
+    def _takes_its_name(self, holder: Holder) -> None:
+        """From others that have it: what they hold may be taken from them at any moment."""
+        for other in self.holders:
+            if other is not holder and _is_same(other, holder):
+                other.is_replaced = True
+
     def _check_free(self, holder: Holder, partition: int, asked: int) -> None:
         for other in self.holders:
-            if other is holder or other.is_replaced or _is_same(other, holder):
+            if other is holder or other.is_replaced:
                 continue
             if other.held.get(partition, asked) >= asked:
                 # Which of the two was decided first is not known.
