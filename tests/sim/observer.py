@@ -11,6 +11,7 @@ from tests.sim.peek import epoch_of, find, held, in_sync_of, leads, parts_of
 from tidelog.cluster import layout
 from tidelog.cluster.image import MetadataImage, PartitionState
 from tidelog.cluster.layout import load
+from tidelog.cluster.names import INTERNAL_TOPICS
 from tidelog.model import TopicPartition
 from tidelog.replication.partition import Partition
 from tidelog.server.broker import Parts
@@ -165,6 +166,9 @@ class Observer:
         self, ghost: Ghost, before: PartitionState | None, state: PartitionState
     ) -> None:
         ghost.state = state
+        if ghost.topic in INTERNAL_TOPICS:
+            # Nobody sets it for them, and an operator may leave them with two replicas.
+            ghost.min_isr = self._min_isr if state.replication_factor >= 3 else 1
         for broker in set(ghost.replicas) - set(state.replicas):
             # It may drop its log. What it has when it comes again is judged by then.
             ghost.moved_from.add(broker)
