@@ -32,7 +32,7 @@ from tidelog.client.coordinator import Coordinator
 from tidelog.client.faults import ConnectError, NetworkError
 from tidelog.client.group_admin import CoordinatorKind
 from tidelog.client.metadata import Cluster
-from tidelog.client.operation import Operation
+from tidelog.client.operation import Operation, Pause
 from tidelog.client.producer import SEQUENCE_LOST, ProduceCall, ProducerCore
 from tidelog.client.settings import ProducerSettings, TransactionSettings
 from tidelog.client.transaction_faults import (
@@ -63,6 +63,7 @@ from tidelog.errors import ErrorCode, KafkaError, TidelogError
 from tidelog.host.random import Random
 from tidelog.model import TopicPartition
 
+_RENEWAL_LOOK_SECONDS: Final = 0.005
 # What a broker says where the transaction is not open any more, for whatever reason.
 _LOST: Final = REFUSED_ENDS | {ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.UNKNOWN_PRODUCER_ID}
 _TIMED_OUT: Final = (
@@ -122,6 +123,7 @@ class TransactionalCore(ProducerCore):
         self._is_left = False
         # Before anything more is sent, a new epoch is due, if we are still this producer.
         self._renews: Identity | None = None
+        self._is_renewing = False
 
     # -- the parts of a producer that transactions change ---------------------------------------
 
@@ -422,13 +424,23 @@ class TransactionalCore(ProducerCore):
         self._added_groups.clear()
 
     def _renew(self) -> Operation[None]:
-        """Take the new epoch that is due; PRODUCER_FENCED where somebody else has come."""
-        if self._renews is not None:
+        """Take the new epoch that is due; PRODUCER_FENCED where somebody else has come.
+
+        Only one task asks: a second answer would come after the first has been used, and fence us.
+        """
+        while self._is_renewing:
+            yield Pause(_RENEWAL_LOOK_SECONDS)
+        if self._renews is None:
+            return
+        self._is_renewing = True
+        try:
             found = yield from init_producer(
                 self.cluster, self._coordinator, self.transactions, self._renews
             )
             self.identity = found.producer
             self._renews = None
+        finally:
+            self._is_renewing = False
 
     def _look_into_failure(self, *, commit_unanswered: bool = False) -> Operation[None]:
         """Find out what a refusal means: raised where the producer is fenced, else the cause."""

@@ -9,6 +9,7 @@ from tests.unit.client.transaction_shell import SETTINGS, VERSIONS, Shell
 from tidelog.client.batching import Identity
 from tidelog.client.connection import Call
 from tidelog.client.faults import NetworkError, UnsupportedApiError
+from tidelog.client.operation import Pause
 from tidelog.client.transaction_faults import (
     ProducerFencedError,
     TransactionAbortableError,
@@ -19,11 +20,13 @@ from tidelog.client.transaction_faults import (
 )
 from tidelog.client.transactional import Phase
 from tidelog.client.transactions import (
+    GroupMetadata,
     PreparedTransaction,
     end_transaction,
     init_transactional_id,
 )
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.model import TopicPartition
 from tidelog.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 
 LOST = NetworkError("b", "reset")
@@ -156,6 +159,28 @@ def test_in_version_1_a_producer_takes_a_new_epoch_after_a_request_without_answe
     assert shell.model.end(late.producer_id, late.producer_epoch, True, 1)[0] == 90
     shell.abort()
     assert shell.model.stored == {0: [b"v"]}
+
+
+def test_two_tasks_that_need_a_new_epoch_take_the_same_one() -> None:
+    """Both of them asked, and the later answer aborted what the earlier one had begun."""
+    shell = started(1)
+    shell.send(b"v")
+    shell.flush()
+    shell.network.scripted["EndTxn"] = [LOST]
+    shell.commit()
+    shell.core.begin()
+    shell.send(b"w")
+    sender = shell.core.prepare()
+    asked = next(sender)
+    offsets = shell.core.send_offsets({TopicPartition("orders", 0): 7}, GroupMetadata("g", "m", 3))
+    waits = next(offsets)
+    assert isinstance(asked, list) and asked[0].api == "InitProducerId"
+    assert isinstance(waits, Pause)
+    sent = sender.send([shell.network(asked[0])])
+    assert isinstance(sent, list) and sent[0].api == "AddPartitionsToTxn"
+    added = offsets.send(None)
+    assert isinstance(added, list) and added[0].api in ("AddOffsetsToTxn", "FindCoordinator")
+    assert shell.core.identity == Identity(0, 1)
 
 
 @VERSIONS
