@@ -1,4 +1,4 @@
-"""What a cluster of a given size needs, by the fitted curves and the rows of docs/benchmarks.md.
+"""What a cluster of a given size needs, by the fitted curves and some rows of the bench.
 
 The model is a sum: so many requests at what one costs, so many bytes at what one costs, so many
 replicas at what one costs while nothing happens. What a request costs in the broker's own code, and
@@ -17,11 +17,8 @@ from typing import Any, Protocol
 
 _LATEST = Path(__file__).with_name("results") / "latest.json"
 _RECORD_BYTES = 1_000
-# The curves that the model is made of.
-NEEDED = (
-    "bytes-produce", "bytes-fetch", "connections-produce", "groups-heartbeat", "groups-commit",
-    "partitions-memory",
-)  # fmt: skip
+# Rows of the bench that `bench.growth` takes as well; the model is held against the last one.
+ROWS = ("requests-produce-1000", "limit-1-mb", "limit-64-kib")
 _HEARTBEATS_PER_S = 1 / 3
 _COMMITS_PER_S = 1 / 5
 # A follower's request that finds nothing waits so long at most.
@@ -70,16 +67,19 @@ class Costs:
         return self.fetch + self.system + self.fetch_byte * size_bytes
 
 
-def costs(curves: Mapping[str, Line]) -> Costs:
-    rows = {row["key"]: row["rounds"] for row in json.loads(_LATEST.read_text())["rows"]}
+Rounds = list[Mapping[str, Any]]
+
+
+def costs(curves: Mapping[str, Line], rows: Mapping[str, Rounds]) -> Costs:
+    kept = {row["key"]: row["rounds"] for row in json.loads(_LATEST.read_text())["rows"]}
     request, produce_byte = curves["bytes-produce"].fit()
     fetch, fetch_byte = curves["bytes-fetch"].fit()
     small = curves["connections-produce"].fit()
     own = small[0] + small[1] * 1_000
-    whole = 1e6 / _median(rows["requests-produce-1000"]["tidelog"], _requests_per_cpu_s)
-    one_mb = _median(rows["limit-1-mb"]["tidelog"], _cpu_us_per_byte)
-    sent = _median(rows["consume-1k"]["tidelog"], _cpu_us_per_byte)
-    idle = rows["idle-replicas"]["tidelog"][0]["idle_percent"] / 100 * 1e6 / 3_000
+    whole = 1e6 / _median(rows["requests-produce-1000"], _requests_per_cpu_s)
+    one_mb = _median(rows["limit-1-mb"], _cpu_us_per_byte)
+    sent = _median(kept["consume-1k"]["tidelog"], _cpu_us_per_byte)
+    idle = kept["idle-replicas"]["tidelog"][0]["idle_percent"] / 100 * 1e6 / 3_000
     return Costs(
         request=request,
         system=max(0.0, whole - own),
@@ -102,7 +102,7 @@ def _cpu_us_per_byte(result: Mapping[str, Any]) -> float:
     return float((result["cpu_user_s"] + result["cpu_system_s"]) * 1e6 / result["bytes"])
 
 
-def _median(rounds: list[Mapping[str, Any]], figure: Any) -> float:
+def _median(rounds: Rounds, figure: Any) -> float:
     return statistics.median(figure(each) for each in rounds)
 
 
@@ -131,11 +131,10 @@ def needs(load: Load, cost: Costs) -> list[tuple[str, float]]:
     ]  # fmt: skip
 
 
-def tables(curves: Mapping[str, Line]) -> str:
+def tables(curves: Mapping[str, Line], rows: Mapping[str, Rounds]) -> str:
     """The model in numbers, checked, and applied to a large cluster."""
-    cost = costs(curves)
-    rows = {row["key"]: row["rounds"] for row in json.loads(_LATEST.read_text())["rows"]}
-    measured = _median(rows["limit-64-kib"]["tidelog"], _cpu_us_per_byte) * 1e3
+    cost = costs(curves, rows)
+    measured = _median(rows["limit-64-kib"], _cpu_us_per_byte) * 1e3
     said = cost.produce(65_536) / 65_536 * 1e3
     load = Load(350, 140_000, 4_400_000, members=10_000)
     parts = needs(load, cost)

@@ -25,6 +25,9 @@ from bench import capacity, growth_page
 from bench.group_wire import commit_frame, heartbeat_frame
 from bench.handling import Answers, Client
 from bench.measure import resident_mb
+from bench.peers.tidelog import TidelogBroker
+from bench.rows import ROWS
+from bench.runner import Result, run_row
 from bench.wire import (
     batch_of_size,
     fetch_frame,
@@ -43,6 +46,7 @@ from tidelog.server.process import new_event_loop
 
 RESULTS = Path(__file__).with_name("results") / "growth.json"
 _TURNS = 12
+_WHOLE_ROUNDS = 2
 _REQUESTS_MIN = 600
 _SENT_BYTES_MAX = 30_000_000
 _TOPIC = "bench"
@@ -257,6 +261,17 @@ async def segments(directory: str) -> list[Curve]:
     ]  # fmt: skip
 
 
+def whole_rows() -> dict[str, list[Result]]:
+    """Rows that count all that a broker's process uses, taken with the curves of the model."""
+    taken: dict[str, list[Result]] = {}
+    with TidelogBroker(settings={"auto.create.topics.enable": "true"}) as broker:
+        for row in (each for each in ROWS if each.key in capacity.ROWS):
+            print(row.title, flush=True)
+            rounds = run_row(row, [broker], _WHOLE_ROUNDS, False, print)["rounds"]
+            taken[row.key] = rounds[broker.name]
+    return taken
+
+
 _CURVES = (connections, groups, partitions, record_sizes, segments)
 
 
@@ -289,6 +304,7 @@ def measure(only: str | None) -> list[Curve]:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.growth", description=__doc__)
     names = [each.__name__ for each in _CURVES]
+    names.append("rows")
     parser.add_argument("--only", help=f"by comma, of {', '.join(names)}; the others are kept")
     parser.add_argument("--page-only", action="store_true", help="page and plot of the last run")
     options = parser.parse_args()
@@ -297,14 +313,15 @@ def main() -> None:
     if not options.page_only:
         for curve in measure(options.only):
             kept["curves"][curve.key] = asdict(curve)
+        if options.only is None or "rows" in options.only.split(","):
+            kept["rows"] = whole_rows()
         kept["taken"] = time.strftime("%Y-%m-%d", time.gmtime())
         RESULTS.write_text(json.dumps(kept, indent=1) + "\n")
     curves = {
         key: Curve(**{**each, "sizes": tuple(each["sizes"]), "values": tuple(each["values"])})
         for key, each in kept["curves"].items()
     }
-    if all(key in curves for key in capacity.NEEDED):
-        growth_page.write(curves, kept["taken"], capacity.tables(curves))
+    growth_page.write(curves, kept["taken"], capacity.tables(curves, kept["rows"]))
 
 
 if __name__ == "__main__":
