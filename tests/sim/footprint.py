@@ -12,8 +12,10 @@ _TASKS_SLACK: Final = 6
 _CONNECTIONS_SLACK: Final = 8
 # The files of deleted topics go after a minute: nobody waits for that here.
 _DELETION: Final = "deletion"
-# A log, two indexes and a snapshot; and the lock of the directory.
-_FILES_PER_SEGMENT: Final = 4
+# A log, two indexes, a snapshot and its windows; and the lock of the directory.
+_FILES_PER_SEGMENT: Final = 5
+# For markers and for verifications, to each other broker and from it.
+_LINES_OF_TRANSACTIONS: Final = 4
 
 
 class Footprint(NamedTuple):
@@ -53,6 +55,12 @@ def footprint_of(world: World, machine: Machine) -> Footprint | None:
 def footprints(world: World) -> list[Footprint]:
     found = (footprint_of(world, each) for each in world.machines.values())
     return [each for each in found if each is not None]
+
+
+def with_transactions(before: list[Footprint]) -> list[Footprint]:
+    """As if every broker had written a marker to every other one, and asked it."""
+    lines = _LINES_OF_TRANSACTIONS * (len(before) - 1)
+    return [each._replace(connections=each.connections + lines) for each in before]
 
 
 def left_behind(world: World, before: list[Footprint]) -> str:

@@ -16,7 +16,7 @@ from typing import Final
 
 from tests.history.checker import check
 from tests.sim import liveness
-from tests.sim.footprint import footprints
+from tests.sim.footprint import footprints, with_transactions
 from tests.sim.ghost import Violation
 from tests.sim.groups import SETTINGS as GROUP_SETTINGS
 from tests.sim.groups import Groups
@@ -187,6 +187,7 @@ async def _live(world: World, seed: int, plan: Plan, outcome: Outcome) -> None:
         workload.start_moves(seed)
     transactions = Transactions(world, seed, observer) if plan.transactions else None
     if transactions is not None:
+        before = with_transactions(before)
         await transactions.start(configs)
     groups = Groups(world, observer, seed) if plan.groups else None
     if groups is not None:

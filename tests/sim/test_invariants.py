@@ -13,7 +13,7 @@ from uuid import UUID
 import pytest
 
 from tests.sim import invariants, liveness
-from tests.sim.footprint import Footprint
+from tests.sim.footprint import Footprint, with_transactions
 from tests.sim.ghost import Batch, Ghost, Replica, Violation
 from tests.sim.workload import Workload
 from tidelog.cluster import layout
@@ -237,7 +237,7 @@ def test_l3_a_call_does_not_end() -> None:
 def test_l7_a_broker_holds_on_to_more_than_it_did() -> None:
     start = [Footprint(20, 0, 3, 1, 0)]
     for now in (
-        Footprint(28, 0, 11, 24, 5),
+        Footprint(28, 0, 11, 30, 5),
         Footprint(20, 0, 3, 1, 0),
     ):
         assert not now.problem(start)
@@ -245,6 +245,10 @@ def test_l7_a_broker_holds_on_to_more_than_it_did() -> None:
         Footprint(29, 0, 3, 1, 0),
         Footprint(20, 1, 3, 1, 0),
         Footprint(20, 0, 12, 1, 0),
-        Footprint(20, 0, 3, 25, 5),
+        Footprint(20, 0, 3, 31, 5),
     ):
         assert now.problem(start)
+    # With transactions two brokers have two lines to each other, and from each other.
+    three = with_transactions(3 * start)
+    assert not Footprint(20, 0, 19, 1, 0).problem(three)
+    assert Footprint(20, 0, 20, 1, 0).problem(three)

@@ -28,7 +28,7 @@ from tidelog.cluster.planner import PRODUCER_IDS_PER_BLOCK
 from tidelog.coordinators.transactions.records import decode_record
 from tidelog.coordinators.transactions.transaction import State
 from tidelog.model import TopicPartition
-from tidelog.replication.partition import Partition
+from tidelog.storage.log import Log
 from tidelog.testing.simulation.machines import Machine, World
 
 INTERNAL: Final = (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
@@ -37,16 +37,20 @@ INTERNAL: Final = (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
 class Mirror:
     """The log of one broker in one life, in words of transactions."""
 
-    def __init__(self, name: TopicPartition, truth: Truth) -> None:
+    def __init__(self, log: Log, truth: Truth) -> None:
         self._truth = truth
         self._seen: tuple[Any, ...] = ()
-        self.name = name
+        self._log = log
+        self.name = name = log.topic_partition
+        self.key = (log.topic_id, name.partition)
         self.entries: list[Entry] = []
         self.story = story_of(name, truth)
+        # Up to where it was committed when it was last looked at.
+        self.committed = -1
 
-    def follow(self, partition: Partition, machine: Machine) -> list[Entry]:
+    def follow(self, machine: Machine) -> list[Entry]:
         """Take in what has changed; the entries that were appended since."""
-        log = partition.log
+        log = self._log
         active = log.segments.active
         before = self._seen
         self._seen = (active, active.truncations, len(log.segments), active.size_bytes)
@@ -77,7 +81,8 @@ class TransactionObserver:
         self._observer = observer
         self._topics = (*topics, *INTERNAL)
         self.truth = Truth()
-        self._mirrors: dict[tuple[int, int, Key], Mirror] = {}
+        # By the identity of the log that each keeps: they are asked for after every step.
+        self._mirrors: dict[int, Mirror] = {}
         # What is committed of each partition.
         self._committed: dict[Key, Story | Decisions] = {}
         # Whose each block of producer ids is, by its end; and who was given which id and epoch.
@@ -102,7 +107,7 @@ class TransactionObserver:
         by_name = parts.replicas._by_name
         for topic in self._topics:
             for partition in by_name.get(topic, {}).values():
-                self._follow(machine, partition)
+                self._follow(machine, partition.log)
 
     def has_ids(self, machine: Machine, block_end: int) -> None:
         """I16: a block of producer ids is one broker's, in one life of it."""
@@ -115,18 +120,16 @@ class TransactionObserver:
                 what = f"blocks of ids before {block_end} and {end} overlap"
                 raise Violation("I16 producer ids", what)
 
-    def _follow(self, machine: Machine, partition: Partition) -> None:
-        log = partition.log
-        key = (log.topic_id, log.topic_partition.partition)
-        place = (machine.broker_id, machine.life, key)
-        mirror = self._mirrors.get(place)
+    def _follow(self, machine: Machine, log: Log) -> None:
+        mirror = self._mirrors.get(id(log))
         if mirror is None:
-            mirror = self._mirrors[place] = Mirror(log.topic_partition, self.truth)
-        new = mirror.follow(partition, machine)
+            mirror = self._mirrors[id(log)] = Mirror(log, self.truth)
+        new = mirror.follow(machine)
         if new:
             self._note(machine, mirror.name, new, "appended")
-        ghost = self._observer.ghosts.get(key)
-        if ghost is not None:
+        ghost = self._observer.ghosts.get(mirror.key)
+        if ghost is not None and ghost.true_watermark != mirror.committed:
+            mirror.committed = ghost.true_watermark
             self._commit(machine, ghost, mirror)
 
     def _commit(self, machine: Machine, ghost: Ghost, mirror: Mirror) -> None:
