@@ -3,15 +3,14 @@
     1. `/moving` in the new store, which names the cluster. No broker founds one there any more.
     2. Every node is copied, but for `/controller/epoch` and what ephemeral nodes there were.
     3. The old store is marked as being moved: no broker starts with it any more.
-    4. One transaction writes `/controller/epoch` to the new store and takes `/moving` away:
-       from here on brokers start with it.
+    4. One transaction writes `/controller/epoch` to the new store and removes `/moving`.
     5. The old store is marked as moved.
 
-A crash leaves the old store as it was (before 3), or both refused until the move is run again
-(before 4), or the new one. Never can brokers start with both. Each step may be done twice.
+Brokers start with the old store before 3, with neither before 4, then with the new one. Each step
+may be done twice: an interrupted move is run again.
 
-The new store's revisions may be lower than the old one's, and a broker's epoch is a revision. So
-every broker is written as absent, as they all are: one that comes then is let in with any epoch.
+A broker's epoch is a revision, and the new store's revisions may be lower. So every broker is
+written as absent: one that registers then is let in with any epoch.
 """
 
 from __future__ import annotations

@@ -1,16 +1,15 @@
-"""What a lost store must hold again: an export, which is old, and what the directories hold: pure.
+"""What a lost store must hold again, from an export, which is old, and the data directories: pure.
 
 The rules, by which nothing committed is lost where every broker's directory is there:
 
 - Of all copies of a partition, those with the newest end (epoch of the last record, then offset)
-  have all that was committed. A log that ends below any known watermark does not count: retention
-  may have emptied the others, and an empty log knows no epoch. These replicas are eligible (ELR),
-  and none is in sync: the first one that comes leads, the others follow it.
-- Epochs of leaders and of the controller go well beyond all that is known: an export does not know
-  of the elections after it, and neither does a log in which nothing was written since.
-- So do producer ids: none is given to two producers.
-- What a directory holds belongs to the cluster, exported or not. A topic that nobody exported gets
-  its id back, and the settings that topics have by default.
+  have all that was committed; a log that ends below a known watermark does not count, for retention
+  may have emptied the others. These replicas are eligible (ELR), and none is in sync: the first one
+  that registers leads, the others follow it.
+- Leader epochs, controller epochs and producer ids skip well beyond all that is known: an export
+  does not know what came after it.
+- What a directory holds belongs to the cluster, exported or not. A topic that is not in the export
+  keeps its id and gets default settings.
 - A topic that no directory holds was deleted, where all directories are there; else it is kept.
 """
 

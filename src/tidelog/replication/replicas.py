@@ -1,15 +1,12 @@
 """The partitions that this broker holds, kept in step with the metadata image.
 
-The owner of every `Partition`. It hears of each change of the image and works towards the newest
-one: what is gone is dropped, what is new is created, what is there leads or follows. Small changes
-of partitions that exist happen at once. Everything that touches the disk is done by one task, in
-batches on a thread, so that ten thousand new partitions stall nobody; `settled` waits for it.
+It owns every `Partition`. It hears of each change of the image and works towards the newest one:
+what is gone is dropped, what is new is created, what is there leads or follows. What needs no disk
+is done at once; the rest is done by one task, in batches on a thread, and `settled` waits for it.
 
-At a start all logs are recovered first, without serving any (`start`): only once the broker is
-registered, in an epoch of this life, does the metadata say what it leads now (`serve`).
-
-A partition that cannot be opened, created or led is offline and says why; no fault of one partition
-reaches another, or the following of the metadata.
+At a start all logs are recovered first, without serving any (`start`); once the broker is
+registered the metadata says what it leads in this life (`serve`). A partition that cannot be
+opened, created or led is offline and says why; its fault reaches no other partition.
 """
 
 from __future__ import annotations

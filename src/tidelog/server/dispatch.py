@@ -1,10 +1,10 @@
 """From a frame to a handler and back to parts.
 
 A request has three stages. `prepare` decodes and does whatever may be slow; it is pure and may run
-on a thread. `apply` is synchronous and happens in arrival order. `answer` may be a wait, which does
-not keep the frame alive. A stage comes to a `Result`: the parts of an answer, None where nothing is
-answered (acks=0), or a `Pending` that names the wait and how to go on after it. A request or an
-answer with thousands of elements is decoded, handled and encoded in pieces, in a task of its own.
+on a thread. `apply` is synchronous and happens in arrival order. `answer` may wait, without keeping
+the frame alive. A stage gives a `Result`: the parts of an answer, None where nothing is answered
+(acks=0), or a `Pending` that names the wait and how to go on. A request or answer with thousands of
+elements is decoded, handled and encoded in pieces, in a task of its own.
 
 Unknown APIs and unsupported versions close the connection, as in Kafka; ApiVersions alone answers
 an unknown version, in its version 0 with error 35, so that a newer client can step down.

@@ -1,19 +1,18 @@
 """A broker's data directory: who may use it, which partitions lie in it, how it was left.
 
-Files, all Kafka's but the last: `.lock` (held while the broker runs; the holder's process id is in
-it), `meta.properties` (whose it is), `.kafka_cleanshutdown`, and the offset checkpoints
+Files, all Kafka's but the last: `.lock` (held while the broker runs, with its process id),
+`meta.properties` (whose it is), `.kafka_cleanshutdown`, the offset checkpoints
 `recovery-point-offset-checkpoint`, `replication-offset-checkpoint` (high watermarks),
-`log-start-offset-checkpoint` and `cleaner-offset-checkpoint` (what is compacted);
-`partition-inventory`, which says what must be here and is believed where a checkpoint differs. One
-directory per partition, `<topic>-<partition>`.
+`log-start-offset-checkpoint` and `cleaner-offset-checkpoint`; `partition-inventory`, which says
+what must be here and is believed where a checkpoint differs. One directory per partition,
+`<topic>-<partition>`.
 
-Promises: a second process is refused; a directory of another cluster or node is refused; the clean-
-shutdown marker is taken away before anything is written and put back only when every log was
-flushed and closed without a fault; a partition that cannot be opened is offline and says why, and
-the others are served; what nobody has asked to delete is never unlinked; a directory that is not a
-partition's is left alone.
+Promises: a second process, and a directory of another cluster or node, are refused. The clean-stop
+marker is removed before anything is written and put back only when every log was flushed and closed
+without a fault. A partition that cannot be opened is offline and says why; the others are served.
+Nothing is unlinked that nobody asked to delete, and foreign directories are left alone.
 
-Everything that touches the disk blocks and belongs off the loop, or to start and stop.
+Whatever touches the disk blocks and belongs off the loop, or to start and stop.
 """
 
 from __future__ import annotations

@@ -1,20 +1,18 @@
 """Whether a data directory still holds all that the broker had in its last life.
 
-A killed process loses nothing that the kernel has; a lost power supply does, and so does a file
-system that was taken away under the broker, or a sync that failed. A broker that may have lost
-records must neither lead nor count as a replica that has them (KIP-966), so it says at its
-registration which of its lives the directory is whole from: the *intact epoch*, the broker epoch of
-that life, or -1. It is known
+A kill loses nothing that the kernel has. A power cut may, and so may a file system that is taken
+away or a sync that failed. A broker that may have lost records must neither lead nor count as in
+sync (KIP-966), so it registers with its *intact epoch*: the broker epoch of the last life from
+which the directory is whole, or -1. That is known
 
 - from the marker of a clean stop, which carries the broker epoch;
-- else from the file `broker-life`, where the page cache is the same as then and no sync failed.
+- else from the file `broker-life`, if the page cache is the same as then and no sync failed.
 
-How a registration uses it: `vouch` gives the fields of `BrokerRegistration`. The controller
-compares `clean_epoch` with the epoch of the last life that it has seen (`cluster/lives`): where
-they differ, the broker leaves ISRs and ELRs before anything is elected. The ids of the page cache
-are given only where the epochs are the same, so that an old copy of the directory, on the same
-machine, does not pass for the directory itself. Once registered, and before it serves, the broker
-calls `registered`.
+`vouch` gives the fields of `BrokerRegistration`. Where `clean_epoch` is not the epoch of the last
+life that the controller has seen (`cluster/lives`), the broker leaves ISRs and ELRs before anything
+is elected. The ids of the page cache are given only where the epochs match, so that an old copy of
+the directory on the same machine does not pass for it. Once registered, and before it serves, the
+broker calls `registered`.
 
 A broker that is killed between the two is known in an epoch that its directory is not. So each life
 has an *incarnation*, an id that is in the directory before it is in the metadata: where the last
@@ -22,8 +20,8 @@ life there is one of those that this directory had begun since its epoch, it is 
 
 `broker-life` is one line: CRC-32C (8 hex digits) of the rest, `tidelog-life 1`, broker epoch, boot
 id, mount id (`-` where unknown), incarnations since that epoch (with commas between; an older file
-has none). Missing or damaged it says nothing. `sync-failed` is empty: it is there from the first
-fault of the disk until the next start has taken note of it. Calls that touch the disk block.
+has none). Missing or damaged it says nothing. `sync-failed` is empty, and there from the first
+fault of the disk until the next start has noted it. Calls that touch the disk block.
 """
 
 from __future__ import annotations
