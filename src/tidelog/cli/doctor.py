@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
 
 import click
 
@@ -61,7 +60,8 @@ def doctor(
         findings += spark.examine(os.environ)
     named = context.get_parameter_source("bootstrap") is not click.core.ParameterSource.DEFAULT
     if named or not starting:
-        findings += _examine_brokers(bootstrap, timeout_s, tls=tls)
+        for address in parse_bootstrap(bootstrap):
+            findings += network.examine(address, timeout_s, tls=tls)
     if metrics is not None:
         findings.append(loop.examine(metrics, timeout_s))
     if output == "json":
@@ -71,11 +71,6 @@ def doctor(
             _show(finding)
     if not all(finding.ok for finding in findings):
         context.exit(EXIT_FAILED)
-
-
-def _examine_brokers(bootstrap: str, timeout_s: float, *, tls: bool) -> Iterator[Finding]:
-    for address in parse_bootstrap(bootstrap):
-        yield from network.examine(address, timeout_s, tls=tls)
 
 
 def _show(finding: Finding) -> None:

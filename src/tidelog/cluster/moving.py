@@ -16,7 +16,7 @@ written as absent: one that registers then is let in with any epoch.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from tidelog.cluster import layout
@@ -50,7 +50,8 @@ async def move(source: Store, target: Store, address: str) -> Moved:
     StorageError where there is nothing to move, or the new store is not empty.
     """
     held = await _look_at(source, address)
-    moved = Moved(held.cluster_id, sum(path.count("/") == 2 for path in _topics(held.nodes)))
+    topics = sum(path.rpartition("/")[0] == layout.TOPICS for path in held.nodes)
+    moved = Moved(held.cluster_id, topics)
     if held.passed_on == layout.MOVED:
         return moved
     if not await _is_complete(target, held, address):
@@ -59,10 +60,6 @@ async def move(source: Store, target: Store, address: str) -> Moved:
         await target.multi([Create(layout.CONTROLLER_EPOCH, held.epoch), Delete(MOVING_HERE)])
     await _mark(source, held, layout.MOVED, address)
     return moved
-
-
-def _topics(nodes: Mapping[str, bytes]) -> Iterator[str]:
-    return (path for path in nodes if path.startswith(f"{layout.TOPICS}/"))
 
 
 async def _look_at(source: Store, address: str) -> _Source:

@@ -140,7 +140,7 @@ async def _opened(
     """A session with a store; a file that is missing is made with `create`."""
     if isinstance(place, StoreAddress):
         store: Store = await connector(place, config, host)()
-    elif create or not (socket := _socket_in(host.disk, place)):
+    elif create or not host.disk.exists(socket := f"{place}/{SOCKET_FILE}"):
         store = await _open_file(place, host, create)
     else:
         store = await _connect(socket, config, host, place)
@@ -148,11 +148,6 @@ async def _opened(
         yield store
     finally:
         await store.close()
-
-
-def _socket_in(disk: Disk, directory: str) -> str:
-    path = f"{directory}/{SOCKET_FILE}"
-    return path if disk.exists(path) else ""
 
 
 async def _connect(socket: str, config: BrokerConfig, host: Host, directory: str) -> Store:

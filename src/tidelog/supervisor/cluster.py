@@ -13,7 +13,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from tidelog.config.store_settings import UNIX
@@ -45,10 +45,6 @@ def broker_listeners(host: str, port: int) -> dict[str, str]:
     }
 
 
-def _no_lines(node_id: int, line: str) -> None:
-    """Lines that nobody asked for."""
-
-
 @dataclass(slots=True, frozen=True)
 class ClusterPlan:
     """What to start: `ports` has one for each broker, 0 for any; `arguments` go to each broker."""
@@ -63,7 +59,7 @@ class ClusterPlan:
     # The store that the brokers share; None for one of this process's own.
     store: str | None = None
     restart: bool = True
-    sink: LineSink = field(default=_no_lines)
+    sink: LineSink = lambda node_id, line: None
 
 
 class LocalCluster:

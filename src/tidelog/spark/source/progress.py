@@ -21,7 +21,7 @@ from tidelog.client.faults import NetworkError
 from tidelog.client.operation import UnknownTopicError
 from tidelog.errors import KafkaError
 from tidelog.host.clock import Clock, SystemClock
-from tidelog.model import NO_TOPIC_ID, TopicPartition
+from tidelog.model import NO_TOPIC_ID
 from tidelog.spark.source.limits import DEFAULT_BYTES_PER_BATCH, share_out
 from tidelog.spark.source.offsets import Offsets, StreamOffset
 from tidelog.spark.source.open_transactions import OpenTransactions
@@ -216,7 +216,7 @@ class QueryProgress:
                 tp.partition,
                 end.start.get(tp, start.next.get(tp, earliest.get(tp, 0))),
                 offset,
-                _uuid(end.topic_ids, tp),
+                UUID(end.topic_ids[tp.topic]) if tp.topic in end.topic_ids else NO_TOPIC_ID,
             )
             for tp, offset in end.next.items()
         ]
@@ -225,7 +225,3 @@ class QueryProgress:
             if each.topic_partition not in known and each.start < each.end:
                 self._lose(DataLossError(each.topic_partition, each.start, each.end, _GONE))
         return [each for each in ranges if each.topic_partition in known]
-
-
-def _uuid(ids: dict[str, str], partition: TopicPartition) -> UUID:
-    return UUID(ids[partition.topic]) if partition.topic in ids else NO_TOPIC_ID
