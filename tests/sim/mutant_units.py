@@ -22,6 +22,8 @@ from tidelog.replication.checkpoints import Checkpoints
 from tidelog.replication.deletions import Deletions
 from tidelog.replication.flushing import Flushing
 from tidelog.replication.in_sync import UNKNOWN, Follower, InSyncReplicas, Look
+from tidelog.replication.kept_start import KeptStart
+from tidelog.replication.leading import Leading
 from tidelog.replication.partition import Partition
 from tidelog.replication.replicas import Replicas
 from tidelog.replication.truncations import Truncations
@@ -146,6 +148,22 @@ def ineligible_replicas_count() -> list[Patch]:
         return follower.end >= lowest and follower.end != UNKNOWN
 
     return [(InSyncReplicas, "_may_join", may_join)]
+
+
+def starts_before_they_are_kept() -> list[Patch]:
+    return [(KeptStart, "offset", property(lambda self: self._log.log_start_offset))]
+
+
+def who_joins_may_start_earlier() -> list[Patch]:
+    tell = Leading.start_to_tell
+
+    def forget(self: Leading) -> int:
+        start = tell(self)
+        if self.in_sync is not None:
+            self.in_sync.log_start_min = UNKNOWN
+        return start
+
+    return [(Leading, "start_to_tell", forget)]
 
 
 def one_ack_waits_for_all() -> list[Patch]:
@@ -413,6 +431,14 @@ UNITS: Final = (
         "a session's partitions never rest", "handlers/fetch",
         every_partition_of_a_session_is_looked_at,
         "server/test_fetch_sessions.py::test_a_partition_without_news_rests_until_it_has_some",
+    ),
+    _mutant(
+        "starts before they are kept", "R22, I8", starts_before_they_are_kept,
+        "replication/test_replicated.py::test_r22_a_follower_tells_no_start_that_its_next_life_would_not_find",
+    ),
+    _mutant(
+        "who joins may start earlier", "I8", who_joins_may_start_earlier,
+        "server/test_log_starts_told.py::test_nobody_joins_the_isr_with_an_earlier_start_than_was_told",
     ),
     _mutant(
         "one ack waits for all", "handlers/produce", one_ack_waits_for_all,
