@@ -234,6 +234,8 @@ async def _play(world: World, seed: int, plan: Plan, outcome: Outcome) -> None:
     stage = Stage(world, observer)
     await stage.begin()
     before = footprints(world)
+    if plan.script in TRANSACTION_SCENARIOS:
+        before = with_transactions(before)
     await (SCENARIOS | TRANSACTION_SCENARIOS)[plan.script](stage)
     observer.check()
     schedule.heal()

@@ -13,7 +13,6 @@ from tests.sim.ghost import Ghost, Key, Violation
 from tests.sim.observer import Observer
 from tests.sim.peek import parts_of
 from tests.sim.transaction_stories import (
-    Decided,
     Decisions,
     Entry,
     Piece,
@@ -215,9 +214,6 @@ class TransactionObserver:
             if story.open:
                 return f"{story.name}: {story.open}"
         return ""
-
-    def decided(self, producer: tuple[int, int]) -> set[Decided]:
-        return self.truth.decided.get(producer, set())
 
     def _story(self, name: TopicPartition) -> Story | None:
         ghost = self._observer.find(name)

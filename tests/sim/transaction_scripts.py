@@ -94,9 +94,9 @@ class Play:
         response = await self.stage.client.run(asked())
         assert response.topics[0].error_code == ErrorCode.NONE, response
         places = [TopicPartition(name, each) for each in range(len(replicas))]
-        await self.stage.until(lambda: all(map(self._is_led, places)), f"{name} is there")
+        await self.stage.until(lambda: all(map(self.is_led, places)), f"{name} is there")
 
-    def _is_led(self, place: TopicPartition) -> bool:
+    def is_led(self, place: TopicPartition) -> bool:
         ghost = self.stage.observer.find(place)
         state = None if ghost is None else ghost.state
         replica = None if ghost is None or state is None else ghost.replicas.get(state.leader)
@@ -162,7 +162,7 @@ async def _deposed(play: Play, machine: Machine, place: TopicPartition) -> None:
     stage = play.stage
     stage.expire(machine)
     await stage.gone(machine)
-    await stage.until(lambda: play._is_led(place), f"{place} is led again")
+    await stage.until(lambda: play.is_led(place), f"{place} is led again")
     # A moment for the metadata, and for a coordinator to load.
     await stage.sleep(1.0)
 
