@@ -15,6 +15,7 @@ import pytest
 from tests.sim.three import Three, simulate
 from tidelog.errors import KafkaError, StorageError
 from tidelog.model import Isolation
+from tidelog.protocol.messages.metadata import MetadataRequest
 from tidelog.replication.partition import Partition
 from tidelog.server.broker import Parts
 
@@ -160,6 +161,12 @@ def test_a_sole_replica_serves_all_but_its_damage() -> None:
             read.slices.release()
             return size
 
+        told = {"t-0": "there is no other replica to mend it from"}
+        assert {str(key): what for key, what in mending.damaged.items()} == told
+        # As `tidelog cluster health` asks for it.
+        answer = await three.ask(MetadataRequest(topics=None), node=1)
+        (state,) = next(each for each in answer.topics if each.name == "t").partitions
+        assert state.offline_replicas == [1]
         assert bytes_from(0) < bytes_from(12) < bytes_from(10) + bytes_from(12)
         with pytest.raises(KafkaError, match=r"damaged at byte \d+: the batch does not match"):
             bytes_from(11)
