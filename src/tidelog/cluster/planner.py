@@ -319,20 +319,11 @@ def _check_partition_count(image: ImageView, added: int, rules: PlannerRules) ->
 
 
 def _delete_topic(image: ImageView, command: DeleteTopic) -> Plan:
-    by_id = command.topic_id is not None and command.topic_id != NO_TOPIC_ID
-    if by_id == (command.name is not None):
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST,
-            "You may not specify both topic name and topic id."
-            if by_id
-            else "Neither topic name nor id were specified.",
-        )
-    if command.topic_id is not None and by_id:
+    name = command.name
+    if command.topic_id is not None:
         name = image.topic_names.get(command.topic_id)
         if name is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-    else:
-        name = command.name
     topic = _existing_topic(image, name or "")
     change = TopicDeleted(topic.name, topic.topic_id, len(topic.partitions))
     return Plan((change,), DeletedTopic(topic.name, topic.topic_id))

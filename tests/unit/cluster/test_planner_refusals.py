@@ -23,7 +23,7 @@ from tidelog.cluster.commands import (
 from tidelog.cluster.image import BrokerRegistration
 from tidelog.cluster.planner import PRODUCER_ID_MAX, plan
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.model import NO_TOPIC_ID, ConfigOperation, ConfigResourceType
+from tidelog.model import ConfigOperation, ConfigResourceType
 
 E = ErrorCode
 SET, DELETE, APPEND, SUBTRACT = ConfigOperation
@@ -87,9 +87,6 @@ REFUSED: list[tuple[Command, ErrorCode, str]] = [
     # Deleting.
     (DeleteTopic("gone"), E.UNKNOWN_TOPIC_OR_PARTITION, "'gone' does not exist"),
     (DeleteTopic(topic_id=UUID(int=5)), E.UNKNOWN_TOPIC_ID, ""),
-    (DeleteTopic(), E.INVALID_REQUEST, "Neither topic name nor id"),
-    (DeleteTopic(topic_id=NO_TOPIC_ID), E.INVALID_REQUEST, "Neither topic name nor id"),
-    (DeleteTopic("orders", UUID(int=5)), E.INVALID_REQUEST, "both topic name and topic id"),
     # More partitions.
     (AddPartitions("gone", 3), E.UNKNOWN_TOPIC_OR_PARTITION, "'gone' does not exist"),
     (AddPartitions("orders", 2), E.INVALID_PARTITIONS, "Topic already has 2 partition(s)."),
