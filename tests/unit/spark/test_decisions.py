@@ -50,7 +50,7 @@ class World:
         self.late: list[Callable[[], object]] = []
         self.sleeping: list[Actor] = []
         self.unique = 0
-        self.kills = self.takeovers = 0
+        self.kills = self.takeovers = self.given_up = 0
         # What Spark's own checkpoint knows.
         self.batch = 0
 
@@ -112,14 +112,22 @@ class World:
         run: Run = planning.result
         results = self.tasks(run, self.batch)
         if results is None:
+            self.give_up(run)
             return
         if results:
             decision = Decision(QUERY, self.batch, tuple(results))
             if not self.drive(Actor(self.brokers, decisions.commit(run, decision))):
+                self.give_up(run)
                 return
         if self.chance.random() < 0.9:
             self.batch += 1
         # Else it is killed before Spark notes the batch, which comes again.
+
+    def give_up(self, run: Run) -> None:
+        """Spark tells the sink that a batch has failed, where the driver is not dead as a whole."""
+        if self.chance.random() < 0.5:
+            self.given_up += 1
+            self.drive(Actor(self.brokers, decisions.give_up(run, QUERY, self.batch)))
 
     def tasks(self, run: Run, batch: int) -> list[PreparedTransaction] | None:
         """The first attempt that is through counts; the others are killed, or left behind."""
@@ -179,7 +187,7 @@ def _one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("first", SEEDS[::50])
 def test_every_row_is_visible_once_whoever_is_killed_when(first: int) -> None:
-    kills = takeovers = most = 0
+    kills = takeovers = given_up = most = 0
     for seed in range(first, first + 50):
         world = World(seed)
         try:
@@ -188,8 +196,10 @@ def test_every_row_is_visible_once_whoever_is_killed_when(first: int) -> None:
             raise AssertionError(f"seed {seed}: {error}") from error
         kills += world.kills
         takeovers += world.takeovers
+        given_up += world.given_up
         most = max(most, len(world.brokers.ids))
     assert kills > 100 and takeovers > 30, f"{kills} kills, {takeovers} left behind"
+    assert given_up > 20, f"{given_up} given up"
     # Two attempts of a task at a time, and a few more that were left behind in their first request.
     assert most <= TASKS * (ATTEMPTS + 1), f"{most} transactional ids"
 
@@ -221,6 +231,18 @@ def test_a_mutant_that_ends_what_others_have_granted_is_caught(
         return found
 
     assert worlds_without(monkeypatch, "_find", find)
+
+
+def test_a_mutant_that_gives_up_what_was_decided_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Spark has a batch given up whose commit has failed, and the sink aborted what it listed."""
+
+    def give_up(run: Run, query: str, version: int) -> Steps[None]:
+        found = yield lambda port: port.find()
+        yield from decisions.abort([each.transaction for each in found])
+
+    assert worlds_without(monkeypatch, "give_up", give_up)
 
 
 def test_a_mutant_that_does_not_look_after_the_losers_is_caught(

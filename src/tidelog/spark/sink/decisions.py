@@ -323,6 +323,21 @@ def commit(run: Run, decision: Decision) -> Steps[None]:
     yield from _end_the_rest(driver, listed)
 
 
+def give_up(run: Run, query: str, version: int) -> Steps[None]:
+    """A batch has failed: let readers go on, unless it was decided.
+
+    Spark asks for it also where the commit failed, perhaps behind the decision, perhaps with the
+    decision still on its way. So the driver is taken anew, which keeps back what is on its way.
+    """
+    yield from _require_driver(run.driver)
+    driver: Identity = yield lambda port: port.take()
+    decision: Decision | None = yield lambda port: port.read()
+    if decision is None or (
+        decision.is_done and (decision.query, decision.version) != (query, version)
+    ):
+        yield from _abort_open(run.prefix, driver)
+
+
 def abort(transactions: Sequence[PreparedTransaction]) -> Steps[None]:
     """Nothing of these is to be visible; where somebody has been faster, it is not or is."""
     for error in (yield from _end(transactions, commit=False)):

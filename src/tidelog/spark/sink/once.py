@@ -143,12 +143,12 @@ class OnceWriter:
         _log.info("batch committed transactions=%d records=%d", len(left), records)
 
     def _abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Let readers go on; what is not named in a message the next run ends."""
-        written = [each for each in messages if isinstance(each, WrittenOnce)]
-        left = [each.transaction for each in written if each.transaction is not None]
-        if left:
-            with self._port(written[0].run.prefix) as port, suppress(TidelogError):
-                carry_out(decisions.abort(left), port)
+        """Let readers go on, if a task has told which run it was; else the next run sees to it."""
+        written = next((each for each in messages if isinstance(each, WrittenOnce)), None)
+        if written is not None:
+            steps = decisions.give_up(written.run, written.query, written.version)
+            with self._port(written.run.prefix) as port, suppress(TidelogError):
+                carry_out(steps, port)
 
 
 class OnceBatchWriter(OnceWriter, DataSourceArrowWriter):
