@@ -57,18 +57,34 @@ def use_ids(port: int, ids: Sequence[str]) -> dict[str, Identity]:
         time.sleep(0.05)
     first.close()
     connections = [Connection(port, 300.0) for _ in range(_CONNECTIONS)]
-    shares = [ids[number::_CONNECTIONS] for number in range(_CONNECTIONS)]
+    known: dict[str, Identity] = {}
+    waiting = list(ids)
+    while waiting:
+        # Those whose partition is still being loaded, or for whom no producer id was left.
+        waiting = _use(connections, waiting, known)
+    for connection in connections:
+        connection.close()
+    return known
+
+
+def _use(
+    connections: Sequence[Connection], ids: Sequence[str], known: dict[str, Identity]
+) -> list[str]:
+    """Ask for each once; those that are told to come again."""
+    shares = [ids[number :: len(connections)] for number in range(len(connections))]
     for connection, share in zip(connections, shares, strict=True):
         connection.socket.sendall(b"".join(_frame(each) for each in share))
-    known = {}
+    again = []
     for connection, share in zip(connections, shares, strict=True):
         for transactional_id in share:
             error, identity = _answer(connection.answer())
-            if error:
+            if error in _NOT_YET:
+                again.append(transactional_id)
+            elif error:
                 raise RuntimeError(f"{transactional_id}: error {error}")
-            known[transactional_id] = identity
-        connection.close()
-    return known
+            else:
+                known[transactional_id] = identity
+    return again
 
 
 def wait_for_ids(port: int, ids: Sequence[str], start: float) -> Result:

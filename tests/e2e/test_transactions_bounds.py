@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ ASKED: dict[str, tuple[int, object]] = {
 }
 STATE_LOGS = "__transaction_state-*/*.log"
 OPEN_IDS = 100_000
-IN_FLIGHT = 500
+CONNECTIONS = 200
 # What a transaction that is open costs, with its place in the log that is read back.
 BYTES_EACH = 4_000
 
@@ -77,42 +78,42 @@ def test_an_id_of_ten_megabytes_closes_the_connection_and_writes_nothing(tmp_pat
         assert answer.error_code == ErrorCode.NONE
 
 
-def _pipelined(client: RawClient, name: str, version: int, requests: list[Any]) -> list[Any]:
-    """The answers, many requests in flight."""
-    answers = []
-    for first in range(0, len(requests), IN_FLIGHT):
-        some = requests[first : first + IN_FLIGHT]
-        client.socket.sendall(b"".join(client.encode(name, version, each) for each in some))
-        answers += [client.receive()[1] for _ in some]
-    return answers
+def _spread(clients: list[RawClient], name: str, version: int, requests: list[Any]) -> list[Any]:
+    """The answers; each connection has its share in flight, of which a broker takes one a time."""
+    count = len(clients)
+    for number, client in enumerate(clients):
+        frames = (client.encode(name, version, each) for each in requests[number::count])
+        client.socket.sendall(b"".join(frames))
+    return [clients[number % count].receive()[1] for number in range(len(requests))]
 
 
 @pytest.mark.long
 def test_a_hundred_thousand_open_transactions_are_bounded_in_memory(tmp_path: Path) -> None:
-    # Not a sync for each of 200,000 steps: this is about memory.
-    with BrokerProcess(tmp_path, {"log.durability": "replicated"}) as broker:
+    with BrokerProcess(tmp_path) as broker, ExitStack() as opened:
         ready(broker.bootstrap_servers)
-        with RawClient(broker.bootstrap_servers) as client:
-            create_topic(client, "t", 1)
-            before = broker.resident_bytes()
-            ids = [f"open-{number}" for number in range(OPEN_IDS)]
-            inits = [InitProducerIdRequest(each, 600_000) for each in ids]
-            given = _pipelined(client, "InitProducerId", 4, inits)
-            assert {answer.error_code for answer in given} == {ErrorCode.NONE}
-            topics = [AddPartitionsToTxnTopic("t", [0])]
-            adds = [
-                AddPartitionsToTxnRequest([], each, got.producer_id, got.producer_epoch, topics)
-                for each, got in zip(ids, given, strict=True)
-            ]
-            answers = _pipelined(client, "AddPartitionsToTxn", 3, adds)
-            codes = {
-                each.partition_error_code
-                for answer in answers
-                for topic in answer.results_by_topic_v3_and_below
-                for each in topic.results_by_partition
-            }
-            assert codes == {ErrorCode.NONE} and len(answers) == OPEN_IDS
-            listed = client.call("ListTransactions", 1, ListTransactionsRequest(["Ongoing"]))
-            assert len(listed.transaction_states) == OPEN_IDS
-            growth = broker.resident_bytes() - before
+        clients = [
+            opened.enter_context(RawClient(broker.bootstrap_servers)) for _ in range(CONNECTIONS)
+        ]
+        create_topic(clients[0], "t", 1)
+        before = broker.resident_bytes()
+        ids = [f"open-{number}" for number in range(OPEN_IDS)]
+        inits = [InitProducerIdRequest(each, 900_000) for each in ids]
+        given = _spread(clients, "InitProducerId", 4, inits)
+        assert {answer.error_code for answer in given} == {ErrorCode.NONE}
+        topics = [AddPartitionsToTxnTopic("t", [0])]
+        adds = [
+            AddPartitionsToTxnRequest([], each, got.producer_id, got.producer_epoch, topics)
+            for each, got in zip(ids, given, strict=True)
+        ]
+        answers = _spread(clients, "AddPartitionsToTxn", 3, adds)
+        codes = {
+            each.partition_error_code
+            for answer in answers
+            for topic in answer.results_by_topic_v3_and_below
+            for each in topic.results_by_partition
+        }
+        assert codes == {ErrorCode.NONE} and len(answers) == OPEN_IDS
+        listed = clients[0].call("ListTransactions", 1, ListTransactionsRequest(["Ongoing"]))
+        assert len(listed.transaction_states) == OPEN_IDS
+        growth = broker.resident_bytes() - before
         assert growth < OPEN_IDS * BYTES_EACH, f"{growth / 1e6:.0f} MB"
