@@ -93,6 +93,7 @@ def test_a_seed_replays_exactly_in_another_process() -> None:
     runs = [
         subprocess.Popen(
             [sys.executable, "-c", _TELL_TRACES],
+            cwd=Path(__file__).parents[2],
             env={**os.environ, "PYTHONHASHSEED": seed},
             stdout=subprocess.PIPE,
             text=True,
