@@ -143,7 +143,7 @@ def floors(results: Result) -> Iterator[Floor]:
         for figure, bound in absolute:
             if figure not in ours:
                 continue  # Kept of a run that did not look at it.
-            theirs = kafka[figure].median if kafka else None
+            theirs = kafka[figure].median if kafka and figure in kafka else None
             yield Floor(row["title"], figure, theirs, ours[figure].median, bound, False)
         for figure, share, at_least in _AGAINST_KAFKA.get(row["kind"], ()) if kafka else ():
             theirs = kafka[figure].median if kafka else 0.0

@@ -112,6 +112,12 @@ def test_groups_are_held_against_bounds_of_their_own() -> None:
     assert "1 s from listening" in text
 
 
+def test_a_bound_on_what_only_we_measure_stands_beside_a_kafka_that_lacks_it() -> None:
+    ours = [a_round(1_000, 1.0, 2.0) | {"callback_ms": 40.0}]
+    (floor,) = floors(results(row("brokers", tidelog=ours, kafka=[a_round(1_000, 1.0, 2.0)])))
+    assert (floor.kafka, floor.bound, floor.met) == (None, 250.0, True)
+
+
 def test_the_page_names_machine_versions_floors_and_what_was_not_run() -> None:
     kafka, ours = [a_round(1_000, 1.0, 2.0)], [a_round(850, 1.0, 1.0)]
     text = page(results(row("throughput", kafka=kafka, tidelog=ours)), "plot.svg")
