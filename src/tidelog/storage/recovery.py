@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 import re
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tidelog._kernels.batch_rows import LAST_OFFSET_DELTA, ROW_FIELDS
@@ -109,7 +110,7 @@ def load(opening: Opening) -> Opened:
     names = finish_swaps(disk, directory, disk.list_dir(directory))
     _remove_broken_off(disk, directory, names)
     left_over = [f"{directory}/{name}" for name in names if name.endswith(DELETED_SUFFIX)]
-    bases = sorted(int(match[1]) for name in names if (match := _SEGMENT_NAME.fullmatch(name)))
+    bases = segment_bases(names)
     opened = Opened([_open_segment(opening, base) for base in bases])
     opened.repairs.left_over = left_over
     segments = opened.segments
@@ -143,6 +144,11 @@ def load(opening: Opening) -> Opened:
     opened.epochs.truncate_from_end(opened.recovery_point)
     opened.epochs.truncate_from_start(opened.log_start_offset)
     return opened
+
+
+def segment_bases(names: Iterable[str]) -> list[int]:
+    """The base offsets of the segments whose files these are, in order."""
+    return sorted(int(match[1]) for name in names if (match := _SEGMENT_NAME.fullmatch(name)))
 
 
 def begin(opening: Opening) -> Opened:

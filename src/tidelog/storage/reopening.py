@@ -1,27 +1,34 @@
 """Opening a damaged log again, once the metadata counts on other replicas of it.
 
 Nothing is expected of it any more: all of it is walked with its checksums, and it ends before the
-first batch that is not what was written. Where nothing of it can be used, because its first segment
-is missing or it does not say whose it is, the directory is put aside for days (`strays`) and an
-empty log takes its place. Everything here blocks.
+first segment in which something is not what was written. Whole segments, because no checksum covers
+where a batch begins; for a segment, its name says so. Where nothing of it can be used, because its
+first segment is damaged or missing or it does not say whose it is, the directory is put aside for
+days (`strays`) and an empty log takes its place. Everything here blocks.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 from tidelog.audit import audit
 from tidelog.model import TopicPartition
+from tidelog.storage.damage import Checked, check
 from tidelog.storage.data_dir import DataDir
 from tidelog.storage.inventory import Listed
 from tidelog.storage.log import Log
-from tidelog.storage.log_context import NewLog
+from tidelog.storage.log_context import LogContext, NewLog
 from tidelog.storage.losses import Expectation
 from tidelog.storage.partition_directory import STRAY, retired_name, topic_id_in
-from tidelog.storage.recovery import Opening
+from tidelog.storage.recovery import Opening, segment_bases
+from tidelog.storage.segment import Segment
 from tidelog.storage.strays import note_since
+from tidelog.storage.swap import finish_swaps
 
 logger = logging.getLogger(__name__)
+
+_LARGEST_OFFSET = 2**63 - 1
 
 
 def reopen(data_dir: DataDir, partition: TopicPartition, new: NewLog) -> Log:
@@ -46,6 +53,8 @@ def _open_what_is_whole(
     directory, context = data_dir.directory_of(partition), data_dir.context
     expected = Expectation(directory, log_start_offset=listed.log_start_offset)
     try:
+        if not _drop_from_damage(context, directory):
+            return None
         log = Log.open(Opening(partition, new, context, expected, clean=False))
     except OSError:
         raise
@@ -74,6 +83,32 @@ def _open_what_is_whole(
         records_cut_off=log.repairs.truncated_offsets,
     )
     return log
+
+
+def _drop_from_damage(context: LogContext, directory: str) -> bool:
+    """Unlink the first damaged segment and all behind it; False where nothing would be left."""
+    disk = context.disk
+    bases = segment_bases(finish_swaps(disk, directory, disk.list_dir(directory)))
+    for place, base in enumerate(bases):
+        segment = Segment(context, directory, base)
+        segment.size_bytes = context.disk.file_size(segment.log_file.path)
+        is_last = place == len(bases) - 1
+        segment.next_offset = _LARGEST_OFFSET if is_last else bases[place + 1]
+        checked = check(segment, Checked(0, base), segment.size_bytes, segment.size_bytes)
+        segment.close()
+        if checked.damage is not None:
+            return _drop_segments(context, directory, bases, place)
+        if not is_last and checked.next_offset != bases[place + 1]:
+            return _drop_segments(context, directory, bases, place + 1)
+    return bool(bases)
+
+
+def _drop_segments(context: LogContext, directory: str, bases: Sequence[int], place: int) -> bool:
+    """The last one first: a crash leaves no hole."""
+    for base in reversed(bases[place:] if place else ()):
+        logger.warning("dropping a damaged segment directory=%s base_offset=%d", directory, base)
+        Segment(context, directory, base).discard()
+    return place > 0
 
 
 def _put_aside(data_dir: DataDir, partition: TopicPartition, directory: str) -> None:
