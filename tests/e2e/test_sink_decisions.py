@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
+from bench.peers.kafka import ApacheKafka
 from tidelog.client.admin import NewTopic, create_topic
 from tidelog.client.batching import Identity, ProducerRecord
 from tidelog.client.blocking import Client
@@ -150,3 +152,24 @@ def test_a_decision_is_found_however_far_back_it_lies(
     run = begin(port)
     port.write(run.driver, Decision("q", 3, (), is_done=True))
     assert begin(port).decided == ("q", 3)
+
+
+@pytest.mark.java
+def test_apache_kafka_has_time_outs_so_a_batch_that_takes_too_long_is_not_decided() -> None:
+    with ApacheKafka() as kafka, Client(kafka.bootstrap_servers) as client:
+        servers = kafka.bootstrap_servers
+        client.run(create_topic(client.cluster, NewTopic(TOPIC.topic, 1)))
+        with BrokerPort(servers, ClientSettings(), PREFIX, TIMEOUT_MS) as port:
+            run = begin(port)
+            assert not run.two_phase
+            left = write(servers, port, run, Task(0, 0, "1"), b"in time")
+            write(servers, port, run, Task(0, 1, "2"), b"twice")
+            carry_out(decisions.commit(run, Decision("q", 0, (left,))), port)
+            assert visible(servers) == [b"in time"]
+            late = replace(begin(port), timeout_ms=1)
+            left = write(servers, port, late, Task(0, 0, "3"), b"late")
+            with pytest.raises(ExactlyOnceError, match=r"more than half of .*timeout\.ms=1: "):
+                carry_out(decisions.commit(late, Decision("q", 1, (left,))), port)
+            # Whoever starts next aborts it.
+            assert not begin(port).has("q", 1)
+            assert visible(servers) == [b"in time"]
