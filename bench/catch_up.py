@@ -25,7 +25,10 @@ def run_catch_up(
     results: dict[str, list[Result]] = {}
     sizes = row.sized(quick)
     for maker in make:
-        with maker() as peer, peer.topic(1) as topic:
+        peer = maker()
+        # The records of the load are old: nobody is to remove them meanwhile.
+        peer.settings["log.retention.ms"] = "-1"
+        with peer, peer.topic(1) as topic:
             where = {"port": peer.port, "pid": peer.pid, "topic": topic}
             fill = {"batch_bytes": _BATCH_BYTES, "in_flight": 5}
             total = {"total_bytes": sizes["total_bytes"]}
