@@ -45,7 +45,7 @@ class Scrubber:
         self._partitions = partitions
         self._host = host
         # What is left of this pass; where its first segment was left, and how often that was cut.
-        self._left: deque[tuple[Log, Segment]] = deque()
+        self._left: deque[tuple[Partition, Segment]] = deque()
         self._at: tuple[Checked, int] | None = None
         self._pass_bytes = 0
         self._rest_s, self._rest_s_min = _FIRST_SECONDS, _REST_SECONDS_MIN
@@ -80,19 +80,22 @@ class Scrubber:
     def _begin(self) -> None:
         """All that there is now, from another partition on each time: a broker that is often
         started again comes to all of them, too."""
-        logs = [each.log for each in self._partitions()]
-        found = [(log, each) for log in logs for each in log.segments if each.size_bytes]
+        partitions = list(self._partitions())
+        found = [(one, each) for one in partitions for each in one.log.segments if each.size_bytes]
         self._pass_bytes = sum(segment.size_bytes for _, segment in found)
         self._left = deque(found)
         self._left.rotate(-(self._host.clock.wall_ms() % max(1, len(found))))
         self._at = None
 
-    async def _check_some(self, log: Log, segment: Segment) -> int:
+    async def _check_some(self, partition: Partition, segment: Segment) -> int:
         """Check the next piece of a segment; how many bytes it had."""
+        log = partition.log
         begin = Checked(0, segment.base_offset)
         if self._at is not None and self._at[1] == segment.truncations:
             begin = self._at[0]
-        checked = await self.check(log, segment, begin, _STEP_BYTES)
+        # A sole replica must not be refused for the sake of a file of its own that nobody mends.
+        epochs = tuple(log.epochs.entries) if len(partition.replicas) > 1 else ()
+        checked = await self.check(log, segment, begin, _STEP_BYTES, epochs)
         if checked is None or checked.damage is not None or checked.end >= segment.size_bytes:
             self._left.popleft()
             self._at = None
@@ -119,7 +122,12 @@ class Scrubber:
                 break
 
     async def check(
-        self, log: Log, segment: Segment, begin: Checked, bytes_max: int
+        self,
+        log: Log,
+        segment: Segment,
+        begin: Checked,
+        bytes_max: int,
+        epochs: tuple[tuple[int, int], ...] = (),
     ) -> Checked | None:
         """Check a piece on a thread and mark what is found; None where the log moved on."""
         end = segment.size_bytes
@@ -128,7 +136,7 @@ class Scrubber:
         truncations = segment.truncations
         held = Slices([FileSlice(segment, begin.end, end - begin.end)], end - begin.end)
         try:
-            checked = await self._host.offload.run(check, segment, begin, end, bytes_max)
+            checked = await self._host.offload.run(check, segment, begin, end, bytes_max, epochs)
         except OSError:
             # A disk that cannot be read is found by those who need it.
             return None

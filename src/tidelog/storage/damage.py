@@ -4,18 +4,20 @@
 segment remember what was found: from then on nothing of it leaves the broker, and whoever mends
 logs is told. A mark is gone with its segment, which a follower drops and fetches again.
 
-What a checksum does not cover (where a batch begins, its epoch) is held to its neighbours, and at
-the end of a segment to where the next one begins.
+What a checksum does not cover (where a batch begins, its epoch) is held to its neighbours, at the
+end of a segment to where the next one begins, and epochs to what is written down of them.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
-from tidelog._kernels.batch_rows import POSITION, ROW_FIELDS
+from tidelog._kernels.batch_rows import BASE_OFFSET, LEADER_EPOCH, POSITION, ROW_FIELDS
 from tidelog._kernels.batch_walk import EPOCH, FAULT_MESSAGES, OFFSET
 from tidelog.errors import StorageError
-from tidelog.storage.scan import Extent, header_at, stretches
+from tidelog.storage.scan import Extent, Stretch, header_at, stretches
 
 if TYPE_CHECKING:
     from tidelog.storage.segment import Segment
@@ -46,10 +48,17 @@ class Checked(NamedTuple):
     damage: Damage | None = None
 
 
-def check(segment: Segment, begin: Checked, end: int, bytes_max: int) -> Checked:
+def check(
+    segment: Segment,
+    begin: Checked,
+    end: int,
+    bytes_max: int,
+    epochs: Sequence[tuple[int, int]] = (),
+) -> Checked:
     """Check batches from where the last check ended, about `bytes_max` of them. Blocks.
 
-    `end` is a batch boundary, or the end of the segment. OSError where the disk cannot be read.
+    `end` is a batch boundary, or the end of the segment. With the leader epochs of the log and
+    where they begin, those of the batches are held to them. OSError where the disk cannot be read.
     """
     assert begin.end <= end, f"{begin.end} lies behind {end} in {segment.log_file.path}"
     position, next_offset, fault = begin.end, begin.next_offset, ""
@@ -62,6 +71,9 @@ def check(segment: Segment, begin: Checked, end: int, bytes_max: int) -> Checked
             position, next_offset, fault = stretch.end, stretch.next_offset, stretch.fault
             if stretch.count:
                 last = stretch.rows[(stretch.count - 1) * ROW_FIELDS + POSITION]
+            strange = _of_another_epoch(stretch, epochs) if epochs else None
+            if strange is not None:
+                position, fault = strange, "its leader epoch is not the one that was written down"
             if fault or position - begin.end >= bytes_max:
                 break
         else:
@@ -75,6 +87,17 @@ def check(segment: Segment, begin: Checked, end: int, bytes_max: int) -> Checked
         if fault in _EITHER:
             damage = damage._replace(start=last)
         return Checked(position, next_offset, damage)
+
+
+def _of_another_epoch(stretch: Stretch, epochs: Sequence[tuple[int, int]]) -> int | None:
+    """Where the first batch begins whose epoch is another than its offset's."""
+    starts = [start for _, start in epochs]
+    rows = stretch.rows
+    for at in range(0, stretch.count * ROW_FIELDS, ROW_FIELDS):
+        place = bisect_right(starts, rows[at + BASE_OFFSET]) - 1
+        if place >= 0 and epochs[place][0] != rows[at + LEADER_EPOCH]:
+            return rows[at + POSITION]
+    return None
 
 
 def _damage(segment: Segment, fd: int, position: int, end: int, fault: str) -> Damage:

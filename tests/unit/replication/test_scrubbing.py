@@ -73,7 +73,7 @@ def test_a_log_that_was_cut_and_grew_between_two_steps_is_checked_from_its_start
         here = Scrubbed()
         checks = scrubbing.check
 
-        def half(segment: Segment, begin: Checked, end: int, most: int) -> Checked:
+        def half(segment: Segment, begin: Checked, end: int, most: int, epochs: object) -> Checked:
             return checks(segment, begin, end // 2, most)
 
         monkeypatch.setattr(scrubbing, "check", half)
