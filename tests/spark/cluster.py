@@ -69,8 +69,8 @@ class Worker:
 class SparkCluster:
     """A context in which `url` is a master with so many workers."""
 
-    def __init__(self, directory: Path, workers: int = 2, *, options: tuple[str, ...] = ()) -> None:
-        self._directory, self._count, self._options = directory, workers, options
+    def __init__(self, directory: Path, workers: int = 2) -> None:
+        self._directory, self._count = directory, workers
         self._environment = spark_environment()
         self._processes: list[subprocess.Popen[bytes]] = []
         self.workers: list[Worker] = []
@@ -109,7 +109,7 @@ class SparkCluster:
         log = self._directory / f"{main.rpartition('.')[2]}-{len(self._processes)}.log"
         java = Path(self._environment["JAVA_HOME"]) / "bin" / "java"
         jars = Path(self._environment["SPARK_HOME"]) / "jars" / "*"
-        command = [str(java), *_JVM_OPTIONS, *self._options, "-cp", str(jars), main, *arguments]
+        command = [str(java), *_JVM_OPTIONS, "-cp", str(jars), main, *arguments]
         with log.open("wb") as file:
             process = subprocess.Popen(command, env=self._environment, stdout=file, stderr=file)
         self._processes.append(process)
