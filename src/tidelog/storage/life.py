@@ -113,6 +113,9 @@ class DirectoryLife:
         elif not is_new:
             self.loss = self._loss_after_kill(before, failed)
             self.intact_epoch = NO_EPOCH if before is None or self.loss else before.epoch
+        if self.loss:
+            # The directory is whole from none of them, whatever the lives to come find.
+            self._incarnations = (incarnation,)
         # A clean stop is as good as an unbroken page cache from here on, a loss stays one.
         self._write_if_it_fits(self.intact_epoch)
         for name in (SYNC_FAILED, CLEAN_SHUTDOWN):
@@ -138,6 +141,7 @@ class DirectoryLife:
         if not self.loss:
             self.loss = reason
         self.intact_epoch = NO_EPOCH
+        self._incarnations = self._incarnations[-1:]
         self._write_if_it_fits(NO_EPOCH)
 
     def sync_failed(self) -> None:

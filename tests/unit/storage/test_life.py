@@ -284,3 +284,13 @@ def test_the_page_cache_of_this_machine(tmp_path: Path) -> None:
     if os.path.exists("/proc/sys/kernel/random/boot_id"):
         assert len(here.boot_id) == 36
     assert page_cache_of(str(tmp_path / "missing")).mount_id == ""
+
+
+def test_a_loss_is_not_forgotten_by_a_life_that_was_killed_before_it_registered() -> None:
+    world = World()
+    started(world).life.registered(5)
+    incarnation = crashed(world, CrashMode.KEEP_ALL).vouch(Known(5, "")).incarnation
+    # The power goes; the next life finds that, and is killed before it could say so.
+    assert crashed(world, CrashMode.LOSE_ALL).life.lossy
+    found = crashed(world, CrashMode.KEEP_ALL).vouch(Known(9, incarnation))
+    assert (found.clean_epoch, found.boot_id) == (-1, "")
