@@ -42,10 +42,6 @@ from tidelog.server.metrics import BrokerMetrics
 from tidelog.testing.virtual_loop import virtual_time
 
 
-async def checkpoint() -> None:
-    """What has been deleted is durable."""
-
-
 def asking(cluster: Cluster, broker_id: int, **connection: Any) -> Asking:
     """A client of one broker of the cluster."""
     known = image([broker(each) for each in cluster.places], [topic(cluster.state)])
@@ -56,7 +52,7 @@ def asking(cluster: Cluster, broker_id: int, **connection: Any) -> Asking:
         replicas=SimpleNamespace(
             find=lambda *_: cluster.partitions[broker_id],
             config=load(),
-            checkpoint=checkpoint,
+            checkpoints=place.disk_work.truncations.checkpoints,
             standing=place.standing,
         ),
         offload=place.offload,
