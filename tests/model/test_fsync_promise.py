@@ -11,6 +11,7 @@ import os
 import random
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from uuid import UUID
 
 import pytest
@@ -87,8 +88,8 @@ async def one_life(
     offload = HeldOffload()
     config, room = topic_config(load(), settings), Room("clients", "test")
     standing = Standing(0, SystemClock(), Unregistered())
-    # A sole replica is never cut.
-    work = DiskWork(offload, None)  # type: ignore[arg-type]
+    # A sole replica is never cut, and the start of its log does not move here.
+    work = DiskWork(offload, SimpleNamespace(checkpoints=None))  # type: ignore[arg-type]
     partition = Partition(log, config, work, room, standing)
     partition.follow_image(PartitionState(0, 0, log.epochs.latest + 1, (0,), (0,)), 1)
     await partition.settle()
