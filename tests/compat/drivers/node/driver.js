@@ -85,7 +85,7 @@ class Driver {
       brokers: this.servers,
       logLevel: logLevel.NOTHING,
       requestTimeout: 5000,
-      retry: { initialRetryTime: 50, retries: 6 },
+      retry: { initialRetryTime: 50, retries: 8 },
     })
   }
 
