@@ -39,7 +39,8 @@ class Member {
       this.assignment = []
     })
     this.consumer.on(CRASH, ({ payload }) => {
-      this.failure = payload.error
+      // A crash that it recovers from by itself is what the client does with an error to be retried.
+      if (!payload.restart) this.failure = payload.error
     })
   }
 
