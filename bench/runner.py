@@ -46,7 +46,7 @@ def measured_load(row: Row, peer: Peer, topic: str, quick: bool) -> Result:
         arguments["port"] = peer.port
     else:
         arguments["bootstrap_servers"] = peer.bootstrap_servers
-    if not quick:
+    if row.brokers > 1 and not quick:
         full_page_cache().top_up()
     busy, ours, start = cpu_busy_seconds(), _own_cpu(peer), time.monotonic()
     result = run_load(row.load, arguments)

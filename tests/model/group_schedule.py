@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection
 from random import Random
@@ -12,7 +13,7 @@ from tidelog.errors import ErrorCode, KafkaError
 M = TypeVar("M")
 
 
-class GroupSchedule(Generic[M]):
+class GroupSchedule(ABC, Generic[M]):
     """One run by a seed; `expected` are the errors that a client of such a group may see."""
 
     expected: Collection[ErrorCode] = ()
@@ -40,8 +41,9 @@ class GroupSchedule(Generic[M]):
         if member is not None:
             self.members.remove(member)
 
+    @abstractmethod
     def run(self) -> None:
-        raise NotImplementedError
+        """Play the schedule from its beginning to its end."""
 
 
 def run_all(make: Callable[[int], GroupSchedule[M]], count: int) -> Counter[str]:
