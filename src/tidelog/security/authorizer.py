@@ -24,6 +24,8 @@ class Operation(IntEnum):
     DESCRIBE_CONFIGS = 10
     ALTER_CONFIGS = 11
     IDEMPOTENT_WRITE = 12
+    CREATE_TOKENS = 13
+    DESCRIBE_TOKENS = 14
     TWO_PHASE_COMMIT = 15
 
 
@@ -34,6 +36,8 @@ class ResourceType(IntEnum):
     GROUP = 3
     CLUSTER = 4
     TRANSACTIONAL_ID = 5
+    DELEGATION_TOKEN = 6
+    USER = 7
 
 
 class Resource(NamedTuple):
@@ -80,19 +84,25 @@ OPERATIONS: dict[ResourceType, tuple[Operation, ...]] = {
 
 
 class Authorizer(Protocol):
-    """Decides; asked once per request and resource."""
+    """Decides; asked once per request and resource. `host` is the client's address, no port."""
 
-    def authorize(self, principal: Principal, operation: Operation, resource: Resource) -> bool: ...
+    def authorize(
+        self, principal: Principal, host: str, operation: Operation, resource: Resource
+    ) -> bool: ...
 
 
 class OpenAuthorizer:
     """The rule of a broker without access-control lists."""
 
-    def authorize(self, principal: Principal, operation: Operation, resource: Resource) -> bool:
+    def authorize(
+        self, principal: Principal, host: str, operation: Operation, resource: Resource
+    ) -> bool:
         return operation is not Operation.CLUSTER_ACTION or principal.is_broker
 
 
-def allowed_operations(authorizer: Authorizer, principal: Principal, resource: Resource) -> int:
+def allowed_operations(
+    authorizer: Authorizer, principal: Principal, host: str, resource: Resource
+) -> int:
     """The bit field of permitted operations that Metadata and DescribeCluster may carry.
 
     As in Kafka it is about access-control lists alone: without any, all may be done.
@@ -100,6 +110,6 @@ def allowed_operations(authorizer: Authorizer, principal: Principal, resource: R
     anywhere = principal._replace(is_broker=True)
     bits = 0
     for operation in OPERATIONS[resource.type]:
-        if authorizer.authorize(anywhere, operation, resource):
+        if authorizer.authorize(anywhere, host, operation, resource):
             bits |= 1 << operation
     return bits

@@ -69,7 +69,8 @@ class Connection(asyncio.BufferedProtocol):
         self.sasl: ScramServer | None = None
         self.sasl_began_at = 0.0
         self.last_active_at = self._loop.time()
-        self.peer = self.local_host = "?"
+        # The client's address without the port, as access-control lists name hosts.
+        self.peer = self.host = self.local_host = "?"
         self.local_port = 0
         self.bytes_received = 0
 
@@ -77,7 +78,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self.peer = _address(transport.get_extra_info("peername"))
+        peername = transport.get_extra_info("peername")
+        self.peer = _address(peername)
+        if isinstance(peername, tuple):
+            self.host = peername[0]
         sockname = transport.get_extra_info("sockname")
         if isinstance(sockname, tuple):
             self.local_host, self.local_port = sockname[0], sockname[1]

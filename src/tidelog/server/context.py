@@ -103,16 +103,20 @@ class RequestContext(Generic[Tools]):
         return self._shared.metadata.image
 
     def authorize(self, operation: Operation, resource: Resource) -> bool:
-        return self._shared.authorizer.authorize(self.connection.principal, operation, resource)
+        connection = self.connection
+        return self._shared.authorizer.authorize(
+            connection.principal, connection.host, operation, resource
+        )
 
     def authorize_topic(self, operation: Operation, topic: str) -> bool:
         return self.authorize(operation, Resource(ResourceType.TOPIC, topic))
 
     def topic_describer(self) -> Callable[[str], bool]:
         """Which topics the client may describe; may be asked when the request is done with."""
-        authorizer, principal = self._shared.authorizer, self.connection.principal
+        authorizer, connection = self._shared.authorizer, self.connection
+        principal, host = connection.principal, connection.host
         return lambda topic: authorizer.authorize(
-            principal, Operation.DESCRIBE, Resource(ResourceType.TOPIC, topic)
+            principal, host, Operation.DESCRIBE, Resource(ResourceType.TOPIC, topic)
         )
 
     def require_group(self, operation: Operation, group_id: str) -> None:
@@ -124,7 +128,10 @@ class RequestContext(Generic[Tools]):
             raise KafkaError(_DENIED[resource.type])
 
     def allowed_operations(self, resource: Resource) -> int:
-        return allowed_operations(self._shared.authorizer, self.connection.principal, resource)
+        connection = self.connection
+        return allowed_operations(
+            self._shared.authorizer, connection.principal, connection.host, resource
+        )
 
     def topic_by_id(self, topic_id: UUID) -> TopicImage | None:
         """The topic of a real id; the zero id names none."""
@@ -140,4 +147,6 @@ _DENIED = {
     ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
     ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
     ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ResourceType.DELEGATION_TOKEN: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+    ResourceType.USER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
 }

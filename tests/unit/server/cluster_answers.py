@@ -93,6 +93,7 @@ class Asking:
         self._connection: Any = SimpleNamespace(
             principal=principal,
             listener=SimpleNamespace(name=listener, address=address),
+            host="127.0.0.1",
             local_host=local[0],
             local_port=local[1],
         )

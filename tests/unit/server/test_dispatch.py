@@ -47,6 +47,7 @@ class Caller:
         self.known_head_bytes = 0
         self.peer = "peer"
         self.principal = SimpleNamespace(name="User:ANONYMOUS", is_broker=False)
+        self.host = "127.0.0.1"
         self.bytes_taken = None
         self.is_dropped = False
 

@@ -47,7 +47,7 @@ class Gate(Middle):
 
 def may_act_as_broker(peer: Peer) -> bool:
     principal = peer.connection.principal
-    return OpenAuthorizer().authorize(principal, Operation.CLUSTER_ACTION, CLUSTER)
+    return OpenAuthorizer().authorize(principal, "127.0.0.1", Operation.CLUSTER_ACTION, CLUSTER)
 
 
 def log_in(peer: Peer, identity: BrokerIdentity = IDENTITY) -> None:

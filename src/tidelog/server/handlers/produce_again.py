@@ -210,7 +210,9 @@ class ProduceShortcut:
             if name is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
             topic = Resource(ResourceType.TOPIC, name)
-        if not self._shared.authorizer.authorize(connection.principal, Operation.WRITE, topic):
+        if not self._shared.authorizer.authorize(
+            connection.principal, connection.host, Operation.WRITE, topic
+        ):
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         if topic.name in INTERNAL_TOPICS:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
