@@ -38,6 +38,14 @@ def beat(peer: Peer, number: int, name: str) -> None:
 
 
 @virtual_time
+async def test_a_connection_knows_its_peer_with_and_without_the_port(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    connection = Middle(monkeypatch, {}).connect().connection
+    assert (connection.peer, connection.host) == ("127.0.0.1:1", "127.0.0.1")
+
+
+@virtual_time
 async def test_answers_leave_in_the_order_of_the_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     waits = Waits()
     peer = Middle(monkeypatch, {"Heartbeat": Route(waits, overlaps=True)}).connect()

@@ -106,9 +106,8 @@ async def leave_group(request: LeaveGroupRequest, context: GroupContext) -> Leav
 
 def caller_of(context: GroupContext) -> Caller:
     """Who sent the request, with the host as Java would print it."""
-    host = context.connection.peer.rpartition(":")[0]
     client_id = context.header.client_id or ""
-    return Caller(client_id, f"/{host}", context.topic_describer())
+    return Caller(client_id, f"/{context.connection.host}", context.topic_describer())
 
 
 def ask_for_member(

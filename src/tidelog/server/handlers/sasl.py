@@ -73,8 +73,7 @@ def sasl_authenticate(
             ErrorCode.SASL_AUTHENTICATION_FAILED,
             f"Authentication by {_MECHANISM} failed: the user or the password is wrong",
         )
-        host = connection.peer.rpartition(":")[0]
-        delay = context.tools.failure_delays.next_delay(host)
+        delay = context.tools.failure_delays.next_delay(connection.host)
         return _refuse(refused, context, "authentication failed", delay)
     if sasl.is_complete:
         connection.authenticated(_BROKER)
