@@ -72,7 +72,8 @@ wheel: $(STAMP)  ## build wheel and sdist, and try both in clean environments
 
 lock: $(STAMP)  ## resolve requirements/dev.txt anew (needs uv on PATH)
 	uv pip compile --universal --generate-hashes --no-annotate --no-header --no-emit-index-url \
-		-p 3.11 pyproject.toml requirements/dev.in --extra spark --extra tables -o requirements/dev.txt
+		-p 3.11 pyproject.toml requirements/dev.in --extra spark --extra tables --extra security \
+		-o requirements/dev.txt
 	uv pip compile --universal --generate-hashes --no-annotate --no-header --no-emit-index-url \
 		-p 3.11 requirements/java.in -o requirements/java.txt
 	uv pip compile --universal --generate-hashes --no-annotate --no-header --no-emit-index-url \
