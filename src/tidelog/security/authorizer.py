@@ -90,12 +90,23 @@ class Authorizer(Protocol):
         self, principal: Principal, host: str, operation: Operation, resource: Resource
     ) -> bool: ...
 
+    def authorize_any(
+        self, principal: Principal, host: str, operation: Operation, kind: ResourceType
+    ) -> bool:
+        """Whether the principal may do it to at least one resource of a kind, whichever."""
+        ...
+
 
 class OpenAuthorizer:
     """The rule of a broker without access-control lists."""
 
     def authorize(
         self, principal: Principal, host: str, operation: Operation, resource: Resource
+    ) -> bool:
+        return operation is not Operation.CLUSTER_ACTION or principal.is_broker
+
+    def authorize_any(
+        self, principal: Principal, host: str, operation: Operation, kind: ResourceType
     ) -> bool:
         return operation is not Operation.CLUSTER_ACTION or principal.is_broker
 
@@ -107,9 +118,9 @@ def allowed_operations(
 
     As in Kafka it is about access-control lists alone: without any, all may be done.
     """
-    anywhere = principal._replace(is_broker=True)
+    is_open = isinstance(authorizer, OpenAuthorizer)
     bits = 0
     for operation in OPERATIONS[resource.type]:
-        if authorizer.authorize(anywhere, host, operation, resource):
+        if is_open or authorizer.authorize(principal, host, operation, resource):
             bits |= 1 << operation
     return bits

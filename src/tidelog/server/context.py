@@ -108,6 +108,13 @@ class RequestContext(Generic[Tools]):
             connection.principal, connection.host, operation, resource
         )
 
+    def authorize_any(self, operation: Operation, kind: ResourceType) -> bool:
+        """Whether the principal may do it to at least one resource of a kind."""
+        connection = self.connection
+        return self._shared.authorizer.authorize_any(
+            connection.principal, connection.host, operation, kind
+        )
+
     def authorize_topic(self, operation: Operation, topic: str) -> bool:
         return self.authorize(operation, Resource(ResourceType.TOPIC, topic))
 

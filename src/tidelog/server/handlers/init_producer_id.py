@@ -40,10 +40,14 @@ def init_producer_id(
     expected = Producer(request.producer_id, request.producer_epoch)
     if request.transactional_id is not None:
         return asyncio.ensure_future(_init(request, expected, request.transactional_id, context))
+    # Who may write to some topic may do so idempotently (KIP-679).
+    if not (
+        context.authorize(Operation.IDEMPOTENT_WRITE, CLUSTER)
+        or context.authorize_any(Operation.WRITE, ResourceType.TOPIC)
+    ):
+        return _refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if _is_half(expected):
         return _refused(ErrorCode.INVALID_REQUEST)
-    if not context.authorize(Operation.IDEMPOTENT_WRITE, CLUSTER):
-        return _refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     ready = context.tools.coordinator.ids.take()
     if ready is not None:
         return InitProducerIdResponse(producer_id=ready, producer_epoch=0)
@@ -75,12 +79,12 @@ async def _init(
 ) -> InitProducerIdResponse:
     try:
         require_id(context, transactional_id)
-        check_id(transactional_id)
-        if _is_half(expected):
-            raise KafkaError(ErrorCode.INVALID_REQUEST)
         if request.enable2_pc:
             resource = Resource(ResourceType.TRANSACTIONAL_ID, transactional_id)
             context.require(Operation.TWO_PHASE_COMMIT, resource)
+        check_id(transactional_id)
+        if _is_half(expected):
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
         coming = Coming(
             request.transaction_timeout_ms, expected, request.enable2_pc, request.keep_prepared_txn
         )
