@@ -2,6 +2,7 @@
 
 It passes on whole requests. The first that is asked for is kept, and the connection that it came on
 is cut, so that the sender asks again on another one; what was kept may arrive at any time after.
+`watch` is called with every request that comes.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import contextlib
 import socket
 import struct
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 _SECONDS = 30.0
@@ -49,6 +51,7 @@ class HoldingProxy:
 
     def __init__(self, target: tuple[str, int]) -> None:
         self.hold: Hold | None = None
+        self.watch: Callable[[bytes], None] = lambda frame: None
         self._target = target
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
@@ -71,6 +74,7 @@ class HoldingProxy:
             answers = threading.Thread(target=_pass_on, args=(server, client), daemon=True)
             answers.start()
             while (frame := _frame(client)) is not None:
+                self.watch(frame)
                 if self.hold is not None and self.hold.takes(frame):
                     break
                 server.sendall(struct.pack(">i", len(frame)) + frame)

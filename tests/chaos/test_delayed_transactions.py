@@ -9,15 +9,13 @@ transaction, so that there an end or a marker that is late is not told from the 
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Final
 
 import pytest
 
-from tests.chaos.brokers import Brokers
-from tests.chaos.holding import Hold, HoldingProxy
+from tests.chaos.holding import Hold
+from tests.chaos.proxied import ProxiedBrokers
 from tests.compat.clients import CLIENTS
 from tests.compat.driver import Driver
 from tests.compat.transactions import TransactionalProducer
@@ -41,33 +39,6 @@ CLIENT_IDS: Final = ["confluent-kafka", pytest.param("java-4.3", marks=pytest.ma
 VERSION_2: Final = [pytest.param("java-4.3", marks=pytest.mark.java)]
 # What happens while the request is on its way; the one with a failover takes a session.
 BETWEEN: Final = ["nothing", pytest.param("failover", marks=pytest.mark.long)]
-
-
-class ProxiedBrokers(Brokers):
-    """Each broker is told to others, brokers and clients, as a proxy before it."""
-
-    def __init__(self, data: Path, store: str) -> None:
-        super().__init__(BROKERS, data, _SETTINGS, store)
-        self.proxies = [HoldingProxy(self.address(each)) for each in self.ids]
-
-    def address(self, broker: int) -> tuple[str, int]:
-        host, _, port = self.server(broker).rpartition(":")
-        return host, int(port)
-
-    def end(self) -> None:
-        for broker in self.ids:
-            if self.is_running(broker):
-                self.kill(broker)
-        for proxy in self.proxies:
-            proxy.close()
-
-    def launch(self, broker: int) -> None:
-        told = f"PLAINTEXT://127.0.0.1:{self.proxies[broker].port}"
-        os.environ["TIDELOG_ADVERTISED_LISTENERS"] = told
-        try:
-            super().launch(broker)
-        finally:
-            del os.environ["TIDELOG_ADVERTISED_LISTENERS"]
 
 
 class World:
@@ -161,7 +132,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with contextlib.ExitStack() as cleanup:
         zookeeper = ZooKeeper().start()
         cleanup.callback(zookeeper.stop)
-        brokers = ProxiedBrokers(tmp_path_factory.mktemp("delayed") / "data", zookeeper.address)
+        data = tmp_path_factory.mktemp("delayed") / "data"
+        brokers = ProxiedBrokers(BROKERS, data, _SETTINGS, zookeeper.address)
         cleanup.callback(brokers.end)
         brokers.start()
         drivers = {

@@ -4,16 +4,20 @@ Arguments: bootstrap servers, this copier's transactional id, topics to read and
 records a transaction has at most, and the partitions that it copies. Without any it is a member of
 a group, and its transactions say which (KIP-447); with some it has them for itself, and what keeps
 another of its kind from writing is the transactional id alone.
+
+A call that does not return by twice its own time-out ends the process. librdkafka 2.10 to 2.16 has
+such calls (`tests/chaos/lost_coordinator.py`), and nothing else helps out of one.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import sys
 from collections.abc import Callable, Sequence
 
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
-SECONDS = 30.0
+SECONDS = 10.0
 
 
 class Copier:
@@ -45,7 +49,7 @@ class Copier:
             }
         )
         # Before it looks where to go on: what its last life left open is decided by then.
-        self._until_done(lambda: self.producer.init_transactions(SECONDS))
+        until_done(lambda: self.producer.init_transactions(SECONDS))
         if partitions:
             self.consumer.assign([TopicPartition(source, each) for each in partitions])
         else:
@@ -66,14 +70,12 @@ class Copier:
             ends = {(each.topic(), each.partition()): each.offset() + 1 for each in messages}
             offsets = [TopicPartition(*place, end) for place, end in ends.items()]
             group = self.consumer.consumer_group_metadata()
-            self._until_done(
-                lambda: self.producer.send_offsets_to_transaction(offsets, group, SECONDS)
-            )
-            self._until_done(lambda: self.producer.commit_transaction(SECONDS))
+            until_done(lambda: self.producer.send_offsets_to_transaction(offsets, group, SECONDS))
+            until_done(lambda: self.producer.commit_transaction(SECONDS))
         except KafkaException as error:
             if not error.args[0].txn_requires_abort():
                 raise
-            self._until_done(lambda: self.producer.abort_transaction(SECONDS))
+            until_done(lambda: self.producer.abort_transaction(SECONDS))
             self._go_back(messages)
 
     def _go_back(self, messages: list[Message]) -> None:
@@ -86,14 +88,18 @@ class Copier:
             if place in mine:
                 self.consumer.seek(TopicPartition(*place, offset))
 
-    def _until_done(self, call: Callable[[], object]) -> None:
-        while True:
-            try:
-                call()
-                return
-            except KafkaException as error:
-                if not error.args[0].retriable() or error.args[0].fatal():
-                    raise
+
+def until_done(call: Callable[[], object]) -> None:
+    while True:
+        faulthandler.dump_traceback_later(2 * SECONDS, exit=True)
+        try:
+            call()
+            return
+        except KafkaException as error:
+            if not error.args[0].retriable() or error.args[0].fatal():
+                raise
+        finally:
+            faulthandler.cancel_dump_traceback_later()
 
 
 def main() -> None:
