@@ -34,6 +34,8 @@ SubmitAll = Callable[
 ]
 
 _TOGETHER_MAX: Final = 1_000
+# Partitions that one turn of the loop looks at; most of them have nothing to propose.
+_LOOKS_PER_TURN: Final = 1_000
 _RETRY_SECONDS: Final = 0.2
 # The controller looks at these last: the state is the one that the proposal was made from, so no
 # earlier try of it was done either.
@@ -96,6 +98,7 @@ class IsrChanges:
         while self._waiting or self._unanswered:
             self._collect()
             if not self._unanswered:
+                await asyncio.sleep(0)
                 continue
             asked = dict(self._unanswered)
             try:
@@ -120,7 +123,9 @@ class IsrChanges:
         if self._standing.entry.broker_epoch == UNREGISTERED:
             self._waiting.clear()
             return
-        while self._waiting and len(self._unanswered) < _TOGETHER_MAX:
+        for _ in range(min(len(self._waiting), _LOOKS_PER_TURN)):
+            if len(self._unanswered) >= _TOGETHER_MAX:
+                return
             partition = next(iter(self._waiting))
             del self._waiting[partition]
             proposed = partition.leading.propose()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import cast
 
 import pytest
 
@@ -11,6 +12,7 @@ from tests.unit.replication.test_replicated import EPOCHS, REPLICAS, Cluster, re
 from tidelog.cluster.commands import AlterPartition, Answer, PartitionDecided
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.replication.isr_changes import IsrChanges
+from tidelog.replication.partition import Partition
 from tidelog.testing.virtual_loop import virtual_time
 
 LAG_S = 30.0
@@ -96,6 +98,34 @@ async def test_a_refused_proposal_is_given_up_and_made_anew_when_it_is_due() -> 
     changes.look_for_lag([cluster.leader])
     await asyncio.sleep(0.1)
     assert cluster.leader.isr == (0, 1) and len(controller.asked) == 2
+
+
+class Idle:
+    """A partition whose leader has nothing to propose, and counts how often it was asked."""
+
+    def __init__(self) -> None:
+        self.leading = self
+        self.asked = 0
+
+    def propose(self) -> None:
+        self.asked += 1
+
+
+@virtual_time
+async def test_ten_thousand_partitions_without_a_proposal_do_not_hold_up_the_loop() -> None:
+    cluster = await replicated(b"a")
+    changes = IsrChanges(cluster.places[0].standing, Controller(cluster, None).submit_all)
+    partitions = [Idle() for _ in range(10_000)]
+    for each in partitions:
+        changes.reconsider(cast(Partition, each))
+    most = seen = 0
+    while seen < len(partitions):
+        await asyncio.sleep(0)
+        now = sum(each.asked for each in partitions)
+        most, seen = max(most, now - seen), now
+    assert most <= 1_000
+    assert all(each.asked == 1 for each in partitions)
+    await changes.stop()
 
 
 @virtual_time
