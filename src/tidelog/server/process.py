@@ -56,8 +56,9 @@ async def _serve(broker: Broker, on_started: Callable[[Broker], None], parent: i
     signalled = asyncio.ensure_future(asked.wait())
     if not await _started(broker, signalled):
         return
-    # What was built at start lives as long as the process: keep it out of every collection.
-    gc.collect()
+    # What was built at start lives as long as the process: keep it out of every collection. The
+    # few hundred objects of garbage in it stay as well: with 10,000 partitions, a collection
+    # would hold up a broker that already leads for 0.4 s.
     gc.freeze()
     collect_when_calm()
     on_started(broker)
