@@ -24,8 +24,8 @@ from tidelog.client.channel import Channel
 from tidelog.client.connection import Call, Connection, Framer, KeptFramer
 from tidelog.client.faults import ConnectError, NetworkError, RequestTimeoutError
 from tidelog.cluster.image import Endpoint
-from tidelog.errors import KafkaError, TidelogError
-from tidelog.host.network import Network
+from tidelog.errors import ConfigError, KafkaError, TidelogError
+from tidelog.host.network import Network, TlsSource, no_tls
 from tidelog.host.random import Random
 from tidelog.security.scram import ScramError
 
@@ -44,6 +44,8 @@ class PeerOptions:
     # Called on every new connection before any request; whatever it raises ends the connection.
     authenticate: Callable[[Send], Awaitable[None]] | None = None
     reuses_memory: bool = False
+    # What a new connection is secured with; None where the brokers' listener has no TLS.
+    tls: TlsSource = no_tls
     frame_bytes_max: int = _FRAME_BYTES_MAX
 
 
@@ -168,9 +170,11 @@ class PeerConnection:
                 lambda: Channel(connection, self._lost, one_at_a_time=options.reuses_memory),
                 self.endpoint.host,
                 self.endpoint.port,
+                options.tls(),
             )
-        except OSError as error:
-            raise ConnectError(self.address, error.strerror or str(error)) from error
+        except (OSError, ConfigError) as error:
+            reason = getattr(error, "verify_message", "") or getattr(error, "strerror", "")
+            raise ConnectError(self.address, reason or str(error)) from error
         try:
             if options.authenticate is not None:
                 await options.authenticate(_sender(channel))

@@ -14,7 +14,8 @@ from enum import IntEnum
 from tidelog.config.broker_settings import DEFAULT_REQUEST_POOL_BYTES
 from tidelog.config.checks import parse_connection_overrides, parse_host_port
 from tidelog.config.group_settings import check_consumer_groups
-from tidelog.config.listeners import Listeners, resolve_listeners
+from tidelog.config.listeners import InterBroker, Listeners, resolve_listeners
+from tidelog.config.security_settings import LISTENER_PREFIX
 from tidelog.config.setting import Setting, Value
 from tidelog.config.store_settings import (
     ZOOKEEPER,
@@ -23,7 +24,7 @@ from tidelog.config.store_settings import (
     check_reachable,
     parse_store,
 )
-from tidelog.config.table import BROKER_SETTINGS, altered_broker_setting, hint
+from tidelog.config.table import BROKER_SETTINGS, altered_broker_setting, broker_setting, hint
 from tidelog.errors import ConfigError
 
 
@@ -60,7 +61,7 @@ class BrokerConfig:
         self._layers: tuple[tuple[Source, dict[str, Value]], ...] = (
             (Source.DYNAMIC_BROKER, _parse_altered(dynamic or {})),
             (Source.DYNAMIC_DEFAULT, _parse_altered(dynamic_default or {})),
-            (Source.STATIC_BROKER, parse_settings(self._static, BROKER_SETTINGS)),
+            (Source.STATIC_BROKER, _parse_static(self._static)),
         )
         self._values: dict[str, Value] = {}
         self._sources: dict[str, Source] = {}
@@ -120,7 +121,26 @@ class BrokerConfig:
     def unused(self) -> list[str]:
         """The names that were altered although nothing here uses them."""
         altered = (name for _, values in self._layers for name in values)
-        return sorted({name for name in altered if name not in BROKER_SETTINGS})
+        return sorted({name for name in altered if broker_setting(name) is None})
+
+    def of_listeners(self) -> list[str]:
+        """The settings, by their whole names, that single listeners have for themselves."""
+        names = {name for _, values in self._layers for name in values}
+        return sorted(name for name in names if name.startswith(LISTENER_PREFIX))
+
+    def for_listener(self, listener: str, name: str, mechanism: str = "") -> Value:
+        """The value that counts on one listener: its own, or else that of all."""
+        prefix = f"{LISTENER_PREFIX}{listener.lower()}."
+        own = f"{prefix}{mechanism.lower()}.{name}" if mechanism else prefix + name
+        for _, values in self._layers:
+            if own in values:
+                return values[own]
+        return self._values[name]
+
+    def is_own_of_listener(self, listener: str, name: str) -> bool:
+        """Whether a listener has a setting for itself."""
+        own = f"{LISTENER_PREFIX}{listener.lower()}.{name}"
+        return any(own in values for _, values in self._layers)
 
     def is_set(self, name: str) -> bool:
         """Whether the setting, or another form of it, was given by anything but its default."""
@@ -209,7 +229,10 @@ class BrokerConfig:
             self.get_list("listeners"),
             self.get_list("advertised.listeners"),
             self.get_str("listener.security.protocol.map"),
-            self.get_str("inter.broker.listener.name"),
+            InterBroker(
+                self.get_str("inter.broker.listener.name"),
+                self.get_str("security.inter.broker.protocol"),
+            ),
             self.get_list("controller.listener.names"),
         )
 
@@ -223,6 +246,12 @@ def parse_settings(texts: Mapping[str, str], settings: Mapping[str, Setting]) ->
             raise ConfigError(f"unknown setting {name}{hint(name, settings)}")
         result[name] = setting.parse(text)
     return result
+
+
+def _parse_static(texts: Mapping[str, str]) -> dict[str, Value]:
+    own = {name: text for name, text in texts.items() if name.startswith(LISTENER_PREFIX)}
+    others = {name: text for name, text in texts.items() if name not in own}
+    return parse_settings(others, BROKER_SETTINGS) | _parse_altered(own)
 
 
 def _parse_altered(texts: Mapping[str, str]) -> dict[str, Value]:

@@ -17,6 +17,7 @@ from tidelog.config.checks import (
 )
 from tidelog.config.group_settings import GROUP_SETTINGS
 from tidelog.config.replication_settings import REPLICATION_SETTINGS
+from tidelog.config.security_settings import SECURITY_SETTINGS
 from tidelog.config.setting import INT_MAX, LONG_MAX, Update, boolean, integer, items, long, text
 from tidelog.config.store_settings import STORE_SETTINGS
 from tidelog.config.topic_defaults import TOPIC_DEFAULTS
@@ -87,14 +88,14 @@ _LISTENERS: Final = (
     text(
         "listener.security.protocol.map",
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
-        "Which security protocol each listener name stands for. Only PLAINTEXT is offered by this "
-        "version.",
+        "Which security protocol each listener name stands for: PLAINTEXT, SSL, SASL_PLAINTEXT or "
+        "SASL_SSL.",
     ),
     text(
         "inter.broker.listener.name",
         None,
-        "The listener that brokers use among themselves. Not set, it is the one named PLAINTEXT, "
-        "or the first.",
+        "The listener that brokers use among themselves. Not set, it is the first one whose "
+        "protocol is `security.inter.broker.protocol`, or else the first.",
     ),
     items(
         "controller.listener.names",
@@ -388,6 +389,7 @@ BROKER_SECTIONS: Final = (
     ("Identity and data", _IDENTITY),
     ("Metadata of a cluster", STORE_SETTINGS),
     ("Listeners", _LISTENERS),
+    ("TLS and SASL", SECURITY_SETTINGS),
     ("Connections and requests", _CONNECTIONS),
     ("Topics and producers", _TOPICS),
     ("Groups and their offsets", GROUP_SETTINGS),

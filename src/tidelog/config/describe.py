@@ -92,7 +92,8 @@ def describe_broker(
             for name, each in BROKER_SETTINGS.items()
             if each.shown_unset or broker.is_set(name)
         }
-        shown |= {name: altered_broker_setting(name) for name in broker.unused()}
+        others = (*broker.of_listeners(), *broker.unused())
+        shown |= {name: altered_broker_setting(name) for name in others}
     result = []
     for setting in _visible(shown):
         synonyms = _broker_synonyms(broker, setting)

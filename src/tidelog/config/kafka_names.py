@@ -81,7 +81,7 @@ sasl.oauthbearer.jwks.endpoint.retry.backoff.ms sasl.oauthbearer.jwks.endpoint.u
 sasl.oauthbearer.jwt.retriever.class sasl.oauthbearer.jwt.validator.class sasl.oauthbearer.scope
 sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name
 sasl.oauthbearer.token.endpoint.url sasl.server.callback.handler.class
-sasl.server.max.receive.size security.inter.broker.protocol security.providers
+sasl.server.max.receive.size security.providers
 share.coordinator.append.linger.ms share.coordinator.load.buffer.size
 share.coordinator.snapshot.update.records.per.snapshot
 share.coordinator.state.topic.compression.codec share.coordinator.state.topic.min.isr
@@ -89,7 +89,7 @@ share.coordinator.state.topic.num.partitions share.coordinator.state.topic.repli
 share.coordinator.state.topic.segment.bytes share.coordinator.threads
 share.coordinator.write.timeout.ms share.fetch.purgatory.purge.interval.requests
 socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms ssl.allow.dn.changes
-ssl.allow.san.changes ssl.principal.mapping.rules telemetry.max.bytes
+ssl.allow.san.changes telemetry.max.bytes
 transaction.abort.timed.out.transaction.cleanup.interval.ms
 transaction.state.log.load.buffer.size
 transaction.state.log.min.isr
@@ -122,8 +122,7 @@ replica.alter.log.dirs.io.max.bytes.per.second
 _PER_BROKER: Final[dict[Kind, str]] = {
     Kind.STRING: """
 sasl.kerberos.kinit.cmd sasl.kerberos.service.name sasl.mechanism.inter.broker.protocol
-ssl.client.auth ssl.endpoint.identification.algorithm ssl.keymanager.algorithm ssl.protocol
-ssl.provider ssl.secure.random.implementation ssl.trustmanager.algorithm
+ssl.keymanager.algorithm ssl.provider ssl.secure.random.implementation ssl.trustmanager.algorithm
 """,
     Kind.SHORT: "sasl.login.refresh.buffer.seconds sasl.login.refresh.min.period.seconds",
     Kind.LONG: "sasl.kerberos.min.time.before.relogin",
@@ -131,12 +130,8 @@ ssl.provider ssl.secure.random.implementation ssl.trustmanager.algorithm
 sasl.kerberos.ticket.renew.jitter sasl.kerberos.ticket.renew.window.factor
 sasl.login.refresh.window.factor sasl.login.refresh.window.jitter
 """,
-    Kind.LIST: """
-cordoned.log.dirs sasl.enabled.mechanisms sasl.kerberos.principal.to.local.rules ssl.cipher.suites
-ssl.enabled.protocols
-""",
+    Kind.LIST: "cordoned.log.dirs sasl.kerberos.principal.to.local.rules",
     Kind.CLASS: "principal.builder.class ssl.engine.factory.class",
-    Kind.PASSWORD: "sasl.jaas.config",
 }
 
 # Settings that it takes for one listener of a broker alone, with the listener's name before them.
@@ -191,6 +186,4 @@ UNUSED_DYNAMIC_SETTINGS: Final = {
 FIXED_NAMES: Final = frozenset(_CURRENT.split())
 PER_LISTENER_NAMES: Final = frozenset(_PER_LISTENER.split())
 UNUSED_GROUP_SETTINGS: Final = _settings(_GROUP, Update.CLUSTER_WIDE)
-BROKER_NAMES: Final = FIXED_NAMES.union(
-    _REMOVED.split(), UNUSED_DYNAMIC_SETTINGS, PER_LISTENER_NAMES
-)
+BROKER_NAMES: Final = FIXED_NAMES.union(_REMOVED.split(), UNUSED_DYNAMIC_SETTINGS)

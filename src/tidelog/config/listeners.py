@@ -8,6 +8,7 @@ interface, which must be asked for here.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from ipaddress import ip_address
 from typing import Final, NamedTuple
 
 from tidelog.config.checks import parse_host_port
@@ -15,8 +16,17 @@ from tidelog.config.setting import split_list
 from tidelog.errors import ConfigError
 
 SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-OFFERED_PROTOCOLS: Final = ("PLAINTEXT",)
 LOOPBACK: Final = "127.0.0.1"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address is one of this machine alone."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 class Listener(NamedTuple):
@@ -26,6 +36,21 @@ class Listener(NamedTuple):
     protocol: str
     host: str
     port: int
+
+    @property
+    def is_tls(self) -> bool:
+        return self.protocol.endswith("SSL")
+
+    @property
+    def is_sasl(self) -> bool:
+        return self.protocol.startswith("SASL")
+
+
+class InterBroker(NamedTuple):
+    """Which listener brokers use among themselves: by its name, or by its protocol."""
+
+    name: str = ""
+    protocol: str = "PLAINTEXT"
 
 
 class Listeners(NamedTuple):
@@ -45,7 +70,7 @@ def resolve_listeners(
     listeners: Sequence[str],
     advertised: Sequence[str],
     protocol_map: str,
-    inter_broker_name: str,
+    inter_broker: InterBroker,
     controller_names: Sequence[str],
 ) -> Listeners:
     """The listeners that the settings describe; ConfigError says which of them contradict."""
@@ -69,7 +94,7 @@ def resolve_listeners(
     names = [listener.name for listener in opened]
     return Listeners(
         opened=tuple(opened),
-        inter_broker=_inter_broker(inter_broker_name, names),
+        inter_broker=_inter_broker(inter_broker, opened),
         advertised=_advertised(advertised, names, controllers),
         warnings=tuple(warnings),
     )
@@ -107,8 +132,6 @@ def _protocol(name: str, protocols: dict[str, str]) -> str:
             f"listeners: no security protocol is known for {name}; "
             f"add {name}:PLAINTEXT to listener.security.protocol.map"
         )
-    if protocol not in OFFERED_PROTOCOLS:
-        raise ConfigError(f"listeners: {name} needs {protocol}, which is not offered yet")
     return protocol
 
 
@@ -144,9 +167,15 @@ def _advertised(
     return result
 
 
-def _inter_broker(wanted: str, names: Sequence[str]) -> str:
-    if wanted:
-        if wanted.upper() not in names:
-            raise ConfigError(f"inter.broker.listener.name: {wanted} is not among the listeners")
-        return wanted.upper()
-    return "PLAINTEXT" if "PLAINTEXT" in names else names[0]
+def _inter_broker(wanted: InterBroker, opened: Sequence[Listener]) -> str:
+    names = [listener.name for listener in opened]
+    if wanted.name:
+        if wanted.name.upper() not in names:
+            raise ConfigError(
+                f"inter.broker.listener.name: {wanted.name} is not among the listeners"
+            )
+        return wanted.name.upper()
+    if wanted.protocol in names:
+        return wanted.protocol
+    fitting = [each.name for each in opened if each.protocol == wanted.protocol]
+    return (fitting or names)[0]

@@ -17,6 +17,7 @@ from tidelog.config.table import (
     BROKER_SETTINGS,
     SYNONYM_GROUPS,
     TOPIC_SETTINGS,
+    broker_setting,
     group_setting,
     hint,
     is_kafka_name,
@@ -121,7 +122,7 @@ def _accept(entries: Sequence[Entry], warnings: list[str], problems: list[str]) 
     accepted: dict[str, Entry] = {}
     warned: set[str] = set()
     for entry in entries:
-        setting = BROKER_SETTINGS.get(entry.name)
+        setting = broker_setting(entry.name)
         if setting is None and not is_kafka_name(entry.name):
             problems.append(f"{entry.place}: {_unknown(entry.name)}")
             continue

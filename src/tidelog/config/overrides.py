@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Mapping
 
 from tidelog.config.broker_config import BrokerConfig, parse_settings
 from tidelog.config.group_settings import check_group
+from tidelog.config.security_settings import LISTENER_PREFIX
 from tidelog.config.setting import Setting, Update, Value
 from tidelog.config.table import (
-    BROKER_SETTINGS,
-    LISTENER_PREFIX,
     TOPIC_SETTINGS,
     altered_broker_setting,
+    broker_setting,
     group_setting,
     hint,
 )
@@ -90,7 +90,7 @@ def _is_fixed(name: str) -> bool:
     """Whether a setting is known and only read at a start."""
     from tidelog.config.kafka_names import FIXED_NAMES
 
-    setting = BROKER_SETTINGS.get(name)
+    setting = broker_setting(name)
     return name in FIXED_NAMES if setting is None else setting.update is Update.READ_ONLY
 
 

@@ -7,6 +7,7 @@ from typing import Final
 
 from tidelog.config.broker_settings import BROKER_SECTIONS
 from tidelog.config.group_settings import SETTINGS_OF_A_GROUP
+from tidelog.config.security_settings import LISTENER_PREFIX, listener_setting
 from tidelog.config.setting import Kind, Setting
 from tidelog.config.topic_settings import TOPIC_SECTIONS
 
@@ -24,8 +25,6 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     *TOPIC_SETTINGS.values(),
     *GROUP_SETTINGS.values(),
 )
-# What stands before a setting that one listener of a broker has for itself.
-LISTENER_PREFIX: Final = "listener.name."
 
 # Names of one thing: when a later source of settings gives one of them, what earlier sources said
 # under any of the names no longer counts.
@@ -65,13 +64,18 @@ def is_kafka_name(name: str) -> bool:
     return name in kafka_names() or name.startswith(LISTENER_PREFIX)
 
 
+def broker_setting(name: str) -> Setting | None:
+    """The row of a broker's setting that is used here, with or without a listener's prefix."""
+    return BROKER_SETTINGS.get(name) or listener_setting(name)
+
+
 def altered_broker_setting(name: str) -> Setting:
     """The row of a broker setting that was altered, used here or not.
 
     One that nobody knows is taken, as Kafka takes it, and its value is shown to no one.
     """
-    if name in BROKER_SETTINGS:
-        return BROKER_SETTINGS[name]
+    if (used := broker_setting(name)) is not None:
+        return used
     from tidelog.config.kafka_names import UNUSED_DYNAMIC_SETTINGS
 
     return UNUSED_DYNAMIC_SETTINGS.get(name) or Setting(name, None, "", Kind.UNKNOWN)

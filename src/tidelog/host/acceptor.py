@@ -4,6 +4,8 @@ The servers of the event loops count a connection after it was accepted, and uvl
 listening socket for good where `accept` fails for want of descriptors. So we accept ourselves: a
 connection beyond a limit is closed at once, and after a failure the socket is left alone for a
 moment, while the kernel keeps those who wait. Refusals are logged at a rate.
+
+With TLS a connection is counted before its handshake, and handed over after it.
 """
 
 from __future__ import annotations
@@ -12,10 +14,17 @@ import asyncio
 import errno
 import logging
 import socket
+import ssl
 
 from tidelog.host.clock import Clock
 from tidelog.host.line_rate import LineRate
-from tidelog.host.network import Gate
+from tidelog.host.network import (
+    TLS_FAREWELL_SECONDS,
+    TLS_HANDSHAKE_SECONDS,
+    Gate,
+    TlsSource,
+    no_tls,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -44,11 +53,15 @@ class RefusalLog:
 class SocketAcceptor:
     """The listening sockets of one address."""
 
-    def __init__(self, name: str, gate: Gate, clock: Clock) -> None:
+    def __init__(self, name: str, gate: Gate, clock: Clock, tls: TlsSource = no_tls) -> None:
         self._gate = gate
+        self._tls = tls
+        self._handshakes = RefusalLog("TLS handshakes failed", name, clock)
         self._refusals = RefusalLog("connections refused", name, clock)
         self._sockets: list[socket.socket] = []
         self._opening: set[asyncio.Task[None]] = set()
+        # Those of them that wait for their peers.
+        self._handshaking: set[asyncio.Task[None]] = set()
         self._rest: asyncio.TimerHandle | None = None
         self.refused = 0
 
@@ -101,6 +114,8 @@ class SocketAcceptor:
         else:
             self._pause()
         self._close_sockets()
+        for task in self._handshaking:
+            task.cancel()
 
     async def wait_closed(self) -> None:
         """Return once every connection that was accepted has been handed over."""
@@ -143,9 +158,37 @@ class SocketAcceptor:
                 continue
             stream.setblocking(False)
             connection = self._gate.opened(address[0])
-            task = asyncio.get_running_loop().create_task(self._open(connection, stream))
+            tls = self._tls()
+            opening = (
+                self._open(connection, stream)
+                if tls is None
+                else self._shake_hands(connection, stream, tls)
+            )
+            task = asyncio.get_running_loop().create_task(opening)
             self._opening.add(task)
             task.add_done_callback(self._opening.discard)
+            if tls is not None:
+                self._handshaking.add(task)
+                task.add_done_callback(self._handshaking.discard)
+
+    async def _shake_hands(
+        self, connection: asyncio.BaseProtocol, stream: socket.socket, tls: ssl.SSLContext
+    ) -> None:
+        host = _host_of(stream)
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: connection,
+                stream,
+                ssl=tls,
+                ssl_handshake_timeout=TLS_HANDSHAKE_SECONDS,
+                ssl_shutdown_timeout=TLS_FAREWELL_SECONDS,
+            )
+        except BaseException as error:
+            stream.close()
+            self._gate.forget(connection)
+            if not isinstance(error, Exception):
+                raise
+            self._handshakes.refused(host, str(error) or type(error).__name__)
 
     async def _open(self, connection: asyncio.BaseProtocol, stream: socket.socket) -> None:
         loop = asyncio.get_running_loop()
@@ -155,3 +198,10 @@ class SocketAcceptor:
             stream.close()
             self._gate.forget(connection)
             _log.warning("connection not opened error=%s", error)
+
+
+def _host_of(stream: socket.socket) -> str:
+    try:
+        return str(stream.getpeername()[0])
+    except OSError:
+        return "?"

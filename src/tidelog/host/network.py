@@ -7,12 +7,23 @@ not behind this seam; brokers reach each other through it.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from tidelog.host.clock import Clock
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
+
+# What new connections of a listener are secured with; None for a listener without TLS.
+TlsSource = Callable[[], ssl.SSLContext | None]
+# How long a peer has for the handshake of TLS, and for the farewell.
+TLS_HANDSHAKE_SECONDS: Final = 10.0
+TLS_FAREWELL_SECONDS: Final = 2.0
+
+
+def no_tls() -> None:
+    """For a listener without TLS."""
 
 
 class Gate(Protocol):
@@ -60,11 +71,13 @@ class Acceptor(Protocol):
 class Network(Protocol):
     """Where connections come from and go to."""
 
-    def acceptor(self, name: str, gate: Gate, clock: Clock) -> Acceptor:
+    def acceptor(self, name: str, gate: Gate, clock: Clock, tls: TlsSource = no_tls) -> Acceptor:
         """An address to be bound; `name` labels its lines in the log."""
         ...
 
-    async def connect(self, factory: Callable[[], P], host: str, port: int) -> P:
+    async def connect(
+        self, factory: Callable[[], P], host: str, port: int, tls: ssl.SSLContext | None = None
+    ) -> P:
         """A connection to another broker; OSError where there is none to be had."""
         ...
 
@@ -72,11 +85,24 @@ class Network(Protocol):
 class SystemNetwork:
     """The sockets of the operating system, on the running event loop."""
 
-    def acceptor(self, name: str, gate: Gate, clock: Clock) -> Acceptor:
+    def acceptor(self, name: str, gate: Gate, clock: Clock, tls: TlsSource = no_tls) -> Acceptor:
         from tidelog.host.acceptor import SocketAcceptor
 
-        return SocketAcceptor(name, gate, clock)
+        return SocketAcceptor(name, gate, clock, tls)
 
-    async def connect(self, factory: Callable[[], P], host: str, port: int) -> P:
-        _, protocol = await asyncio.get_running_loop().create_connection(factory, host, port)
+    async def connect(
+        self, factory: Callable[[], P], host: str, port: int, tls: ssl.SSLContext | None = None
+    ) -> P:
+        loop = asyncio.get_running_loop()
+        if tls is None:
+            _, protocol = await loop.create_connection(factory, host, port)
+        else:
+            _, protocol = await loop.create_connection(
+                factory,
+                host,
+                port,
+                ssl=tls,
+                ssl_handshake_timeout=TLS_HANDSHAKE_SECONDS,
+                ssl_shutdown_timeout=TLS_FAREWELL_SECONDS,
+            )
         return protocol

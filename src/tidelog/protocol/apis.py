@@ -22,7 +22,8 @@ from tidelog.protocol.schema import NEVER_FLEXIBLE, message
 T = TypeVar("T")
 
 API_VERSIONS_KEY: Final = 18
-SASL_KEYS: Final = (17, 36)
+SASL_AUTHENTICATE_KEY: Final = 36
+SASL_KEYS: Final = (17, SASL_AUTHENTICATE_KEY)
 
 
 @dataclass(slots=True, frozen=True)

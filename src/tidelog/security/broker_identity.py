@@ -12,10 +12,8 @@ from typing import Final
 from tidelog.security.scram import (
     ITERATIONS_MIN,
     SCRAM_SHA_512,
-    Credential,
     Mechanism,
     ScramClient,
-    ScramServer,
     credential_of,
 )
 
@@ -37,7 +35,8 @@ class BrokerIdentity:
         self._salted_password = self.mechanism.salt_password(
             self._password, self._salt, ITERATIONS_MIN
         )
-        self._credential = credential_of(
+        # What a server keeps of the brokers' password.
+        self.credential = credential_of(
             self.mechanism, self._salted_password, self._salt, ITERATIONS_MIN
         )
 
@@ -49,21 +48,14 @@ class BrokerIdentity:
         """The side that connects."""
         return ScramClient(self.mechanism, BROKER_USER, self._salted, nonce)
 
-    def server(self, nonce: str) -> ScramServer:
-        """The side that was connected to."""
-        return ScramServer(self.mechanism, self._find, nonce)
-
     def _salted(self, salt: bytes, iterations: int) -> bytes:
         if (salt, iterations) == (self._salt, ITERATIONS_MIN):
             return self._salted_password
         return self.mechanism.salt_password(self._password, salt, iterations)
 
-    def _find(self, user: str) -> Credential:
-        if user == BROKER_USER:
-            return self._credential
-        # No password has this digest; all else looks as for a user that exists.
-        nothing = self._derived("no such user")
-        return Credential(self._salt_of(user), ITERATIONS_MIN, nothing, nothing)
+    def secret_of(self, purpose: str) -> bytes:
+        """Something that all brokers know and nobody else can find."""
+        return self._derived(f"secret for {purpose}")
 
     def _salt_of(self, user: str) -> bytes:
         return self._derived(f"salt {user}")[:_SALT_BYTES]

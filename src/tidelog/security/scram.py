@@ -26,7 +26,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from tidelog.errors import TidelogError
+from tidelog.security.sasl import SaslError
 
 ITERATIONS_MIN: Final = 4096
 # What a client computes for a server; 4,096 iterations take some three milliseconds.
@@ -35,7 +35,7 @@ MESSAGE_BYTES_MAX: Final = 4096
 SALT_BYTES_MIN: Final = 8
 
 
-class ScramError(TidelogError):
+class ScramError(SaslError):
     """The exchange has failed."""
 
 

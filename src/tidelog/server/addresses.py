@@ -7,6 +7,7 @@ from tidelog.config import BrokerConfig
 from tidelog.server.connection_counts import ConnectionCounts
 from tidelog.server.frontend import Frontend
 from tidelog.server.listener import Listener, ListenerAddress
+from tidelog.server.listener_security import ListenerSecurity
 
 
 def make_listeners(config: BrokerConfig, frontend: Frontend) -> list[Listener]:
@@ -17,6 +18,7 @@ def make_listeners(config: BrokerConfig, frontend: Frontend) -> list[Listener]:
             ListenerAddress(each.name, each.host, each.port, resolved.advertised.get(each.name)),
             frontend,
             counts,
+            ListenerSecurity(each, config),
         )
         for each in resolved.opened
     ]

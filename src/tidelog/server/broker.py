@@ -58,6 +58,7 @@ from tidelog.server.listener import Listener
 from tidelog.server.metrics import BrokerMetrics
 from tidelog.server.outbox import ScratchBuffer
 from tidelog.server.pages import StatusPages
+from tidelog.server.peer_tls import PeerTls
 from tidelog.server.pieces import Turns
 from tidelog.server.request_memory import RequestMemory
 from tidelog.server.submitter import Submitter
@@ -201,7 +202,8 @@ class Broker:
         )
         membership.on_registered = partial(self._begin_life, data_dir)
         login = BrokerLogin(lambda: read_identity(membership.store), host.random)
-        options = PeerOptions(authenticate=login.authenticate)
+        tls = PeerTls(lambda: replicas.config)
+        options = PeerOptions(authenticate=login.authenticate, tls=tls)
         link = ControllerLink(
             membership,
             rules,

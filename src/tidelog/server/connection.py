@@ -11,12 +11,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import ssl
 from collections import deque
 from typing import TYPE_CHECKING, cast
 
-from tidelog.errors import ProtocolError
+from tidelog.errors import ProtocolError, TidelogError
 from tidelog.security.authorizer import ANONYMOUS, Principal
-from tidelog.security.scram import ScramServer
+from tidelog.security.sasl import SaslServer
 from tidelog.server.dispatch import CloseConnection, Pending, Result
 from tidelog.server.outbox import Outbox
 from tidelog.server.receive_buffer import INITIAL_BYTES, ReceiveBuffer
@@ -66,8 +67,10 @@ class Connection(asyncio.BufferedProtocol):
         self.principal = ANONYMOUS
         self.is_authenticated = False
         # The exchange that is to prove who this is, while it is under way.
-        self.sasl: ScramServer | None = None
-        self.sasl_began_at = 0.0
+        self.sasl: SaslServer | None = None
+        self.sasl_mechanism = ""
+        # Since when it is awaited who this is; None where it is known, or nobody asks.
+        self._unproven_since: float | None = None
         self.last_active_at = self._loop.time()
         # The client's address without the port, as access-control lists name hosts.
         self.peer = self.host = self.local_host = "?"
@@ -89,7 +92,13 @@ class Connection(asyncio.BufferedProtocol):
         self._outbox = Outbox(
             self._transport, self._frontend.offload, self._frontend.scratch, self._process
         )
-        if not self.listener.connected(self):
+        try:
+            self._identify(transport.get_extra_info("ssl_object"))
+            is_wanted = self.listener.connected(self)
+        except (TidelogError, ValueError) as error:
+            self.listener.authentication_failed(self, str(error))
+            is_wanted = False
+        if not is_wanted:
             self._closing = True
             self._transport.abort()
 
@@ -127,15 +136,32 @@ class Connection(asyncio.BufferedProtocol):
 
     # -- who is at the other end ------------------------------------------------------------------
 
-    def begin_authentication(self, sasl: ScramServer) -> None:
+    def _identify(self, tls: ssl.SSLObject | None) -> None:
+        security = self.listener.security
+        self.principal = security.principal_of(tls)
+        if security.is_sasl:
+            self._await_proof()
+
+    def _await_proof(self) -> None:
         """From here on nothing is taken but SASL's messages, until it is known who this is."""
-        self.sasl = sasl
-        self.sasl_began_at = self._loop.time()
+        if self._unproven_since is None:
+            self._unproven_since = self._loop.time()
         self._start_request = self._frontend.dispatcher.start_unauthenticated
         self._buffer.frame_bytes_max = _SASL_FRAME_BYTES_MAX
 
+    def begin_authentication(
+        self, sasl: SaslServer, mechanism: str, *, without_headers: bool = False
+    ) -> None:
+        """The exchange begins; `without_headers` its messages come as they are."""
+        self._await_proof()
+        self.sasl = sasl
+        self.sasl_mechanism = mechanism
+        if without_headers:
+            self._start_request = self._frontend.dispatcher.start_token
+
     def authenticated(self, principal: Principal) -> None:
         self.sasl = None
+        self._unproven_since = None
         self.is_authenticated = True
         self.principal = principal
         if principal.is_broker:
@@ -149,6 +175,10 @@ class Connection(asyncio.BufferedProtocol):
     def is_idle(self) -> bool:
         """Nothing asked, nothing owed."""
         return not self._exchanges and not self._outbox.is_busy
+
+    def is_unproven_for(self, now: float) -> float:
+        """For how many seconds it is awaited who this is."""
+        return 0.0 if self._unproven_since is None else now - self._unproven_since
 
     @property
     def is_receiving_frame(self) -> bool:
@@ -227,6 +257,10 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
         else:
             self._transport.close()
+
+    def abort(self) -> None:
+        """Do not wait for the peer any more."""
+        self._transport.abort()
 
     def _size_socket_buffers(self) -> None:
         limits = self._frontend.limits

@@ -20,8 +20,19 @@ from types import CoroutineType, GeneratorType
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from tidelog.errors import PartitionBrokenError, ProtocolError, TidelogError
-from tidelog.protocol.apis import API_BY_KEY, API_VERSIONS_KEY, SASL_KEYS, Api
-from tidelog.protocol.framing import decode_request_header, encode_response, frame_response
+from tidelog.protocol.apis import (
+    API_BY_KEY,
+    API_VERSIONS_KEY,
+    SASL_AUTHENTICATE_KEY,
+    SASL_KEYS,
+    Api,
+)
+from tidelog.protocol.framing import (
+    RequestHeader,
+    decode_request_header,
+    encode_response,
+    frame_response,
+)
 from tidelog.protocol.primitives import Part, part_size
 from tidelog.protocol.schema import decode, decode_in_pieces, encode_in_pieces, encode_sized
 from tidelog.server.answer_cache import EncodedAnswer
@@ -129,11 +140,22 @@ class Dispatcher:
         return self._pending(self._serve_large(route_, decoding, context), context)
 
     def start_unauthenticated(self, frame: memoryview, connection: Connection) -> Result:
-        """As `start`, for a connection that has begun to authenticate and is not done."""
+        """As `start`, for a connection of which it is not known yet who it is."""
         header, _ = decode_request_header(frame)
-        if header.api_key not in SASL_KEYS:
-            raise CloseConnection(f"a request of API {header.api_key} during authentication")
+        is_first = connection.sasl is None and header.api_key == API_VERSIONS_KEY
+        if header.api_key not in SASL_KEYS and not is_first:
+            raise CloseConnection(f"a request of API {header.api_key} before authentication")
         return self.start(frame, connection)
+
+    def start_token(self, frame: memoryview, connection: Connection) -> Result:
+        """A message of SASL as it is, after a handshake of version 0; so is the answer."""
+        key = SASL_AUTHENTICATE_KEY
+        served = self._served.get(key) or self._serve(key)
+        context = RequestContext(self._shared, served, connection, RequestHeader(key, 0, 0, None))
+        answer: Any = served.route.handler(served.api.request(bytes(frame)), context)
+        if type(answer) is CoroutineType:
+            return self._pending(_without_header(answer), context)
+        return [_sized(answer.auth_bytes)]
 
     def _begin(self, route_: Route, request: object, context: Context, frame: memoryview) -> Result:
         if route_.prepare is None:
@@ -358,6 +380,16 @@ class Dispatcher:
             exc_info=None if isinstance(error, PartitionBrokenError) else error,
         )  # fmt: skip
         return CloseConnection(f"{context.api.name} failed: {error!r}")
+
+
+async def _without_header(answer: Coroutine[Any, Any, Any]) -> Parts:
+    """A refusal cannot be said in such an answer: the connection is closed."""
+    answered = await answer
+    return None if answered.error_code else [_sized(answered.auth_bytes)]
+
+
+def _sized(token: bytes) -> bytes:
+    return len(token).to_bytes(4, "big") + token
 
 
 def _check_size(size: int, context: Context) -> None:

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, cast
 from tidelog.host.acceptor import RefusalLog
 from tidelog.server.connection import Connection
 from tidelog.server.connection_counts import ConnectionCounts
+from tidelog.server.listener_security import OPEN, ListenerSecurity
 
 if TYPE_CHECKING:
     from tidelog.server.frontend import Frontend
 
 _log = logging.getLogger(__name__)
 
-# From the handshake to the last message of SASL.
+# From the beginning, or the handshake, to the last message of SASL.
 _AUTHENTICATION_SECONDS_MAX = 10.0
 
 
@@ -35,15 +36,20 @@ class Listener:
     """One bound address and its connections."""
 
     def __init__(
-        self, address: ListenerAddress, frontend: Frontend, counts: ConnectionCounts
+        self,
+        address: ListenerAddress,
+        frontend: Frontend,
+        counts: ConnectionCounts,
+        security: ListenerSecurity = OPEN,
     ) -> None:
         self.name = address.name
+        self.security = security
         self.address = address
         self.frontend = frontend
         # In the order in which they came.
         self.connections: dict[Connection, None] = {}
         self._counts = counts
-        self._acceptor = frontend.network.acceptor(address.name, self, frontend.clock)
+        self._acceptor = frontend.network.acceptor(address.name, self, frontend.clock, security.tls)
         self._drops = RefusalLog("slow requests dropped", address.name, frontend.clock)
         self._unread = RefusalLog("unread answers dropped", address.name, frontend.clock)
         self._strangers = RefusalLog("authentications failed", address.name, frontend.clock)
@@ -111,7 +117,7 @@ class Listener:
                     connection.close(f"no byte within {limits.first_byte_ms_max} ms")
             elif connection.is_receiving_frame and quiet_ms > limits.frame_ms_max:
                 connection.close(f"frame unfinished for {limits.frame_ms_max} ms")
-            elif connection.sasl and now - connection.sasl_began_at > _AUTHENTICATION_SECONDS_MAX:
+            elif connection.is_unproven_for(now) > _AUTHENTICATION_SECONDS_MAX:
                 connection.close("not authenticated in time")
             elif 0 <= limits.idle_ms_max < quiet_ms:
                 connection.close(f"idle for {limits.idle_ms_max} ms")
@@ -134,3 +140,4 @@ class Listener:
                 await asyncio.wait_for(self._emptied.wait(), timeout)
         for connection in tuple(self.connections):
             connection.close("not drained in time", level=logging.WARNING)
+            connection.abort()

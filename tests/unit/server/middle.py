@@ -21,6 +21,7 @@ from tidelog.server.connection_counts import ConnectionCounts
 from tidelog.server.dispatch import Dispatcher
 from tidelog.server.frontend import Frontend, Limits
 from tidelog.server.listener import Listener, ListenerAddress
+from tidelog.server.listener_security import OPEN, ListenerSecurity
 from tidelog.server.metrics import BrokerMetrics
 from tidelog.server.outbox import ScratchBuffer
 from tidelog.server.pieces import Turns
@@ -45,7 +46,10 @@ class Middle:
     """A dispatcher whose APIs are served by handlers of the test, and a listener in front of it."""
 
     def __init__(
-        self, monkeypatch: pytest.MonkeyPatch, handlers: Mapping[str, Handler | Route]
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        handlers: Mapping[str, Handler | Route],
+        security: ListenerSecurity = OPEN,
     ) -> None:
         def resolve(name: str) -> Route:
             found = handlers[name]
@@ -88,7 +92,7 @@ class Middle:
             self.metrics,
         )
         address = ListenerAddress("PLAINTEXT", "127.0.0.1", 0)
-        self.listener = Listener(address, frontend, ConnectionCounts())
+        self.listener = Listener(address, frontend, ConnectionCounts(), security)
 
     def connect(self) -> Peer:
         return Peer(self.listener.opened("127.0.0.1"))
@@ -189,6 +193,12 @@ class Peer(MemoryTransport):
             del room
             self.connection.buffer_updated(count)
             view = view[count:]
+
+    def exchange(self, token: bytes) -> bytes:
+        """Send a message of SASL as it is; the answer to it, empty while there is none."""
+        before = len(self.received)
+        self.send(struct.pack(">i", len(token)) + token)
+        return bytes(self.received[before + 4 :])
 
     def frames(self) -> list[bytes]:
         """The whole answers that were received."""

@@ -183,13 +183,32 @@ async def test_nobody_authenticates_while_the_key_is_not_known(
 
 
 @virtual_time
-async def test_messages_without_headers_are_refused_with_the_handshake(
+async def test_messages_without_headers_follow_a_handshake_of_version_0(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     peer = Gate(monkeypatch).connect()
+    client = IDENTITY.client("client")
     peer.ask(1, "SaslHandshake", 0, SCRAM)
+    challenge = peer.exchange(client.first())
+    client.finish(peer.exchange(client.final(challenge)))
+    assert may_act_as_broker(peer)
+    peer.ask(9, "Heartbeat", 4, HeartbeatRequest("g"))
+    assert peer.answered[-1] == 9
+
+
+@virtual_time
+async def test_a_wrong_password_without_headers_closes_the_connection_late(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    peer = Gate(monkeypatch).connect()
+    began = asyncio.get_running_loop().time()
+    client = STRANGER.client("client")
+    peer.ask(1, "SaslHandshake", 0, SCRAM)
+    challenge = peer.exchange(client.first())
+    assert peer.exchange(client.final(challenge)) == b""
     await until_closed(peer)
-    assert peer.answer(1).error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
+    assert asyncio.get_running_loop().time() - began >= 0.1
+    assert not may_act_as_broker(peer)
 
 
 @virtual_time

@@ -1,22 +1,29 @@
 """SaslHandshake (17, versions 0 to 1), SaslAuthenticate (36, versions 0 to 2).
 
-Behaviour: a connection begins as anonymous. A handshake names a mechanism; after it nothing but
-SaslAuthenticate is taken, with frames of at most 64 KiB, until the connection is authenticated. A
-request out of this order is answered ILLEGAL_SASL_STATE, a mechanism that is not served
-UNSUPPORTED_SASL_MECHANISM with those that are, a wrong name or password SASL_AUTHENTICATION_FAILED;
-each closes the connection. The last is answered late, ten times a second for each address.
+Behaviour: on a SASL listener nothing but ApiVersions and these two is taken before a connection is
+authenticated, in frames of at most 64 KiB and within ten seconds. On other listeners a connection
+begins as anonymous, or as its certificate says, and brokers alone authenticate. A handshake names a
+mechanism; after it nothing but SaslAuthenticate is taken until the exchange ends. A request out of
+this order is answered ILLEGAL_SASL_STATE, a mechanism that is not served UNSUPPORTED_SASL_MECHANISM
+with those that are, a wrong name or password SASL_AUTHENTICATION_FAILED; each closes the
+connection. The last is answered late, ten times a second for each address and for each user. A user
+that does not exist is answered as one with another password.
 
-Gaps: brokers alone authenticate, as one user, by SCRAM-SHA-512. Version 0 of the handshake is
-refused as an unknown mechanism, since its messages would follow without headers. A connection is
-not authenticated a second time (KIP-368).
+Mechanisms: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512. Brokers use SCRAM-SHA-512 on any listener.
+
+Version notes: after version 0 of the handshake the mechanism's messages come without headers, and a
+refusal closes the connection without an answer.
+
+Gaps: a connection is not authenticated a second time (KIP-368). Kerberos is not offered.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from typing import TypeVar
+from typing import Final, TypeVar
 
+from tidelog.config.security_settings import PLAIN
 from tidelog.errors import ErrorCode
 from tidelog.protocol.messages.sasl import (
     SaslAuthenticateRequest,
@@ -26,31 +33,59 @@ from tidelog.protocol.messages.sasl import (
 )
 from tidelog.security.authorizer import Principal
 from tidelog.security.broker_identity import BROKER_USER, BrokerIdentity
-from tidelog.security.scram import ScramError
+from tidelog.security.plain import PlainServer
+from tidelog.security.sasl import SaslError, SaslServer
+from tidelog.security.scram import SCRAM_SHA_256, SCRAM_SHA_512, ScramServer
+from tidelog.security.scram_users import credentials_of
 from tidelog.server.routes import served
 from tidelog.server.tools import SaslContext
 
 T = TypeVar("T")
 
-_MECHANISM = BrokerIdentity.mechanism.name
-_BROKER = Principal(f"User:{BROKER_USER}", is_broker=True)
+_SCRAM: Final = {each.name: each for each in (SCRAM_SHA_256, SCRAM_SHA_512)}
+_BROKERS_MECHANISM: Final = BrokerIdentity.mechanism.name
+_BROKER: Final = Principal(f"User:{BROKER_USER}", is_broker=True)
 
 
 @served(is_brief=True)
 def sasl_handshake(
     request: SaslHandshakeRequest, context: SaslContext
 ) -> SaslHandshakeResponse | Awaitable[SaslHandshakeResponse]:
-    connection, tools = context.connection, context.tools
-    identity = tools.identity()
-    mechanisms = [] if identity is None else [_MECHANISM]
+    connection = context.connection
+    offered = _offered(context)
     if connection.sasl is not None or connection.is_authenticated:
-        refused = SaslHandshakeResponse(ErrorCode.ILLEGAL_SASL_STATE, mechanisms)
+        refused = SaslHandshakeResponse(ErrorCode.ILLEGAL_SASL_STATE, offered)
         return _refuse(refused, context, "a second SASL handshake")
-    if identity is None or request.mechanism != _MECHANISM or context.version == 0:
-        refused = SaslHandshakeResponse(ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms)
+    server = _server(request.mechanism, context)
+    if server is None:
+        refused = SaslHandshakeResponse(ErrorCode.UNSUPPORTED_SASL_MECHANISM, offered)
         return _refuse(refused, context, "a SASL mechanism that is not served")
-    connection.begin_authentication(identity.server(tools.random.uuid().hex))
-    return SaslHandshakeResponse(mechanisms=mechanisms)
+    connection.begin_authentication(server, request.mechanism, without_headers=context.version == 0)
+    return SaslHandshakeResponse(mechanisms=offered)
+
+
+def _offered(context: SaslContext) -> list[str]:
+    """The mechanisms of this listener; where none is for clients, that of the brokers."""
+    security = context.connection.listener.security
+    if security.is_sasl:
+        return list(security.mechanisms)
+    return [] if context.tools.identity() is None else [_BROKERS_MECHANISM]
+
+
+def _server(mechanism: str, context: SaslContext) -> SaslServer | None:
+    """Our side of an exchange; None where the mechanism is not served here."""
+    security = context.connection.listener.security
+    is_offered = mechanism in security.mechanisms
+    if mechanism == PLAIN and is_offered:
+        return PlainServer(security.plain_users.get)
+    identity = context.tools.identity()
+    if identity is None or not (is_offered or mechanism == _BROKERS_MECHANISM):
+        return None
+    scram = _SCRAM[mechanism]
+    # Without an offer brokers alone are known.
+    stored = getattr(context.image, "scram_credentials", {}) if is_offered else {}
+    nonce = context.tools.random.uuid().hex
+    return ScramServer(scram, credentials_of(scram, identity, stored), nonce)
 
 
 @served(is_brief=True)
@@ -58,7 +93,7 @@ def sasl_authenticate(
     request: SaslAuthenticateRequest, context: SaslContext
 ) -> SaslAuthenticateResponse | Awaitable[SaslAuthenticateResponse]:
     connection = context.connection
-    sasl = connection.sasl
+    sasl, mechanism = connection.sasl, connection.sasl_mechanism
     if sasl is None:
         refused = SaslAuthenticateResponse(
             ErrorCode.ILLEGAL_SASL_STATE, "SaslAuthenticate came without a SaslHandshake before it"
@@ -66,18 +101,25 @@ def sasl_authenticate(
         return _refuse(refused, context, "SaslAuthenticate without a handshake")
     try:
         token = sasl.answer(request.auth_bytes)
-    except ScramError as error:
+    except SaslError as error:
         connection.listener.authentication_failed(connection, str(error))
         # What was wrong is in the log: the answer must not help to guess names.
         refused = SaslAuthenticateResponse(
             ErrorCode.SASL_AUTHENTICATION_FAILED,
-            f"Authentication by {_MECHANISM} failed: the user or the password is wrong",
+            f"Authentication by {mechanism} failed: the user or the password is wrong",
         )
-        delay = context.tools.failure_delays.next_delay(connection.host)
+        delay = context.tools.failure_delays.next_delay(connection.host, sasl.user)
         return _refuse(refused, context, "authentication failed", delay)
     if sasl.is_complete:
-        connection.authenticated(_BROKER)
+        connection.authenticated(_principal(sasl.user, mechanism))
     return SaslAuthenticateResponse(auth_bytes=token)
+
+
+def _principal(user: str, mechanism: str) -> Principal:
+    """Who has proved its name; nobody but brokers has theirs, by their mechanism."""
+    if user == BROKER_USER and mechanism == _BROKERS_MECHANISM:
+        return _BROKER
+    return Principal(f"User:{user}", is_broker=False)
 
 
 async def _refuse(answer: T, context: SaslContext, reason: str, delay_seconds: float = 0.0) -> T:

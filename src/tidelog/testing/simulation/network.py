@@ -16,12 +16,13 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from tidelog.host.clock import Clock
-from tidelog.host.network import Gate
+from tidelog.host.network import Gate, TlsSource, no_tls
 from tidelog.testing.simulation.frames import Frames
 from tidelog.testing.simulation.nodes import Node, SimulatedLoop, current_node
 from tidelog.testing.simulation.transport import SimulatedTransport
@@ -182,13 +183,17 @@ class SimulatedNetwork:
 
     # -- what brokers use -------------------------------------------------------------------------
 
-    def acceptor(self, name: str, gate: Gate, clock: Clock) -> SimulatedAcceptor:
-        """A port of the current node."""
+    def acceptor(
+        self, name: str, gate: Gate, clock: Clock, tls: TlsSource = no_tls
+    ) -> SimulatedAcceptor:
+        """A port of the current node; what flows is not encrypted."""
         node = current_node()
         assert node is not None, "only nodes listen"
         return SimulatedAcceptor(self, node, gate)
 
-    async def connect(self, factory: Callable[[], P], host: str, port: int) -> P:
+    async def connect(
+        self, factory: Callable[[], P], host: str, port: int, tls: ssl.SSLContext | None = None
+    ) -> P:
         """Connect as the current node; OSError as a real network would give it."""
         node = current_node()
         source = node.name if node is not None else WORLD_HOST

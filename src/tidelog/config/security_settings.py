@@ -1,0 +1,182 @@
+"""The settings of TLS and SASL, for all listeners or, with a prefix, for one of them.
+
+`listener.name.<listener>.<setting>` is stronger than `<setting>` on that listener;
+`listener.name.<listener>.<mechanism>.sasl.jaas.config` belongs to one mechanism there. The names of
+listeners and mechanisms are in lower case, as Kafka writes them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from tidelog.config.setting import Setting, Update, boolean, items, password, text
+
+# What stands before a setting that one listener of a broker has for itself.
+LISTENER_PREFIX: Final = "listener.name."
+PLAIN: Final = "PLAIN"
+MECHANISMS: Final = (PLAIN, "SCRAM-SHA-256", "SCRAM-SHA-512")
+TLS_PROTOCOLS: Final = ("TLSv1.2", "TLSv1.3")
+STORE_TYPES: Final = ("PEM", "PKCS12", "JKS")
+
+_PER_BROKER: Final = Update.PER_BROKER
+
+_TLS: Final = (
+    text(
+        "ssl.keystore.type",
+        "PEM",
+        "The format of the keystore. A JKS file is refused with the command that converts it.",
+        choices=STORE_TYPES,
+        update=_PER_BROKER,
+        kafka_default="JKS",
+    ),
+    text(
+        "ssl.keystore.location",
+        None,
+        "The file with the broker's private key and its certificate chain. Only the broker's "
+        "user may be able to read it.",
+        update=_PER_BROKER,
+    ),
+    password(
+        "ssl.keystore.password", None, "The password of a PKCS12 keystore.", update=_PER_BROKER
+    ),
+    password(
+        "ssl.keystore.key",
+        None,
+        "The private key itself in PEM, instead of a file.",
+        update=_PER_BROKER,
+    ),
+    password(
+        "ssl.keystore.certificate.chain",
+        None,
+        "The certificate chain itself in PEM, beside `ssl.keystore.key`.",
+        update=_PER_BROKER,
+    ),
+    password(
+        "ssl.key.password",
+        None,
+        "The password of a private key that is encrypted.",
+        update=_PER_BROKER,
+    ),
+    text(
+        "ssl.truststore.type",
+        "PEM",
+        "The format of the truststore.",
+        choices=STORE_TYPES,
+        update=_PER_BROKER,
+        kafka_default="JKS",
+    ),
+    text(
+        "ssl.truststore.location",
+        None,
+        "The file with the certificate authorities that clients and other brokers must be signed "
+        "by. A PEM file that holds a revocation list as well has it checked.",
+        update=_PER_BROKER,
+    ),
+    password(
+        "ssl.truststore.password", None, "The password of a PKCS12 truststore.", update=_PER_BROKER
+    ),
+    password(
+        "ssl.truststore.certificates",
+        None,
+        "The certificate authorities themselves in PEM, instead of a file.",
+        update=_PER_BROKER,
+    ),
+    text(
+        "ssl.client.auth",
+        "none",
+        "Whether clients show a certificate: `required`, `requested` or `none`. On a SASL_SSL "
+        "listener it counts only with the listener's prefix.",
+        choices=("required", "requested", "none"),
+        update=_PER_BROKER,
+    ),
+    items(
+        "ssl.enabled.protocols",
+        list(TLS_PROTOCOLS),
+        "The versions of TLS that are spoken. Older ones than 1.2 are not offered.",
+        choices=TLS_PROTOCOLS,
+        update=_PER_BROKER,
+    ),
+    text(
+        "ssl.protocol",
+        "TLSv1.3",
+        "The newest version of TLS that is spoken.",
+        choices=TLS_PROTOCOLS,
+        update=_PER_BROKER,
+    ),
+    items(
+        "ssl.cipher.suites",
+        [],
+        "The cipher suites of TLS 1.2, by Java's names. Empty allows all with forward secrecy and "
+        "authenticated encryption. Those of TLS 1.3 are always on.",
+        update=_PER_BROKER,
+    ),
+    text(
+        "ssl.endpoint.identification.algorithm",
+        "https",
+        "`https`: a broker that connects to another one checks that its certificate is for that "
+        "host. Empty switches the check off.",
+        update=_PER_BROKER,
+    ),
+    text(
+        "ssl.principal.mapping.rules",
+        "DEFAULT",
+        "How the distinguished name of a client's certificate becomes its principal: rules "
+        "`RULE:pattern/replacement/[LU]`, parted by commas, of which the first whose pattern "
+        "matches the whole name counts. DEFAULT takes the name as it is.",
+    ),
+)
+
+_SASL: Final = (
+    items(
+        "sasl.enabled.mechanisms",
+        ["SCRAM-SHA-256", "SCRAM-SHA-512"],
+        "The mechanisms by which clients may authenticate on SASL listeners. Kafka's default, "
+        "Kerberos, is not offered.",
+        choices=MECHANISMS,
+        update=_PER_BROKER,
+        kafka_default="GSSAPI",
+    ),
+    password(
+        "sasl.jaas.config",
+        None,
+        "The users of PLAIN, as Kafka's login module takes them: `org.apache.kafka.common"
+        '.security.plain.PlainLoginModule required user_alice="secret";`. It needs the prefix of '
+        "a listener and a mechanism.",
+        update=_PER_BROKER,
+    ),
+    boolean(
+        "sasl.plain.without.tls",
+        False,
+        "Whether PLAIN may be offered on a SASL_PLAINTEXT listener beyond this machine, where "
+        "everybody on the way reads the passwords.",
+        kafka=False,
+    ),
+    text(
+        "security.inter.broker.protocol",
+        "PLAINTEXT",
+        "Where `inter.broker.listener.name` is not set, brokers use the listener of this protocol "
+        "among themselves.",
+        choices=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+    ),
+)
+
+SECURITY_SETTINGS: Final = (*_TLS, *_SASL)
+_OF_A_LISTENER: Final = {
+    setting.name: setting
+    for setting in SECURITY_SETTINGS
+    if setting.name.startswith(("ssl.", "sasl."))
+}
+_OF_A_MECHANISM: Final = ("sasl.jaas.config",)
+
+
+def listener_setting(name: str) -> Setting | None:
+    """The row of a setting with the prefix of a listener; None where that is not one of ours."""
+    if not name.startswith(LISTENER_PREFIX):
+        return None
+    _, _, rest = name.removeprefix(LISTENER_PREFIX).partition(".")
+    if rest not in _OF_A_LISTENER:
+        mechanism, _, rest = rest.partition(".")
+        if mechanism.upper() not in MECHANISMS or rest not in _OF_A_MECHANISM:
+            return None
+    return replace(_OF_A_LISTENER[rest], name=name, default=None, shown_unset=False)

@@ -1,0 +1,135 @@
+"""How one listener knows who connects to it: TLS, SASL, both or neither.
+
+It is made of the settings in force. New settings, and files that have changed, count for new
+connections; those that are open stay as they are. Settings that do not work are refused as a whole,
+and what was in force goes on.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from typing import Final
+
+from tidelog.config.broker_config import BrokerConfig
+from tidelog.config.listeners import Listener, is_loopback
+from tidelog.config.security_settings import PLAIN
+from tidelog.errors import ConfigError, TidelogError
+from tidelog.security.authorizer import ANONYMOUS, Principal
+from tidelog.security.distinguished_name import PrincipalRules, subject_of
+from tidelog.security.jaas import PLAIN_MODULE, parse_jaas
+from tidelog.security.tls import TlsSettings, server_context, stamp_of, tls_settings
+
+
+class UnknownPrincipalError(TidelogError):
+    """The certificate is good, and no rule says who this is."""
+
+
+class ListenerSecurity:
+    """The security of one listener; without settings it is open to all."""
+
+    def __init__(
+        self, listener: Listener | None = None, config: BrokerConfig | None = None
+    ) -> None:
+        self._listener = listener
+        self._config = config
+        self.is_sasl = listener is not None and listener.is_sasl
+        # The mechanisms that clients are offered.
+        self.mechanisms: tuple[str, ...] = ()
+        # The passwords of PLAIN by user.
+        self.plain_users: Mapping[str, str] = {}
+        self._context: ssl.SSLContext | None = None
+        self._stamp: tuple[object, ...] = ()
+        self._rules = PrincipalRules("DEFAULT")
+        if config is not None:
+            self.take(config)
+
+    def tls(self) -> ssl.SSLContext | None:
+        """What a new connection is secured with."""
+        return self._context
+
+    def take(self, config: BrokerConfig) -> None:
+        """Use these settings from now on; ConfigError where they do not work."""
+        listener = self._listener
+        assert listener is not None
+        try:
+            context, stamp = self._made_context(listener, config)
+            rules = PrincipalRules(
+                str(config.for_listener(listener.name, "ssl.principal.mapping.rules"))
+            )
+            mechanisms, users = _sasl_of(listener, config)
+        except ConfigError as error:
+            raise ConfigError(f"listener {listener.name}: {error}") from error
+        self._config, self._context, self._stamp = config, context, stamp
+        self._rules, self.mechanisms, self.plain_users = rules, mechanisms, users
+
+    def _made_context(
+        self, listener: Listener, config: BrokerConfig
+    ) -> tuple[ssl.SSLContext | None, tuple[object, ...]]:
+        if not listener.is_tls:
+            return None, ()
+        settings = _tls_of(listener, config)
+        stamp = stamp_of(settings)
+        # Where nothing has changed the context stays, and with it the sessions that it has issued.
+        return (self._context if stamp == self._stamp else server_context(settings)), stamp
+
+    def principal_of(self, tls: ssl.SSLObject | None) -> Principal:
+        """Who a certificate says that this is; anonymous without one, and where SASL decides."""
+        if tls is None or self.is_sasl or tls.context.verify_mode is ssl.CERT_NONE:
+            return ANONYMOUS
+        certificate = tls.getpeercert(binary_form=True)
+        if certificate is None:
+            return ANONYMOUS
+        subject = subject_of(certificate)
+        name = self._rules.name_of(subject)
+        if not name:
+            raise UnknownPrincipalError(
+                f"no rule of ssl.principal.mapping.rules fits the certificate of {subject}"
+            )
+        return Principal(f"User:{name}", is_broker=False)
+
+
+OPEN: Final = ListenerSecurity()
+
+
+def _tls_of(listener: Listener, config: BrokerConfig) -> TlsSettings:
+    def get(name: str) -> object:
+        # As in Kafka: where SASL decides who this is, only the listener's own counts.
+        is_own = config.is_own_of_listener(listener.name, name)
+        if name == "ssl.client.auth" and listener.is_sasl and not is_own:
+            return None
+        return config.for_listener(listener.name, name)
+
+    return tls_settings(get)
+
+
+def _sasl_of(listener: Listener, config: BrokerConfig) -> tuple[tuple[str, ...], dict[str, str]]:
+    if not listener.is_sasl:
+        return (), {}
+    enabled = config.for_listener(listener.name, "sasl.enabled.mechanisms")
+    assert isinstance(enabled, list)
+    if not enabled:
+        raise ConfigError("sasl.enabled.mechanisms names no mechanism")
+    if PLAIN not in enabled:
+        return tuple(enabled), {}
+    is_safe = listener.is_tls or is_loopback(listener.host)
+    if not is_safe and not config.get_bool("sasl.plain.without.tls"):
+        raise ConfigError(
+            f"PLAIN would send passwords over {listener.host} in the clear; use SASL_SSL or"
+            " SCRAM-SHA-512, or set sasl.plain.without.tls=true"
+        )
+    return tuple(enabled), _plain_users(listener, config)
+
+
+def _plain_users(listener: Listener, config: BrokerConfig) -> dict[str, str]:
+    text = config.for_listener(listener.name, "sasl.jaas.config", PLAIN)
+    name = f"listener.name.{listener.name.lower()}.plain.sasl.jaas.config"
+    if not text:
+        raise ConfigError(f"PLAIN has no users; set {name}")
+    try:
+        login = parse_jaas(str(text))
+    except ConfigError as error:
+        raise ConfigError(f"{name}: {error}") from None
+    if login.module != PLAIN_MODULE:
+        raise ConfigError(f"{name}: the users of PLAIN stand with {PLAIN_MODULE}")
+    return login.users

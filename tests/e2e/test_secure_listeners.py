@@ -1,0 +1,140 @@
+"""A real client over TLS and SASL: it produces and consumes, or learns why it may not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+
+from tests.certificates import Authority
+from tidelog.testing import Broker
+
+_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+_USERS = f'{_MODULE} required user_alice="s3cret";'
+_PORT_COUNT = 3
+
+
+@dataclass
+class Secured:
+    """A broker with a listener of each kind, and what clients need to know."""
+
+    broker: Broker
+    ports: dict[str, int]
+    directory: Path
+    authority: Authority
+
+    def client(self, listener: str, **changes: str) -> dict[str, Any]:
+        settings = {
+            "bootstrap.servers": f"127.0.0.1:{self.ports[listener]}",
+            "security.protocol": listener.replace("MUTUAL", "SSL"),
+            "socket.timeout.ms": "3000",
+            "log_level": 0,
+        }
+        if "SASL" in listener:
+            settings |= {"sasl.mechanism": "PLAIN"}
+            settings |= {"sasl.username": "alice", "sasl.password": "s3cret"}
+        if listener != "SASL_PLAINTEXT":
+            settings["ssl.ca.location"] = str(self.directory / "ca.pem")
+        return settings | {name.replace("_", "."): value for name, value in changes.items()}
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    directory, authority = tmp_path_factory.mktemp("keys"), Authority()
+    settings = {
+        "listeners": "SASL_SSL://127.0.0.1:0,MUTUAL://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0",
+        "listener.security.protocol.map": (
+            "SASL_SSL:SASL_SSL,MUTUAL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT"
+        ),
+        "ssl.keystore.location": authority.issue().write(directory / "broker.pem"),
+        "ssl.truststore.location": authority.write(directory / "ca.pem"),
+        "listener.name.mutual.ssl.client.auth": "required",
+        "listener.name.mutual.ssl.principal.mapping.rules": "RULE:^CN=([a-z]+),O=Sea$/$1/",
+        "sasl.enabled.mechanisms": "PLAIN",
+        **{
+            f"listener.name.{name}.plain.sasl.jaas.config": _USERS
+            for name in ("sasl_ssl", "sasl_plaintext")
+        },
+    }
+    with Broker(settings=settings) as broker:
+        server = broker._broker
+        assert server is not None
+        ports = {each.name: each.port for each in server.parts.listeners}
+        assert len(ports) == _PORT_COUNT
+        yield Secured(broker, ports, directory, authority)
+
+
+def round_trip(settings: dict[str, Any], topic: str) -> None:
+    """Produce records, and consume what was produced."""
+    values = [bytes([each % 256]) * 5_000 for each in range(2_000)]
+    delivered: list[KafkaError | None] = []
+    producer = Producer({**settings, "linger.ms": "5"})
+    for value in values:
+        producer.produce(topic, value, on_delivery=lambda error, _: delivered.append(error))
+        producer.poll(0)
+    assert producer.flush(30) == 0
+    assert delivered == [None] * len(values)
+    consumer = Consumer({**settings, "group.id": topic, "auto.offset.reset": "earliest"})
+    consumer.subscribe([topic])
+    seen: list[bytes] = []
+    while len(seen) < len(values):
+        messages = consumer.consume(1_000, timeout=20)
+        assert messages, f"{len(seen)} of {len(values)} arrived"
+        seen += [each.value() for each in messages]
+    consumer.close()
+    assert seen == values
+
+
+@pytest.mark.parametrize("listener", ["SASL_SSL", "SASL_PLAINTEXT"])
+def test_a_client_produces_and_consumes_by_plain(secured: Secured, listener: str) -> None:
+    round_trip(secured.client(listener), f"by-{listener}")
+
+
+def test_a_client_produces_and_consumes_with_its_certificate(secured: Secured) -> None:
+    round_trip(with_certificate(secured, "CN=alice,O=Sea"), "by-certificate")
+
+
+def with_certificate(secured: Secured, name: str) -> dict[str, Any]:
+    identity = secured.authority.issue(name)
+    path = identity.write(secured.directory / f"{name}.pem")
+    return secured.client("MUTUAL", ssl_certificate_location=path, ssl_key_location=path)
+
+
+def refusal(settings: dict[str, Any], kind: str = "") -> str:
+    """What the client reports when it is refused, until it reports an error of a kind."""
+    errors: list[KafkaError] = []
+    producer = Producer({**settings, "error_cb": errors.append})
+    for _ in range(100):
+        if any(kind in each.name() for each in errors):
+            break
+        producer.poll(0.1)
+    with pytest.raises(KafkaException):
+        producer.list_topics(timeout=0.1)
+    return " ".join(f"{each.name()} {each.str()}" for each in errors)
+
+
+def test_a_wrong_password_is_refused_with_the_reason(secured: Secured) -> None:
+    said = refusal(secured.client("SASL_SSL", sasl_password="wrong"), "_AUTHENTICATION")
+    assert "the user or the password is wrong" in said
+
+
+def test_a_mechanism_that_is_not_offered_is_refused_with_those_that_are(secured: Secured) -> None:
+    said = refusal(secured.client("SASL_SSL", sasl_mechanism="SCRAM-SHA-256"), "_AUTHENTICATION")
+    assert "PLAIN" in said
+
+
+def test_x3_a_client_without_a_certificate_is_refused(secured: Secured) -> None:
+    assert refusal(secured.client("MUTUAL"))
+
+
+def test_x3_a_certificate_that_no_rule_fits_is_refused(secured: Secured) -> None:
+    assert refusal(with_certificate(secured, "CN=alice,OU=x,O=Sea"))
+
+
+def test_x2_a_client_that_does_not_know_the_authority_refuses_the_broker(secured: Secured) -> None:
+    other = Authority().write(secured.directory / "other.pem")
+    assert "_SSL" in refusal(secured.client("SASL_SSL", ssl_ca_location=other), "_SSL")
