@@ -11,6 +11,7 @@ from tidelog.cluster.image import MetadataImage, TopicImage
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.model import NO_TOPIC_ID
 from tidelog.security.authorizer import (
+    CLUSTER,
     Operation,
     Resource,
     ResourceType,
@@ -118,6 +119,9 @@ class RequestContext(Generic[Tools]):
     def authorize_topic(self, operation: Operation, topic: str) -> bool:
         return self.authorize(operation, Resource(ResourceType.TOPIC, topic))
 
+    def authorize_group(self, operation: Operation, group_id: str) -> bool:
+        return self.authorize(operation, Resource(ResourceType.GROUP, group_id))
+
     def topic_describer(self) -> Callable[[str], bool]:
         """Which topics the client may describe; may be asked when the request is done with."""
         authorizer, connection = self._shared.authorizer, self.connection
@@ -125,6 +129,9 @@ class RequestContext(Generic[Tools]):
         return lambda topic: authorizer.authorize(
             principal, host, Operation.DESCRIBE, Resource(ResourceType.TOPIC, topic)
         )
+
+    def require_topic(self, operation: Operation, topic: str) -> None:
+        self.require(operation, Resource(ResourceType.TOPIC, topic))
 
     def require_group(self, operation: Operation, group_id: str) -> None:
         self.require(operation, Resource(ResourceType.GROUP, group_id))
@@ -139,6 +146,12 @@ class RequestContext(Generic[Tools]):
         return allowed_operations(
             self._shared.authorizer, connection.principal, connection.host, resource
         )
+
+    def cluster_operations(self) -> int:
+        """What the client may do to the cluster: nothing that it may know, without Describe."""
+        if not self.authorize(Operation.DESCRIBE, CLUSTER):
+            return 0
+        return self.allowed_operations(CLUSTER)
 
     def topic_by_id(self, topic_id: UUID) -> TopicImage | None:
         """The topic of a real id; the zero id names none."""

@@ -6,18 +6,41 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from tests.e2e.authorization_requests import UNASKED, requests
 from tests.e2e.in_process import InProcessBroker
-from tests.unit.server.permissions import Permissions, connect_as, put_in_force
+from tests.unit.server.permissions import Permissions, build, connect_as, put_in_force
 from tidelog.errors import ErrorCode
+from tidelog.protocol.apis import APIS
 from tidelog.protocol.messages.init_producer_id import InitProducerIdRequest
-from tidelog.security.authorizer import CLUSTER, Operation, Resource, ResourceType
+from tidelog.security.authorizer import CLUSTER, OPERATIONS, Operation, Resource, ResourceType
+from tidelog.server.authorization import AUTHORIZATION
+
+EVERYTHING = set(ResourceType)
+# By what each may touch.
+USERS: dict[str, set[ResourceType]] = {
+    "nobody": set(),
+    "user": EVERYTHING - {ResourceType.CLUSTER},
+    "admin": EVERYTHING,
+}
+# To fill in the operations that a client may do, which is no question about the request.
+_OF_TOPICS = {(each, ResourceType.TOPIC) for each in OPERATIONS[ResourceType.TOPIC]}
+_OF_GROUPS = {(each, ResourceType.GROUP) for each in OPERATIONS[ResourceType.GROUP]}
+_OF_CLUSTER = {(each, ResourceType.CLUSTER) for each in OPERATIONS[ResourceType.CLUSTER]}
+SHOWN = {
+    "Metadata": _OF_TOPICS | _OF_CLUSTER,
+    "DescribeTopicPartitions": _OF_TOPICS,
+    "DescribeCluster": _OF_CLUSTER,
+    "DescribeGroups": _OF_GROUPS,
+    "ConsumerGroupDescribe": _OF_GROUPS,
+}
 
 Scenario = Callable[[InProcessBroker, Permissions], Awaitable[None]]
 
 
 def run(directory: Path, scenario: Scenario) -> None:
     async def play() -> None:
-        async with InProcessBroker(directory) as broker:
+        settings = {"auto.create.topics.enable": "true"}
+        async with InProcessBroker(directory, settings) as broker:
             permissions = Permissions()
             put_in_force(permissions, broker)
             await scenario(broker, permissions)
@@ -41,3 +64,37 @@ def test_who_may_write_to_some_topic_may_be_an_idempotent_producer(tmp_path: Pat
         assert await code() == ErrorCode.NONE
 
     run(tmp_path, scenario)
+
+
+def test_every_api_says_what_it_asks() -> None:
+    assert not {each.name for each in APIS} - AUTHORIZATION.keys()
+
+
+def test_every_api_asks_what_its_row_says_and_nothing_else(tmp_path: Path) -> None:
+    async def scenario(broker: InProcessBroker, permissions: Permissions) -> None:
+        topic_ids = await build(broker)
+        walked = 0
+        for api in APIS:
+            if api.name in UNASKED:
+                continue
+            asked: set[tuple[Operation, ResourceType]] = set()
+            for user, granted in USERS.items():
+                permissions.granted_kinds = granted
+                permissions.asked.clear()
+                for version in range(api.served[0], api.served[1] + 1):
+                    for _, request in requests(api, version, topic_ids):
+                        await connect_as(user, broker).call(api.name, version, request)
+                asked |= {(operation, resource.type) for operation, resource in permissions.asked}
+            row = _row(api.name)
+            assert asked - (SHOWN.get(api.name, set()) - row) == row, api.name
+            walked += 1
+        assert walked == len(APIS) - len(UNASKED) >= 50
+
+    run(tmp_path, scenario)
+
+
+def _row(name: str) -> set[tuple[Operation, ResourceType]]:
+    """All that an API may ask, by its row."""
+    questions = AUTHORIZATION[name]
+    asked = {(each.operation, each.resource) for each in questions}
+    return asked | {each.otherwise for each in questions if each.otherwise is not None}

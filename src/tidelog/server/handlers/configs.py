@@ -131,8 +131,7 @@ def _this_broker(name: str, context: ClusterContext, expected: str) -> str:
 def _authorize(operation: Operation, resource: int, name: str, context: ClusterContext) -> None:
     match resource:
         case ConfigResourceType.TOPIC:
-            if not context.authorize_topic(operation, name):
-                raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            context.require_topic(operation, name)
         case ConfigResourceType.GROUP:
             context.require_group(operation, name)
         case ConfigResourceType.BROKER | ConfigResourceType.BROKER_LOGGER:

@@ -46,6 +46,8 @@ async def delete_records(
                 result.error_code = error.code
             results.append(result)
         response.topics.append(DeleteRecordsTopicResult(topic.name, results))
+    if not deleted:
+        return response
     try:
         await context.tools.replicas.checkpoints.write()
     except KafkaError as error:
@@ -77,8 +79,7 @@ async def _await_replicas(
 
 
 def _delete(topic: str, index: int, offset: int, context: DataContext) -> Partition:
-    if not context.authorize_topic(Operation.DELETE, topic):
-        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    context.require_topic(Operation.DELETE, topic)
     if topic in INTERNAL_TOPICS:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is internal")
     partition = context.tools.replicas.find(topic, index)

@@ -15,7 +15,6 @@ from tidelog.protocol.messages.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
-from tidelog.security.authorizer import CLUSTER
 from tidelog.server.handlers.addresses import (
     NO_CONTROLLER,
     address_of,
@@ -60,5 +59,5 @@ def describe_cluster(
             fenced = DescribeClusterBroker(broker.id, *address, broker.rack, is_fenced=True)
             response.brokers.append(fenced)
     if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = context.allowed_operations(CLUSTER)
+        response.cluster_authorized_operations = context.cluster_operations()
     return response

@@ -43,11 +43,13 @@ def describe_topic_partitions(
             response.topics.append(_refused(name, ErrorCode.INVALID_REQUEST))
         return response
     left = max(1, min(request.response_partition_limit, _PARTITIONS_MAX))
+    denied: list[DescribeTopicPartitionsResponseTopic] = []
     for position, name in enumerate(names):
         yield 1
         topic = context.image.topics.get(name)
         if not context.authorize_topic(Operation.DESCRIBE, name):
-            response.topics.append(_refused(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            denied.append(DescribeTopicPartitionsResponseTopic(code, name))
             continue
         if topic is None:
             is_invalid = topic_name_fault(name) is not None
@@ -69,6 +71,7 @@ def describe_topic_partitions(
         if left == 0 and position + 1 < len(names):
             response.next_cursor = Cursor(names[position + 1], 0)
             break
+    response.topics += denied
     return response
 
 

@@ -126,8 +126,8 @@ async def list_groups(request: ListGroupsRequest, context: GroupContext) -> List
 
 
 def _may_see(group: ListedGroup, context: GroupContext) -> bool:
-    return context.authorize(Operation.DESCRIBE, CLUSTER) or context.authorize(
-        Operation.DESCRIBE, Resource(ResourceType.GROUP, group.group_id)
+    return context.authorize(Operation.DESCRIBE, CLUSTER) or context.authorize_group(
+        Operation.DESCRIBE, group.group_id
     )
 
 

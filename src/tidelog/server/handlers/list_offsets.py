@@ -164,6 +164,7 @@ def _answers(
             answers.append(answer)
             try:
                 if (topic.name, index) in asked.repeated:
+                    context.require_topic(Operation.DESCRIBE, topic.name)
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "the partition is named twice")
                 partition = _find(topic.name, part, context)
                 answer.offset, answer.timestamp, epoch = _look_up(
@@ -179,10 +180,9 @@ def _answers(
 
 
 def _find(topic: str, asked: ListOffsetsPartition, context: DataContext) -> Partition:
+    context.require_topic(Operation.DESCRIBE, topic)
     if asked.timestamp < 0 and context.version < _FIRST_VERSION.get(asked.timestamp, VERSION_MAX):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-    if not context.authorize_topic(Operation.DESCRIBE, topic):
-        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     partition = context.tools.replicas.find(topic, asked.partition_index)
     partition.check_reader(asked.current_leader_epoch, Reader.AT_LEADERS)
     return partition

@@ -72,9 +72,11 @@ def _build(
     else:
         asked, _ = yield from distinct_by(request.topics, "name", "topic_id")
         missing = _to_create(asked, request, context)
-        if missing:
-            return asyncio.ensure_future(_create_then_answer(missing, asked, request, context))
-        response = _Description(request, context).of(asked, {})
+        denied = _not_creatable(missing, context)
+        if len(missing) > len(denied):
+            creation = _create_then_answer(missing, denied, asked, request, context)
+            return asyncio.ensure_future(creation)
+        response = _Description(request, context).of(asked, denied)
     if key is None:
         return response
     parts, _ = yield from encode_in_pieces(response, context.version)
@@ -93,6 +95,7 @@ def _cache_key(request: MetadataRequest, context: ClusterContext) -> Hashable:
     return (
         context.version,
         connection.principal,
+        connection.host,
         connection.listener.name,
         connection.local_host,
         connection.local_port,
@@ -105,19 +108,32 @@ def _cache_key(request: MetadataRequest, context: ClusterContext) -> Hashable:
 
 async def _create_then_answer(
     missing: list[str],
+    errors: dict[str, KafkaError],
     asked: list[MetadataRequestTopic],
     request: MetadataRequest,
     context: ClusterContext,
 ) -> MetadataResponse:
-    commands = [CreateTopic(name) for name in missing]
+    allowed = [name for name in missing if name not in errors]
+    commands = [CreateTopic(name) for name in allowed]
     answers = await context.tools.submitter.submit_all(commands, context.principal)
     # One that another client was quicker to create is found in the image all the same.
-    errors = {
+    errors |= {
         name: answer
-        for name, answer in zip(missing, answers, strict=True)
+        for name, answer in zip(allowed, answers, strict=True)
         if isinstance(answer, KafkaError)
     }
     return _Description(request, context).of(asked, errors)
+
+
+def _not_creatable(missing: list[str], context: ClusterContext) -> dict[str, KafkaError]:
+    """The missing topics that the client may describe and may not create."""
+    if not missing or context.authorize(Operation.CREATE, CLUSTER):
+        return {}
+    return {
+        name: KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        for name in missing
+        if not context.authorize_topic(Operation.CREATE, name)
+    }
 
 
 def _to_create(
@@ -133,7 +149,7 @@ def _to_create(
         and topic.topic_id == NO_TOPIC_ID
         and topic.name not in context.image.topics
         and topic.name not in INTERNAL_TOPICS
-        and context.authorize_topic(Operation.CREATE, topic.name)
+        and context.authorize_topic(Operation.DESCRIBE, topic.name)
     ]
     # One who asks for thousands that do not exist looks around, and does not mean to create them.
     partitions = len(missing) * config.get_int("num.partitions")
@@ -142,6 +158,8 @@ def _to_create(
 
 def _missing_code(name: str, error: KafkaError | None) -> ErrorCode:
     """What a client learns of a topic that is not there, and perhaps could not be created."""
+    if error is not None and error.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        return error.code
     if topic_name_fault(name) is not None:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
     if error is not None and error.code in _TOLD_OF_CREATION:
@@ -179,7 +197,7 @@ class _Description:
             topics=LazyList(count, topics),
         )
         if self._request.include_cluster_authorized_operations:
-            response.cluster_authorized_operations = context.allowed_operations(CLUSTER)
+            response.cluster_authorized_operations = context.cluster_operations()
         return response
 
     def _asked(
@@ -189,9 +207,14 @@ class _Description:
         if asked.name is None or asked.topic_id != NO_TOPIC_ID:
             name = image.topic_names.get(asked.topic_id)
             topic = None if name is None else image.topics.get(name)
-            if topic is None or not context.authorize_topic(Operation.DESCRIBE, topic.name):
+            is_denied = topic is not None and not context.authorize_topic(
+                Operation.DESCRIBE, topic.name
+            )
+            if topic is None or is_denied:
+                # An id tells nothing; the name behind it would.
+                code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
                 return MetadataResponseTopic(
-                    error_code=ErrorCode.UNKNOWN_TOPIC_ID,
+                    error_code=code if is_denied else ErrorCode.UNKNOWN_TOPIC_ID,
                     name=None if context.version >= 12 else "",
                     topic_id=asked.topic_id,
                 )

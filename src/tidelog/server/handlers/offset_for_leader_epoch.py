@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from tidelog.errors import ErrorCode, KafkaError
+from tidelog.errors import KafkaError
 from tidelog.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -38,10 +38,8 @@ def offset_for_leader_epoch(
 def _answer(topic: str, asked: OffsetForLeaderPartition, context: DataContext) -> EpochEndOffset:
     answer = EpochEndOffset(partition=asked.partition)
     try:
-        if not context.authorize_topic(Operation.DESCRIBE, topic) and not context.authorize(
-            Operation.CLUSTER_ACTION, CLUSTER
-        ):
-            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        if not context.authorize(Operation.CLUSTER_ACTION, CLUSTER):
+            context.require_topic(Operation.DESCRIBE, topic)
         partition = context.tools.replicas.find(topic, asked.partition)
         partition.check_leader(asked.current_leader_epoch)
         answer.leader_epoch, answer.end_offset = partition.epoch_end(asked.leader_epoch)

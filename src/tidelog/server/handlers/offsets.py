@@ -100,7 +100,10 @@ async def _commit_many(
 class _Commits:
     """The offsets of a request on their way to the group's shard, and the answer to it."""
 
-    __slots__ = ("_answers", "_commits", "_committer", "_context", "_request", "_topic", "response")
+    __slots__ = (
+        "_answers", "_commits", "_committer", "_context", "_may_commit", "_request", "_topic",
+        "response",
+    )  # fmt: skip
 
     def __init__(self, request: OffsetCommitRequest, context: GroupContext) -> None:
         self.response = OffsetCommitResponse()
@@ -112,13 +115,17 @@ class _Commits:
             request.generation_id_or_member_epoch,
             context.version,
         )
+        self._may_commit = context.authorize_group(Operation.READ, request.group_id)
         self._topic: tuple[str, UUID, ErrorCode]
         self._commits: list[Commit] = []
         self._answers: list[OffsetCommitResponsePartition] = []
 
     def begin(self, topic: OffsetCommitRequestTopic) -> None:
         """What is added from now on is of this topic."""
-        self._topic = _commit_topic(topic, self._context)
+        if self._may_commit:
+            self._topic = _commit_topic(topic, self._context)
+        else:
+            self._topic = topic.name, NO_TOPIC_ID, ErrorCode.GROUP_AUTHORIZATION_FAILED
         answer = OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id)
         self.response.topics.append(answer)
 
@@ -144,8 +151,9 @@ class _Commits:
     def gather(self) -> OffsetCommitResponse | asyncio.Future[Any]:
         """Have all that was added committed; the answer when that is done."""
         group_id = self._request.group_id
+        if not self._commits:
+            return self.response
         try:
-            self._context.require_group(Operation.READ, group_id)
             return self._context.tools.coordinator.gather(group_id, self._commit, self._refused)
         except KafkaError as error:
             return self._refused(error)
@@ -182,7 +190,8 @@ def _commit_topic(
         found = context.image.topics.get(topic.name)
         missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     name = topic.name if found is None else found.name
-    if not context.authorize_topic(Operation.READ, name):
+    is_known_by_name = found is not None or context.version < _VERSION_WITH_TOPIC_IDS
+    if is_known_by_name and not context.authorize_topic(Operation.READ, name):
         return name, NO_TOPIC_ID, ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if found is None:
         return name, NO_TOPIC_ID, missing

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from tidelog.errors import ErrorCode, KafkaError
+from tidelog.errors import KafkaError
 from tidelog.protocol.messages.offsets_within_bytes import (
     OffsetsWithinBytesPartition,
     OffsetsWithinBytesPartitionResult,
@@ -40,8 +40,7 @@ def _answer(
 ) -> OffsetsWithinBytesPartitionResult:
     answer = OffsetsWithinBytesPartitionResult(partition=asked.partition)
     try:
-        if not context.authorize_topic(Operation.DESCRIBE, topic):
-            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        context.require_topic(Operation.DESCRIBE, topic)
         partition = context.tools.replicas.find(topic, asked.partition)
         partition.check_leader()
         answer.end_offset, answer.size_bytes = partition.reach(

@@ -28,8 +28,8 @@ from tidelog.protocol.messages.produce import (
 )
 from tidelog.protocol.primitives import Buffer
 from tidelog.replication.partition import Partition
-from tidelog.security.authorizer import Operation
-from tidelog.server.handlers.produce_admission import admit_transactions
+from tidelog.security.authorizer import Operation, Resource, ResourceType
+from tidelog.server.handlers.produce_admission import admit_transactions, has_transactional
 from tidelog.server.handlers.produce_again import ProduceShortcut
 from tidelog.server.handlers.produce_answers import (
     VERSION_WITH_LEADERS,
@@ -76,11 +76,7 @@ def prepare(
 ) -> list[Judged] | asyncio.Future[list[Judged]]:
     """Find the partitions and admit their batches, on a thread where that may take long."""
     now_ms = context.tools.clock.wall_ms()
-    refusal: KafkaError | None = None
-    if request.acks not in (-1, 0, 1):
-        refusal = KafkaError(
-            ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {request.acks}; it can be 0, 1 or -1 (all)"
-        )
+    refusal = _refusal(request, context)
     allow_zstd = context.version >= _VERSION_WITH_ZSTD
     found: list[Judged] = []
     checked_bytes = codec_bytes = 0
@@ -104,6 +100,24 @@ def prepare(
     if request.transactional_id is None:
         return admitted
     return admit_transactions(request.transactional_id, admitted, context)
+
+
+def _refusal(request: ProduceRequest, context: DataContext) -> KafkaError | None:
+    """Why nothing of the request is appended, if so.
+
+    Whether it is of a transaction its batches say, not the request (CVE-2018-17196).
+    """
+    if has_transactional(request):
+        transactional_id = request.transactional_id
+        if transactional_id is None or not context.authorize(
+            Operation.WRITE, Resource(ResourceType.TRANSACTIONAL_ID, transactional_id)
+        ):
+            return KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if request.acks not in (-1, 0, 1):
+        return KafkaError(
+            ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {request.acks}; it can be 0, 1 or -1 (all)"
+        )
+    return None
 
 
 @served(
@@ -159,8 +173,6 @@ def _append_each(
                 if one.error is not None:
                     raise one.error
                 assert one.partition is not None and one.admitted is not None
-                if one.admitted.header.is_transactional and request.transactional_id is None:
-                    raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
                 result = one.partition.append(one.admitted, request.acks, now_ms, one.origin)
             except KafkaError as error:
                 answers.refuse(answer, error)

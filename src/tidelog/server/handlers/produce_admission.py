@@ -16,7 +16,8 @@ from tidelog.coordinators.transactions.transaction import Producer
 from tidelog.coordinators.transactions.verification import Question
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.model import TopicPartition
-from tidelog.security.authorizer import Operation, Resource, ResourceType
+from tidelog.protocol import batches
+from tidelog.protocol.messages.produce import ProduceRequest
 from tidelog.server.tools import DataContext
 from tidelog.storage.verification import Origin
 
@@ -35,6 +36,20 @@ _PASSING: Final = frozenset(
         ErrorCode.NOT_COORDINATOR,
     }
 )
+
+
+def has_transactional(request: ProduceRequest) -> bool:
+    """Whether a batch of the request says that it is of a transaction."""
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            records = data.records
+            if (
+                records is not None
+                and len(records) >= batches.HEADER_BYTES
+                and records[batches.ATTRIBUTES_POSITION] & batches.ATTRIBUTES_TRANSACTIONAL
+            ):
+                return True
+    return False
 
 
 def admit_transactions(
@@ -71,10 +86,6 @@ def _question(transactional_id: str, judged: list[Judged], context: DataContext)
     """What to ask the coordinator; None where all batches go on with open transactions."""
     batches = [each for each in judged if each.error is None and _is_transactional(each)]
     if not batches:
-        return None
-    resource = Resource(ResourceType.TRANSACTIONAL_ID, transactional_id)
-    if not context.authorize(Operation.WRITE, resource):
-        _refuse_all(batches, KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
         return None
     producers = {_producer(each) for each in batches}
     if len(producers) > 1:

@@ -100,7 +100,7 @@ def _creation(topic: CreatableTopic, validate_only: bool, context: ClusterContex
         context.authorize(Operation.CREATE, CLUSTER)
         or context.authorize_topic(Operation.CREATE, topic.name)
     ):
-        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
     _refuse_internal(topic.name)
     assignments = {each.partition_index: each.broker_ids for each in topic.assignments}
     if len(assignments) != len(topic.assignments):
@@ -124,6 +124,14 @@ def _created(
             name=name, error_code=answer.code, error_message=answer.message, configs=[]
         )
     assert isinstance(answer, CreatedTopic)
+    if not context.authorize_topic(Operation.DESCRIBE_CONFIGS, answer.name):
+        return CreatableTopicResult(
+            name=answer.name,
+            topic_id=answer.topic_id,
+            error_message=None,
+            topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            configs=[],
+        )
     return CreatableTopicResult(
         name=answer.name,
         topic_id=answer.topic_id,
@@ -181,12 +189,21 @@ def _topic_to_delete(asked: DeletableTopicResult, context: ClusterContext) -> To
     else:
         topic = context.image.topics.get(asked.name)
         missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if not _may_delete(Operation.DESCRIBE, asked.name, context):
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     if topic is None:
         raise KafkaError(missing)
-    if not context.authorize_topic(Operation.DELETE, topic.name):
+    if not _may_delete(Operation.DELETE, topic.name, context):
+        if _may_delete(Operation.DESCRIBE, topic.name, context):
+            asked.name = topic.name
         raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     _refuse_internal(topic.name)
     return topic
+
+
+def _may_delete(operation: Operation, topic: str, context: ClusterContext) -> bool:
+    """Whether a client that wants to delete a topic may do this: any, with Delete on the cluster"""
+    return context.authorize(Operation.DELETE, CLUSTER) or context.authorize_topic(operation, topic)
 
 
 def _refuse_internal(name: str) -> None:
@@ -204,8 +221,7 @@ async def create_partitions(
 
     def extension(topic: CreatePartitionsTopic) -> AddPartitions:
         _refuse_repeated(topic.name, repeated)
-        if not context.authorize_topic(Operation.ALTER, topic.name):
-            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        context.require_topic(Operation.ALTER, topic.name)
         _refuse_internal(topic.name)
         return _add_partitions(topic, request.validate_only)
 

@@ -41,6 +41,7 @@ from tidelog.security.authorizer import Operation, Resource, ResourceType
 from tidelog.server.handlers.asked import by_topic as asked_by_topic
 from tidelog.server.handlers.asked import distinct
 from tidelog.server.tools import DataContext, TransactionContext
+from tidelog.topic_names import topic_name_fault
 
 # DescribeTransactions
 
@@ -154,12 +155,14 @@ async def describe_producers(
     for topic, indexes in asked:
         answer = TopicResponse(topic.name, [])
         response.topics.append(answer)
-        may_read = context.authorize_topic(Operation.READ, topic.name)
+        code = ErrorCode.NONE
+        if topic_name_fault(topic.name) is not None:
+            code = ErrorCode.INVALID_TOPIC_EXCEPTION
+        elif not context.authorize_topic(Operation.READ, topic.name):
+            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         for index in indexes:
             answer.partitions.append(
-                _producers(topic.name, index, context)
-                if may_read
-                else PartitionResponse(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+                PartitionResponse(index, code) if code else _producers(topic.name, index, context)
             )
             await pace.step()
     return response

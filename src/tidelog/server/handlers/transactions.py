@@ -76,8 +76,8 @@ async def _add(
     context: TransactionContext,
 ) -> Codes:
     try:
-        check_id(transactional_id)
         require_id(context, transactional_id)
+        check_id(transactional_id)
         refused = _refused(partitions, context)
         if refused:
             return {
@@ -93,16 +93,18 @@ async def _add(
 def _refused(
     partitions: Iterable[TopicPartition], context: TransactionContext, *, by_client: bool = True
 ) -> Codes:
-    """Those that do not exist, or that the principal may not write to."""
+    """Those that do not exist, or that the client may not write to; its broker has asked that."""
     topics = context.image.topics
     found: Codes = {}
     allowed: dict[str, bool] = {}
     for each in partitions:
         may = allowed.get(each.topic)
         if may is None:
-            may = context.authorize_topic(Operation.WRITE, each.topic)
             # Groups' offsets are added by AddOffsetsToTxn, or by the broker that has them.
-            may = allowed[each.topic] = may and not (by_client and each.topic in INTERNAL_TOPICS)
+            may = allowed[each.topic] = not by_client or (
+                each.topic not in INTERNAL_TOPICS
+                and context.authorize_topic(Operation.WRITE, each.topic)
+            )
         topic = topics.get(each.topic)
         if not may:
             found[each] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -176,9 +178,9 @@ async def add_offsets_to_txn(
     request: AddOffsetsToTxnRequest, context: TransactionContext
 ) -> AddOffsetsToTxnResponse:
     try:
-        check_id(request.transactional_id)
         require_id(context, request.transactional_id)
         context.require_group(Operation.READ, request.group_id)
+        check_id(request.transactional_id)
         groups = context.tools.groups.topic
         await groups.ensure()
         partition = TopicPartition(OFFSETS_TOPIC, groups.partition_of(request.group_id))
@@ -195,8 +197,8 @@ async def add_offsets_to_txn(
 
 async def end_txn(request: EndTxnRequest, context: TransactionContext) -> EndTxnResponse:
     try:
-        check_id(request.transactional_id)
         require_id(context, request.transactional_id)
+        check_id(request.transactional_id)
         ended = await context.tools.coordinator.end(
             request.transactional_id,
             Producer(request.producer_id, request.producer_epoch),

@@ -56,11 +56,14 @@ async def txn_offset_commit(
     commits: list[Commit] = []
     answers: list[TxnOffsetCommitResponsePartition] = []
     pace = context.pace()
+    refusal = _refusal(request, context)
     asked = await context.complete(by_topic(request.topics, ("name",), "partition_index"))
     for topic, parts in asked:
         known = context.image.topics.get(topic.name)
-        code = ErrorCode.NONE
-        if not context.authorize_topic(Operation.READ, topic.name):
+        code = refusal
+        if code:
+            pass
+        elif not context.authorize_topic(Operation.READ, topic.name):
             code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         elif known is None:
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -93,13 +96,21 @@ async def txn_offset_commit(
     return response
 
 
-async def _commit(
-    request: TxnOffsetCommitRequest, commits: list[Commit], context: GroupContext
-) -> list[ErrorCode]:
+def _refusal(request: TxnOffsetCommitRequest, context: GroupContext) -> ErrorCode:
+    """Why no offset of the request is committed, whatever its topic."""
     try:
         resource = Resource(ResourceType.TRANSACTIONAL_ID, request.transactional_id)
         context.require(Operation.WRITE, resource)
         context.require_group(Operation.READ, request.group_id)
+    except KafkaError as error:
+        return error.code
+    return ErrorCode.NONE
+
+
+async def _commit(
+    request: TxnOffsetCommitRequest, commits: list[Commit], context: GroupContext
+) -> list[ErrorCode]:
+    try:
         if not request.group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
         verification = await _verified(request, context)
