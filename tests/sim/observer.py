@@ -43,6 +43,10 @@ class Observer:
         self._cut_in_a_call: set[int] = set()
         # More machines lost records at a time than the budget allows.
         self.is_budget_broken = False
+        # The partitions of the last machine looked at whose logs or standing its step changed; and
+        # how often anything was committed anywhere. Where neither says so, there is nothing new.
+        self.moved: list[Partition] = []
+        self.commits = 0
         # Looks as well, where there is more to look at.
         self.also: Callable[[Machine, Parts], None] | None = None
         world.on_step = self._stepped
@@ -225,29 +229,36 @@ class Observer:
             if before is not None:
                 invariants.i28_images_do_not_go_back(machine.name, before, image)
             self._images[key] = image
-        for partitions in held(parts):
-            for partition in partitions.values():
-                self._look(machine, partition)
+        self.moved.clear()
+        self._look(machine, parts)
         if self.also is not None:
             self.also(machine, parts)
 
-    def _look(self, machine: Machine, partition: Partition) -> None:
-        known = self._watched.get(partition)
-        if known is None or known[0].replicas.get(machine.broker_id) is not known[1]:
-            known = self._watched[partition] = self._meet(machine, partition)
-        ghost, replica = known
-        log = partition.log
-        active, seen = log.segments.active, replica.seen
-        # Asked for every partition of a broker after every step of it.
-        if (
-            seen[0] is not active
-            or seen[1] != active.size_bytes
-            or seen[2] != active.truncations
-            or partition.watermark.offset != replica.watermark
-            or log.log_start_offset != replica.log_start
-            or partition.leader_epoch != replica.epoch
-        ):
-            self._changed(machine, ghost, replica, partition)
+    def _look(self, machine: Machine, parts: Parts) -> None:
+        broker_id, watched = machine.broker_id, self._watched
+        for partitions in held(parts):
+            for partition in partitions.values():
+                known = watched.get(partition)
+                if known is None or known[0].replicas.get(broker_id) is not known[1]:
+                    known = watched[partition] = self._meet(machine, partition)
+                    self.moved.append(partition)
+                ghost, replica = known
+                log, seen = partition.log, replica.seen
+                segments = log.segments
+                active = segments.active
+                # Asked for every partition of a broker after every step of it.
+                if (
+                    seen[0] is not active
+                    or seen[1] != active.size_bytes
+                    or seen[2] != active.truncations
+                    or partition.watermark.offset != replica.watermark
+                    or log.log_start_offset != replica.log_start
+                    or partition.leader_epoch != replica.epoch
+                ):
+                    self.moved.append(partition)
+                    self._changed(machine, ghost, replica, partition)
+                elif seen[3] != len(segments):
+                    self.moved.append(partition)
 
     def _meet(self, machine: Machine, partition: Partition) -> tuple[Ghost, Replica]:
         """What is known of a partition that is there since the last look, or there again."""
@@ -340,6 +351,7 @@ class Observer:
             if ghost.true_watermark <= each.base < replica.watermark
         ]  # fmt: skip
         ghost.true_watermark = replica.watermark
+        self.commits += 1
         self._journal.note("committed", f"b{replica.broker_id}", f"{ghost} {replica.watermark}")
         assert ghost.state is not None
         for broker in (*ghost.state.isr, *ghost.state.elr):

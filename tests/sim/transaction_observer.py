@@ -84,6 +84,8 @@ class TransactionObserver:
         self._mirrors: dict[int, Mirror] = {}
         # What is committed of each partition.
         self._committed: dict[Key, Story | Decisions] = {}
+        # By machine: its life, its block of ids, and how much was committed when it was looked at.
+        self._looked: dict[int, tuple[int, int, int]] = {}
         # Whose each block of producer ids is, by its end; and who was given which id and epoch.
         self._blocks: dict[int, tuple[int, int]] = {}
         self._ids: dict[int, str] = {}
@@ -102,7 +104,14 @@ class TransactionObserver:
         parts = parts_of(machine.broker)
         if parts is None:
             return
-        self.has_ids(machine, parts.transactions.coordinator.ids._end)
+        block_end, observer = parts.transactions.coordinator.ids._end, self._observer
+        now = (machine.life, block_end, observer.commits)
+        before = self._looked.get(machine.broker_id)
+        if before == now and not observer.moved:
+            return
+        self._looked[machine.broker_id] = now
+        if before is None or before[:2] != now[:2]:
+            self.has_ids(machine, block_end)
         by_name = parts.replicas._by_name
         for topic in self._topics:
             for partition in by_name.get(topic, {}).values():
