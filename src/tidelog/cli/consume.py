@@ -81,19 +81,19 @@ Print = Callable[[TopicPartition, Record], bytes]
 )
 @connection_options
 def consume(topic: str, **options: Any) -> None:
-    r"""Print the records of a topic, and go on with new ones until interrupted.
+    """Print the records of a topic, then follow new ones until interrupted.
 
     \b
-    tidelog consume orders -e                      all that is there
-    tidelog consume orders -o end                  only what comes
+    tidelog consume orders -e                      print everything, then exit
+    tidelog consume orders -o end                  follow new records only
     tidelog consume orders -o -10 -n 10            the last ten of each partition
-    tidelog consume orders -g billing              share it with others, and resume
-    tidelog consume orders -o @-1h -f '%T{iso} %k %v\n'
+    tidelog consume orders -g billing              as a member of a group
+    tidelog consume orders -o @-1h -f '%T{iso} %k %v\\n'
     tidelog consume orders -e --format json | tidelog produce copy -i json
 
     \b
     Template: %t topic, %p partition, %o offset, %T timestamp, %k key, %v value, %h headers,
-    %K and %V lengths, with %v{hex}, {base64}, {json} and %T{iso}; \n \t \0 \xHH as in C.
+    %K and %V lengths, with %v{hex}, {base64}, {json} and %T{iso}; \\n \\t \\0 \\xHH as in C.
     """
     settings = ConsumerSettings(
         isolation=Isolation[f"READ_{options['isolation'].upper()}"],

@@ -62,7 +62,7 @@ Parse = Callable[[bytes], ProducerRecord]
 @click.option("-q", "--quiet", is_flag=True, help="No progress and no summary.")
 @connection_options
 def produce(topic: str, **options: Any) -> None:
-    r"""Send records from stdin to a topic.
+    """Send records from stdin to a topic.
 
     \b
     echo hello | tidelog produce greetings
@@ -71,14 +71,14 @@ def produce(topic: str, **options: Any) -> None:
     tidelog produce copy -i json < records.jsonl
     tidelog produce users -i json --whole < users.jsonl
 
-    With -i json a line is a record, as `consume --format json` prints it: {"value": "v"}, and if
-    you like "key", "headers", "partition" and "timestamp". "value": null is a tombstone. A line
-    without a value, or with a name that a record does not have, is refused.
+    With -i json, each line is a record as `consume --format json` prints it: {"value": "v"},
+    optionally with "key", "headers", "partition" and "timestamp". "value": null is a tombstone.
+    A line without a value or with an unknown name is refused.
 
-    With --format json each record's partition and offset are printed once it is acknowledged.
+    With --format json, prints each record's partition and offset once it is acknowledged.
 
-    A line that cannot be sent ends the reading. The lines before it are delivered, and the counts
-    are said. Ctrl-C does the same; a second Ctrl-C does not wait for the broker's answers.
+    Stops at the first line that cannot be sent, delivers the lines before it and prints the
+    counts. Ctrl-C does the same; a second Ctrl-C does not wait for the broker's answers.
     """
     parse = _parser(topic, options)
     settings = ProducerSettings(

@@ -1,4 +1,4 @@
-"""Fixtures for whoever has Tidelog installed: `tidelog_broker` and `tidelog_topic`.
+"""Fixtures of pytest wherever Tidelog is installed: `tidelog_broker` and `tidelog_topic`.
 
     def test_orders(tidelog_broker, tidelog_topic):
         producer = Producer({"bootstrap.servers": tidelog_broker.bootstrap_servers})
@@ -35,9 +35,14 @@ def tidelog_topic(tidelog_broker: Broker, request: pytest.FixtureRequest) -> Ite
     from tidelog.client.admin import NewTopic, create_topic, delete_topic
     from tidelog.client.blocking import Client
 
-    safe = "".join(each if each.isalnum() else "-" for each in request.node.name)[:80]
-    name = f"{safe}-{uuid.uuid4().hex[:8]}"
+    name = f"{safe_name(request.node.name)}-{uuid.uuid4().hex[:8]}"
     with Client(tidelog_broker.bootstrap_servers) as client:
         client.run(create_topic(client.cluster, NewTopic(name, partitions=1)))
         yield name
         client.run(delete_topic(client.cluster, name))
+
+
+def safe_name(test: str) -> str:
+    """The part of a topic's name that says which test it is for: a topic's name is ASCII."""
+    kept = (each if each.isascii() and each.isalnum() else "-" for each in test)
+    return "".join(kept)[:80]

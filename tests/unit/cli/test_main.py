@@ -7,13 +7,15 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
 from tidelog.cli.common import parse_assignments
 from tidelog.cli.faults import CliError, explain, paint
-from tidelog.cli.main import _COMMANDS, main
+from tidelog.cli.main import _COMMANDS, cli, main
 from tidelog.client.faults import ConnectError, NetworkError, RequestTimeoutError
 from tidelog.client.operation import UnknownTopicError
 from tidelog.errors import ConfigError, ErrorCode, KafkaError, TidelogError
@@ -46,6 +48,21 @@ def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]
     code, out, _ = run(command, "--help", capsys=capsys)
     assert code == 0
     assert out.startswith(f"Usage: tidelog {command}")
+
+
+def test_no_help_shows_the_mark_of_a_preformatted_paragraph() -> None:
+    pages = list(_help_pages(cli, click.Context(cli, info_name="tidelog")))
+    assert len(pages) > 40
+    assert [name for name, text in pages if "\\b" in text or "\b" in text] == []
+
+
+def _help_pages(command: click.Command, context: click.Context) -> Iterator[tuple[str, str]]:
+    yield context.command_path, command.get_help(context)
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            found = command.get_command(context, name)
+            assert found is not None
+            yield from _help_pages(found, click.Context(found, info_name=name, parent=context))
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
