@@ -18,6 +18,9 @@ from tidelog.cluster.image import (
     PartitionState,
     TopicImage,
 )
+from tidelog.security.acl import AclBinding
+from tidelog.security.credentials import ScramCredential
+from tidelog.security.quota_entities import QuotaEntity
 
 _Configs = Mapping[str, Mapping[str, str]]
 
@@ -148,6 +151,37 @@ class ProducerIdsAllocated(NamedTuple):
         draft.next_producer_id = self.next_producer_id
 
 
+class ScramCredentialChanged(NamedTuple):
+    """A user has this credential for a mechanism, or none any more."""
+
+    user: str
+    mechanism: str
+    credential: ScramCredential | None
+
+    def apply_to(self, draft: Draft) -> None:
+        draft.put_scram_credential(self.user, self.mechanism, self.credential)
+
+
+class AclsChanged(NamedTuple):
+    """These rules hold from here on, and those do not any more: all at the same moment."""
+
+    added: tuple[AclBinding, ...]
+    removed: tuple[AclBinding, ...]
+
+    def apply_to(self, draft: Draft) -> None:
+        draft.change_acls(self.added, self.removed)
+
+
+class ClientQuotasChanged(NamedTuple):
+    """An entity has these quotas and no others."""
+
+    entity: QuotaEntity
+    quotas: Mapping[str, float]
+
+    def apply_to(self, draft: Draft) -> None:
+        draft.put_client_quotas(self.entity, self.quotas)
+
+
 Change = (
     BrokerRegistered
     | BrokerGone
@@ -161,6 +195,9 @@ Change = (
     | BrokerConfigsChanged
     | GroupConfigsChanged
     | ProducerIdsAllocated
+    | ScramCredentialChanged
+    | AclsChanged
+    | ClientQuotasChanged
 )
 
 
@@ -203,7 +240,21 @@ def changes_between(old: MetadataImage, new: MetadataImage) -> tuple[Change, ...
     changes += starmap(GroupConfigsChanged, _changed(old.group_configs, new.group_configs))
     if old.next_producer_id != new.next_producer_id:
         changes.append(ProducerIdsAllocated(new.controller_id, new.next_producer_id))
+    changes += _security_changes(old, new)
     return tuple(changes)
+
+
+def _security_changes(old: MetadataImage, new: MetadataImage) -> Iterator[Change]:
+    for user, mechanism in sorted(old.scram_credentials.keys() | new.scram_credentials.keys()):
+        credential = new.scram_credentials.get((user, mechanism))
+        if old.scram_credentials.get((user, mechanism)) != credential:
+            yield ScramCredentialChanged(user, mechanism, credential)
+    if old.acls != new.acls:
+        yield AclsChanged(tuple(sorted(new.acls - old.acls)), tuple(sorted(old.acls - new.acls)))
+    for entity in old.client_quotas.keys() | new.client_quotas.keys():
+        quotas = new.client_quotas.get(entity, {})
+        if old.client_quotas.get(entity, {}) != quotas:
+            yield ClientQuotasChanged(entity, quotas)
 
 
 def _changed(old: _Configs, new: _Configs) -> Iterator[tuple[str, Mapping[str, str]]]:

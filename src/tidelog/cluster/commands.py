@@ -9,6 +9,9 @@ from uuid import UUID
 
 from tidelog.cluster.image import BrokerRegistration, PartitionState
 from tidelog.model import ConfigOperation
+from tidelog.security.acl import AclBinding, AclFilter
+from tidelog.security.credentials import ScramCredential
+from tidelog.security.quota_entities import QuotaEntity
 
 
 @dataclass(slots=True)
@@ -229,6 +232,39 @@ class GiveUpReplicas:
     damaged: bool = False
 
 
+@dataclass(slots=True)
+class AlterScramCredentials:
+    """Set credentials of one user by mechanism, or remove them (None)."""
+
+    user: str
+    credentials: Mapping[str, ScramCredential | None]
+
+
+@dataclass(slots=True)
+class CreateAcls:
+    """Add rules, all of them at once; those that are there already stay."""
+
+    acls: Sequence[AclBinding]
+
+
+@dataclass(slots=True)
+class DeleteAcls:
+    """Remove all rules that any of the filters matches, at once; the answer is `DeletedAcls`."""
+
+    filters: Sequence[AclFilter]
+
+
+@dataclass(slots=True)
+class AlterClientQuotas:
+    """Set quotas of one entity, or remove them (None)."""
+
+    entity: QuotaEntity
+    quotas: Mapping[str, float | None]
+    validate_only: bool = False
+
+
+SecurityCommand = AlterScramCredentials | CreateAcls | DeleteAcls | AlterClientQuotas
+
 Command = (
     RegisterBroker
     | UnregisterBroker
@@ -241,6 +277,7 @@ Command = (
     | AlterPartition
     | GiveUpReplicas
     | PlacementCommand
+    | SecurityCommand
 )
 
 
@@ -294,4 +331,13 @@ class Moving:
     partitions: int
 
 
-Answer = Done | CreatedTopic | DeletedTopic | ProducerIdBlock | PartitionDecided | Moving
+@dataclass(slots=True)
+class DeletedAcls:
+    """The rules that each filter has matched; they are gone."""
+
+    matches: Sequence[Sequence[AclBinding]]
+
+
+Answer = (
+    Done | CreatedTopic | DeletedTopic | ProducerIdBlock | PartitionDecided | Moving | DeletedAcls
+)

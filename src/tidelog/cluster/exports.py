@@ -3,8 +3,9 @@
     {"format": "tidelog-metadata", "version": 1, "cluster_id": "22 characters",
      "sha256": "of the nodes, without spaces and sorted", "nodes": {"/topics/orders": {...}, ...}}
 
-The nodes are those of the store (`layout`), but for what is ephemeral and the cluster's key: the
-file is no secret, and a new key serves as well. A node without a value is null.
+The nodes are those of the store (`layout`), but for what is ephemeral and the cluster's key: a new
+key serves as well. A node without a value is null. The credentials of users are among them, without
+which nobody could log in after a restore, so the file is a secret: only its owner can read it.
 """
 
 from __future__ import annotations

@@ -12,11 +12,15 @@ this kind costs a tenth of a frozen dataclass to define at start and a third to 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from uuid import UUID
 
 from tidelog.model import NO_LEADER
+from tidelog.security.acl import AclBinding
+from tidelog.security.credentials import ScramCredential
+from tidelog.security.quota_entities import QuotaEntity
 
 if TYPE_CHECKING:
     from tidelog.cluster.changes import Change
@@ -137,6 +141,10 @@ class MetadataImage:
     group_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     # Tombstones: topics that were deleted, and the brokers that may still have files of theirs.
     deleted: Mapping[UUID, tuple[int, ...]] = field(default_factory=dict)
+    # By user and mechanism ("SCRAM-SHA-256"). Secrets: answers are not made of these.
+    scram_credentials: Mapping[tuple[str, str], ScramCredential] = field(default_factory=dict)
+    acls: frozenset[AclBinding] = frozenset()
+    client_quotas: Mapping[QuotaEntity, Mapping[str, float]] = field(default_factory=dict)
     partition_count: int = 0
     next_producer_id: int = 0
 
@@ -175,6 +183,9 @@ class Draft:
         self.broker_configs = base.broker_configs
         self.group_configs = base.group_configs
         self.deleted = base.deleted
+        self.scram_credentials = base.scram_credentials
+        self.acls: AbstractSet[AclBinding] = base.acls
+        self.client_quotas = base.client_quotas
         self.partition_count = base.partition_count
         self.next_producer_id = base.next_producer_id
 
@@ -239,10 +250,29 @@ class Draft:
         self.group_configs = self._writable("group_configs", self.group_configs)
         _put(self.group_configs, group, configs)
 
+    def put_scram_credential(
+        self, user: str, mechanism: str, credential: ScramCredential | None
+    ) -> None:
+        self.scram_credentials = self._writable("scram_credentials", self.scram_credentials)
+        _put(self.scram_credentials, (user, mechanism), credential)
+
+    def change_acls(self, added: Iterable[AclBinding], removed: Iterable[AclBinding]) -> None:
+        if "acls" not in self._own:
+            self._own.add("acls")
+            self.acls = set(self.acls)
+        assert isinstance(self.acls, set)
+        self.acls.difference_update(removed)
+        self.acls.update(added)
+
+    def put_client_quotas(self, entity: QuotaEntity, quotas: Mapping[str, float]) -> None:
+        self.client_quotas = self._writable("client_quotas", self.client_quotas)
+        _put(self.client_quotas, entity, quotas)
+
     def image(self, version: int) -> MetadataImage:
         """The finished image. The draft must not be used afterwards."""
         # What is not private here is a field of the image.
         fields = {name: held for name, held in vars(self).items() if not name.startswith("_")}
+        fields["acls"] = frozenset(self.acls)
         return replace(self._base, version=version, **fields)
 
     def _writable(self, name: str, mapping: Mapping[K, V]) -> dict[K, V]:
@@ -256,7 +286,7 @@ class Draft:
 ImageView = MetadataImage | Draft
 
 
-def _put(mapping: dict[K, V], key: K, value: V) -> None:
+def _put(mapping: dict[K, V], key: K, value: V | None) -> None:
     """Keep a value under its key; an empty one is not kept."""
     if value:
         mapping[key] = value

@@ -28,6 +28,7 @@
     /config/groups/<digest>            {"v":2,"group":"any text","configs":{}}
                                        a group's name may be no name of a node, or too long for one
     /producer_ids/next                 {"v":2,"next":5000,"broker":0}
+    /security, /quotas                 see `security_nodes`; since version 3
 
 Promises: applying a change to an image and writing its operations to the store come to the same:
 reading the store back gives an equal image. A value with a higher "v" than is known here, or one
@@ -43,20 +44,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
-from typing import Any, Final, NamedTuple
+from itertools import starmap
+from typing import Any, Final
 from uuid import UUID
 
+from tidelog.cluster import security_nodes
 from tidelog.cluster.changes import (
+    AclsChanged,
     BrokerConfigsChanged,
     BrokerGone,
     BrokerRegistered,
     BrokerRemoved,
     Change,
+    ClientQuotasChanged,
     DeletionConfirmed,
     GroupConfigsChanged,
     PartitionsAdded,
     PartitionsChanged,
     ProducerIdsAllocated,
+    ScramCredentialChanged,
     TopicConfigsChanged,
     TopicCreated,
     TopicDeleted,
@@ -75,9 +81,9 @@ from tidelog.store.port import Create, Delete, Operation, Set, Stored
 
 logger = logging.getLogger(__name__)
 
-VALUE_VERSION: Final = 2
+VALUE_VERSION: Final = 3
 # Values of older versions are read; the next write of a node makes it one of this version.
-_READ_VERSIONS: Final = (1, 2)
+_READ_VERSIONS: Final = (1, 2, 3)
 # In the place of a version: the metadata is elsewhere.
 MOVING: Final = "moving"
 MOVED: Final = "moved"
@@ -125,6 +131,7 @@ _FOLDERS: Final = (
     BROKER_CONFIGS,
     GROUP_CONFIGS,
     "/producer_ids",
+    *security_nodes.FOLDERS,
 )
 # A larger topic is not there before all of its partitions are.
 PARTITIONS_AT_ONCE: Final = 200
@@ -162,29 +169,6 @@ def decode(path: str, value: bytes) -> dict[str, Any]:
     return fields
 
 
-class PassedOn(NamedTuple):
-    """A store whose metadata is being moved, or was: in the place of the controller's epoch."""
-
-    state: str
-    to: str
-    # The value that was there before.
-    was: bytes
-
-
-def passed_on(value: bytes) -> PassedOn | None:
-    """What `/controller/epoch` says of a move; None where it says nothing of one."""
-    fields = json.loads(value)
-    if fields["v"] not in (MOVING, MOVED):
-        return None
-    return PassedOn(fields["v"], fields["to"], fields["was"].encode())
-
-
-def encode_passed_on(mark: PassedOn) -> bytes:
-    """In place of a version, so that no version of Tidelog starts with the store."""
-    fields = {"v": mark.state, "to": mark.to, "was": mark.was.decode()}
-    return json.dumps(fields, separators=(",", ":")).encode()
-
-
 def broker_path(broker_id: int) -> str:
     return f"{BROKER_IDS}/{broker_id}"
 
@@ -214,8 +198,9 @@ def check_version(view: ImageView) -> None:
 def in_version(operations: Sequence[Operation], version: int) -> Sequence[Operation]:
     """The same, written for brokers that read no newer version than this.
 
-    There is none yet that is written differently. A next version says here what its values were
-    in the one before.
+    There is none yet that is written differently: version 3 has further nodes, and nobody makes one
+    before all brokers read it (`security_plans`). A next version says here what its values were in
+    the one before.
     """
     if version >= VALUE_VERSION:
         return operations
@@ -272,8 +257,8 @@ def operations_of(change: Change, before: ImageView, controller_epoch: int) -> I
             yield Delete(f"{topic_path(name)}/partitions")
             yield Delete(topic_path(name))
         case DeletionConfirmed(topic_id, holders):
-            path = _tombstone_path(topic_id)
-            yield Set(path, encode(brokers=holders)) if holders else Delete(path)
+            left = {"brokers": holders} if holders else None
+            yield _write(_tombstone_path(topic_id), left, exists=True)
         case PartitionsAdded(name, partitions):
             topic = before.topics[name]
             count = len(topic.partitions) + len(partitions)
@@ -292,19 +277,30 @@ def operations_of(change: Change, before: ImageView, controller_epoch: int) -> I
         case GroupConfigsChanged(group, configs):
             path = f"{GROUP_CONFIGS}/{sha256(group.encode()).hexdigest()}"
             yield _write_configs(path, configs, group in before.group_configs, group=group)
+        case ScramCredentialChanged() | AclsChanged() | ClientQuotasChanged():
+            yield from starmap(_write, security_nodes.written(change, before))
         case ProducerIdsAllocated(broker_id, next_producer_id):
             yield Set(PRODUCER_IDS, encode(next=next_producer_id, broker=broker_id))
+        case BrokerRegistered() | BrokerGone() | BrokerRemoved():
+            yield _write_seen(change, before)
+
+
+def _write_seen(
+    change: BrokerRegistered | BrokerGone | BrokerRemoved, before: ImageView
+) -> Operation:
+    """What the controller last knew of a broker."""
+    match change:
         case BrokerRegistered(registration):
             value = encode_broker(registration, epoch=registration.epoch, alive=True)
             path = f"{BROKERS_SEEN}/{registration.id}"
             known = registration.id in before.brokers or registration.id in before.absent
-            yield Set(path, value) if known else Create(path, value)
+            return Set(path, value) if known else Create(path, value)
         case BrokerGone(broker_id):
             registration = before.brokers[broker_id]
             value = encode_broker(registration, epoch=registration.epoch, alive=False)
-            yield Set(f"{BROKERS_SEEN}/{broker_id}", value)
+            return Set(f"{BROKERS_SEEN}/{broker_id}", value)
         case BrokerRemoved(broker_id):
-            yield Delete(f"{BROKERS_SEEN}/{broker_id}")
+            return Delete(f"{BROKERS_SEEN}/{broker_id}")
 
 
 @dataclass(slots=True)
@@ -372,6 +368,8 @@ def _load_node(path: str, tree: Mapping[str, Stored], draft: Draft, states: _Sta
     elif folder == GROUP_CONFIGS:
         fields = decode(path, tree[path].value)
         draft.put_group_configs(fields["group"], fields["configs"])
+    elif folder in security_nodes.FOLDERS and path not in security_nodes.FOLDERS:
+        security_nodes.load(folder, decode(path, tree[path].value), draft)
 
 
 def _load_topic(name: str, tree: Mapping[str, Stored], states: _States) -> TopicImage:
@@ -490,7 +488,11 @@ def _create_partitions(
 
 
 def _write_configs(path: str, configs: Mapping[str, str], exists: bool, **owner: str) -> Operation:
-    if not configs:
+    return _write(path, {**owner, "configs": dict(configs)} if configs else None, exists)
+
+
+def _write(path: str, fields: Mapping[str, object] | None, exists: bool) -> Operation:
+    """Make a node hold these fields, or take it away."""
+    if fields is None:
         return Delete(path)
-    value = encode(**owner, configs=dict(configs))
-    return Set(path, value) if exists else Create(path, value)
+    return Set(path, encode(**fields)) if exists else Create(path, encode(**fields))

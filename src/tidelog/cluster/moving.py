@@ -34,6 +34,15 @@ class Moved(NamedTuple):
     topics: int
 
 
+class _PassedOn(NamedTuple):
+    """A store whose metadata is being moved, or was: in the place of the controller's epoch."""
+
+    state: str
+    to: str
+    # The value that was there before.
+    was: bytes
+
+
 class _Source(NamedTuple):
     """What the old store holds, and how far it has been moved."""
 
@@ -69,7 +78,7 @@ async def _look_at(source: Store, address: str) -> _Source:
         if path not in tree:
             raise StorageError(f"there is no cluster in this store: it has no {path}")
     node = tree[layout.CONTROLLER_EPOCH]
-    mark = layout.passed_on(node.value)
+    mark = _passed_on(node.value)
     epoch = node.value
     if mark is not None:
         if mark.to != address:
@@ -119,7 +128,21 @@ async def _is_complete(target: Store, held: _Source, address: str) -> bool:
 async def _mark(source: Store, held: _Source, state: str, address: str) -> None:
     node = await source.read(layout.CONTROLLER_EPOCH)
     assert node is not None
-    mark = layout.passed_on(node.value)
+    mark = _passed_on(node.value)
     if mark is None or mark.state != state:
-        value = layout.encode_passed_on(layout.PassedOn(state, address, held.epoch))
+        value = _encode_passed_on(_PassedOn(state, address, held.epoch))
         await source.multi([Set(layout.CONTROLLER_EPOCH, value, node.version)])
+
+
+def _passed_on(value: bytes) -> _PassedOn | None:
+    """What `/controller/epoch` says of a move; None where it says nothing of one."""
+    fields = json.loads(value)
+    if fields["v"] not in (layout.MOVING, layout.MOVED):
+        return None
+    return _PassedOn(fields["v"], fields["to"], fields["was"].encode())
+
+
+def _encode_passed_on(mark: _PassedOn) -> bytes:
+    """In place of a version, so that no version of Tidelog starts with the store."""
+    fields = {"v": mark.state, "to": mark.to, "was": mark.was.decode()}
+    return json.dumps(fields, separators=(",", ":")).encode()

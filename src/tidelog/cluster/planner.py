@@ -27,15 +27,19 @@ from tidelog.cluster.changes import (
 from tidelog.cluster.commands import (
     AddPartitions,
     AllocateProducerIds,
+    AlterClientQuotas,
     AlterConfigs,
     AlterPartition,
+    AlterScramCredentials,
     BalanceLeaders,
     BeginShutdown,
     Command,
     ConfirmDeletion,
+    CreateAcls,
     CreatedTopic,
     CreateTopic,
     Decommission,
+    DeleteAcls,
     DeletedTopic,
     DeleteTopic,
     ElectLeader,
@@ -84,6 +88,7 @@ from tidelog.cluster.reassignment import (
     remove_broker,
     set_replication_factor,
 )
+from tidelog.cluster.security_plans import plan_security
 from tidelog.config import BrokerConfig
 from tidelog.config.overrides import parse_topic_overrides
 from tidelog.errors import ErrorCode, KafkaError
@@ -137,6 +142,8 @@ def plan(image: ImageView, command: Command, rules: PlannerRules) -> Plan:
             return alter_partition(image, command, rules.config)
         case GiveUpReplicas():
             return give_up_replicas(image, command, rules.config)
+        case AlterScramCredentials() | CreateAcls() | DeleteAcls() | AlterClientQuotas():
+            return plan_security(image, command, rules.config.store_keeps_secrets)
         case _:
             return _plan_placed(image, command, rules.config)
 

@@ -7,10 +7,12 @@ hint; a value of a union says which class it is of.
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import json
 import types
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from enum import Enum
 from functools import cache
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -41,6 +43,8 @@ def _plain(value: Any) -> Any:
         return value.value if isinstance(value, Enum) else value
     if isinstance(value, UUID):
         return value.hex
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
     kind: Any = type(value)
     names = _fields(kind)
     if names is not None:
@@ -52,7 +56,7 @@ def _plain(value: Any) -> Any:
         return plain
     if isinstance(value, Mapping):
         return [[_plain(key), _plain(held)] for key, held in value.items()]
-    if isinstance(value, Sequence):
+    if isinstance(value, Sequence | AbstractSet):
         return [_plain(each) for each in value]
     raise TypeError(f"{type(value).__name__} has no place in a command or a change")
 
@@ -65,9 +69,13 @@ def _value(hint: Any, plain: Any) -> Any:
         of_key, of_value = get_args(hint)
         return {_value(of_key, key): _value(of_value, held) for key, held in plain}
     if origin is not None and issubclass(origin, Sequence):
-        return tuple(_value(get_args(hint)[0], each) for each in plain)
+        return _sequence(get_args(hint), plain)
+    if origin is frozenset:
+        return frozenset(_value(get_args(hint)[0], each) for each in plain)
     if hint is UUID:
         return UUID(hex=plain)
+    if hint is bytes:
+        return base64.b64decode(plain, validate=True)
     if isinstance(hint, type):
         names = _fields(hint)
         if names is not None:
@@ -80,9 +88,18 @@ def _value(hint: Any, plain: Any) -> Any:
             )
         if issubclass(hint, Enum):
             return hint(plain)
+    if hint is float and type(plain) is int:
+        return float(plain)
     if not isinstance(plain, hint) or (hint is int and isinstance(plain, bool)):
         raise TypeError(f"{plain!r} where {hint} belongs")
     return plain
+
+
+def _sequence(hints: tuple[Any, ...], plain: Any) -> tuple[Any, ...]:
+    """Any number of the same type, or, in a tuple of several types, one of each."""
+    if len(hints) == 1 or hints[1] is ...:
+        return tuple(_value(hints[0], each) for each in plain)
+    return tuple(_value(hint, each) for hint, each in zip(hints, plain, strict=True))
 
 
 def _of_union(members: tuple[Any, ...], plain: Any) -> Any:

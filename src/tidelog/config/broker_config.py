@@ -22,6 +22,7 @@ from tidelog.config.store_settings import (
     ZOOKEEPER_PREFIX,
     StoreAddress,
     check_reachable,
+    keeps_secrets,
     parse_store,
 )
 from tidelog.config.table import BROKER_SETTINGS, altered_broker_setting, broker_setting, hint
@@ -172,6 +173,11 @@ class BrokerConfig:
     def store(self) -> StoreAddress | None:
         """The store that this broker shares with others, None where it has its own."""
         return parse_store(self.get_str("store"))
+
+    @property
+    def store_keeps_secrets(self) -> bool:
+        """Whether none but the brokers can read the store: ZooKeeper needs a user for that."""
+        return keeps_secrets(self.store, self.get_str("zookeeper.digest"))
 
     def _idle_settings(self) -> list[str]:
         """Warnings about settings of ZooKeeper where it is not the store."""

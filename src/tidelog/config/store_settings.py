@@ -67,6 +67,11 @@ def parse_store(address: str) -> StoreAddress | None:
     return StoreAddress(ZOOKEEPER, place, chroot)
 
 
+def keeps_secrets(store: StoreAddress | None, digest: str) -> bool:
+    """Whether nobody but the brokers can read what a store holds."""
+    return store is None or store.kind != ZOOKEEPER or bool(digest)
+
+
 def is_loopback(host: str) -> bool:
     """Whether only this machine can use the address."""
     try:

@@ -32,7 +32,10 @@ def make_rules(
 def image_with(brokers: Sequence[int] = (0,), commands: Sequence[Command] = ()) -> MetadataImage:
     """An image with these brokers after these commands."""
     rules = make_rules()
-    registrations = {n: BrokerRegistration(n, 100 + n, None, ENDPOINTS) for n in brokers}
+    registrations = {
+        n: BrokerRegistration(n, 100 + n, None, ENDPOINTS, metadata_version=layout.VALUE_VERSION)
+        for n in brokers
+    }
     image = MetadataImage(1, "cluster", brokers=registrations)
     for command in commands:
         image = image.apply_all(plan(image, command, rules).changes, image.version + 1)
@@ -55,7 +58,10 @@ async def join(
     store: Store, controller: Controller, broker_id: int, rack: str | None = None
 ) -> BrokerRegistration:
     """Register a broker and return once the controller knows it."""
-    registration = await register_broker(store, BrokerRegistration(broker_id, -1, rack, ENDPOINTS))
+    entry = BrokerRegistration(
+        broker_id, -1, rack, ENDPOINTS, metadata_version=layout.VALUE_VERSION
+    )
+    registration = await register_broker(store, entry)
     while True:
         image = controller.image
         known = image.brokers.get(broker_id)

@@ -50,7 +50,7 @@ def test_an_answer_is_durable(tmp_path: Path) -> None:
             assert stored is not None
             fields = layout.decode("/topics/orders", stored.value)
             assert fields == {
-                "v": 2,
+                "v": layout.VALUE_VERSION,
                 "id": created.topic_id.hex,
                 "configs": {},
                 "partitions": 3,

@@ -269,7 +269,7 @@ def test_a_lost_session_stops_the_controller(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        ("/topics/orders", b'{"v":3}', "/topics/orders has version 3"),
+        ("/topics/orders", b'{"v":99}', "/topics/orders has version 99"),
         ("/topics/orders", b"{", "/topics/orders is not readable"),
         ("/topics/orders", b'{"v":1}', "/topics/orders is not understood"),
         ("/topics/orders/partitions/1", b'{"v":9}', "/topics/orders/partitions/1 has version 9"),

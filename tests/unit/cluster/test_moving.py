@@ -8,15 +8,40 @@ from collections.abc import Sequence
 import pytest
 
 from tests.unit.cluster.helpers import join, make_rules, start_controller
-from tidelog.cluster.commands import AllocateProducerIds, CreateTopic
+from tidelog.cluster.commands import (
+    AllocateProducerIds,
+    AlterClientQuotas,
+    AlterScramCredentials,
+    Command,
+    CreateAcls,
+    CreateTopic,
+)
 from tidelog.cluster.image import MetadataImage
 from tidelog.cluster.moving import move
 from tidelog.cluster.office import Place, take_office
 from tidelog.errors import StorageError
+from tidelog.security.acl import AclBinding
+from tidelog.security.credentials import ScramCredential
 from tidelog.store.port import Create, Operation
 from tidelog.testing.memory_store import MemoryStore, MemoryTree
 
 ADDRESS = "zookeeper://there:2181/tidelog"
+
+ALLOWED = AclBinding(2, 3, "orders", "User:alice", "*", 3, 3)
+DENIED = ALLOWED._replace(host="10.0.0.1", permission=2)
+CREDENTIAL = ScramCredential(b"salt", b"stored", b"server", 4096)
+SECURITY: tuple[Command, ...] = (
+    CreateAcls((ALLOWED, DENIED)),
+    AlterScramCredentials("alice", {"SCRAM-SHA-256": CREDENTIAL}),
+    AlterClientQuotas((("user", "alice"),), {"producer_byte_rate": 1024.0}),
+)
+
+
+def assert_secured(image: MetadataImage) -> None:
+    """Nothing that protects the cluster was lost on the way (CVE-2024-27309)."""
+    assert image.acls == {ALLOWED, DENIED}
+    assert image.scram_credentials == {("alice", "SCRAM-SHA-256"): CREDENTIAL}
+    assert image.client_quotas == {(("user", "alice"),): {"producer_byte_rate": 1024.0}}
 
 
 class Crash(BaseException):
@@ -59,6 +84,8 @@ async def a_cluster() -> MemoryTree:
     for number in range(3):
         await controller.submit(CreateTopic(f"topic-{number}", partitions=40))
     await controller.submit(AllocateProducerIds(0, first.epoch))
+    for command in SECURITY:
+        await controller.submit(command)
     await controller.close()
     await store.close()
     await other.close()
@@ -117,7 +144,9 @@ def test_a_crash_at_any_step_leaves_one_valid_side_and_the_move_can_be_run_again
                 assert valid != [True, True], steps
                 await try_move(source, target)
                 assert [await starts(source), await starts(target)] == [False, True], steps
-                assert (await start_on(copy_of(target))).topics.keys() == before.keys()
+                there = await start_on(copy_of(target))
+                assert there.topics.keys() == before.keys()
+                assert_secured(there)
                 steps += 1
                 continue
             return steps
@@ -134,6 +163,7 @@ def test_everything_is_moved_and_the_old_store_says_where_to() -> None:
         await try_move(source, target)
         image = await start_on(target)
         assert image.cluster_id == before.cluster_id
+        assert_secured(image)
         assert image.next_producer_id == before.next_producer_id > 0
         assert image.controller_epoch == before.controller_epoch
         assert image.brokers == {} and image.absent.keys() == {0, 1}

@@ -12,7 +12,15 @@ from uuid import UUID
 import pytest
 
 from tests.unit.cluster.helpers import ENDPOINTS, make_rules, start_controller
-from tests.unit.cluster.test_moving import Crash, Crashing, a_cluster, copy_of, session, start_on
+from tests.unit.cluster.test_moving import (
+    Crash,
+    Crashing,
+    a_cluster,
+    assert_secured,
+    copy_of,
+    session,
+    start_on,
+)
 from tidelog.cluster import layout
 from tidelog.cluster.exports import Export, decode_export, encode_export, read_export
 from tidelog.cluster.image import BrokerRegistration, PartitionState
@@ -345,6 +353,7 @@ async def test_a_crash_at_any_step_leaves_a_store_that_no_broker_starts_with(
             image = await start_on(tree)
             assert set(image.topics) == {"topic-0", "topic-1", "topic-2"}
             assert image.cluster_id == export.image.cluster_id
+            assert_secured(image)
     assert steps >= 6
     Crashing.left = 0
 
@@ -387,7 +396,7 @@ async def test_the_broker_with_the_newest_log_leads_when_it_comes_with_that_dire
         ):
             entry = BrokerRegistration(
                 broker, -1, None, ENDPOINTS, directory_id=name, clean_epoch=30 + broker
-            )
+            )._replace(metadata_version=layout.VALUE_VERSION)
             registered = await register_broker(session_, entry)
             while (registration := controller.image.brokers.get(broker)) is None:
                 image = controller.image

@@ -14,10 +14,14 @@ from tidelog.cluster import layout
 from tidelog.cluster.commands import (
     AddPartitions,
     AllocateProducerIds,
+    AlterClientQuotas,
     AlterConfigs,
+    AlterScramCredentials,
     Command,
     ConfigChange,
+    CreateAcls,
     CreateTopic,
+    DeleteAcls,
     DeleteTopic,
     ProducerIdBlock,
     UnregisterBroker,
@@ -25,6 +29,8 @@ from tidelog.cluster.commands import (
 from tidelog.cluster.image import MetadataImage
 from tidelog.errors import KafkaError
 from tidelog.model import ConfigOperation, ConfigResourceType
+from tidelog.security.acl import AclBinding, AclFilter
+from tidelog.security.credentials import ScramCredential
 
 NAMES = ("a", "b", "a.b", "a_b", "c-d", "e", "f")
 
@@ -46,6 +52,11 @@ def random_command(source: random.Random, cluster: Running) -> Command:
     of_group = ConfigChange(
         "consumer.session.timeout.ms", "50000", ConfigOperation(source.randrange(2))
     )
+    acl = AclBinding(2, source.choice((3, 4)), name, "User:☃", "*", source.randrange(2, 5), 3)
+    mechanism = source.choice(("SCRAM-SHA-256", "SCRAM-SHA-512"))
+    credential = ScramCredential(b"salt", source.randbytes(32), b"key", 4096)
+    entity = (("user", source.choice((None, name, "☃/"))),)
+    rate = source.choice((None, float(source.randrange(1, 3))))
     alive = cluster.controller.image.brokers
     broker = source.choice(("", "0", "1"))
     return source.choice(
@@ -58,6 +69,10 @@ def random_command(source: random.Random, cluster: Running) -> Command:
             AlterConfigs(ConfigResourceType.BROKER, broker, of_broker, whole),
             AlterConfigs(ConfigResourceType.GROUP, f"{name}/ ☃", [of_group]),
             AllocateProducerIds(0, cluster.registration.epoch),
+            CreateAcls([acl, acl._replace(host="10.0.0.1")]),
+            DeleteAcls([AclFilter(resource_name=name, operation=source.randrange(1, 5))]),
+            AlterScramCredentials("al/ice ☃", {mechanism: source.choice((credential, None))}),
+            AlterClientQuotas(entity, {"producer_byte_rate": rate}),
             UnregisterBroker(1, alive[1].epoch if 1 in alive else 0),
         )
     )
@@ -69,6 +84,7 @@ class Life:
     def __init__(self) -> None:
         self.done = 0
         self.refused = 0
+        self.secured = 0
         self.blocks: list[int] = []
         self.image = MetadataImage()
 
@@ -90,6 +106,8 @@ async def one_life(source: random.Random, directory: Path) -> Life:
                     life.blocks.append(answer.first)
             held = layout.load(await cluster.store.tree("/")).image
             assert held.same_content(cluster.controller.image)
+            security = (held.acls, held.scram_credentials, held.client_quotas)
+            life.secured += all(security)
         life.image = cluster.controller.image
         await session.close()
     async with opened(directory) as store:
@@ -99,7 +117,7 @@ async def one_life(source: random.Random, directory: Path) -> Life:
 
 
 def test_the_store_read_again_equals_the_image_after_random_commands() -> None:
-    done = refused = 0
+    done = refused = secured = 0
     for seed in range(12):
         source = random.Random(seed)
         blocks: list[int] = []
@@ -108,8 +126,10 @@ def test_the_store_read_again_equals_the_image_after_random_commands() -> None:
                 life = asyncio.run(one_life(source, Path(name)))
                 done += life.done
                 refused += life.refused
+                secured += life.secured
                 blocks += life.blocks
         assert blocks == [n * 1000 for n in range(len(blocks))]
     print(f"sequences=36 done={done} refused={refused}")
     assert done > 300
     assert refused > 100
+    assert secured > 30

@@ -18,6 +18,8 @@ from tidelog.cluster.image import (
     TopicImage,
 )
 from tidelog.errors import ProtocolError
+from tidelog.security.acl import AclBinding, AclFilter
+from tidelog.security.credentials import ScramCredential
 
 ID = UUID(int=7)
 BROKER = BrokerRegistration(
@@ -26,6 +28,9 @@ BROKER = BrokerRegistration(
 STATE = PartitionState(0, 1, 3, (1, 2, 3), (1,), 4, (2,), (2,), (3,), (2,))
 TOPIC = TopicImage("t", ID, (STATE,), {"retention.ms": "1"})
 CHANGE = commands.ConfigChange("a", None, commands.ConfigOperation.DELETE)
+ACL = AclBinding(2, 3, "t", "User:a", "*", 3, 3)
+CREDENTIAL = ScramCredential(b"salt", b"\x00stored", b"server\xff", 4096)
+ENTITY = (("client-id", None), ("user", "a"))
 COMMANDS: list[Any] = [
     commands.RegisterBroker(BROKER),
     commands.UnregisterBroker(1, 5),
@@ -45,6 +50,10 @@ COMMANDS: list[Any] = [
     commands.RemoveBroker(1),
     commands.GiveUpReplicas(1, 5, (commands.ReplicaKey(ID, 0),)),
     commands.AlterPartition(1, 5, ID, 0, commands.Proposal(3, 4, (commands.Member(1, 5),))),
+    commands.AlterScramCredentials("a", {"SCRAM-SHA-256": CREDENTIAL, "SCRAM-SHA-512": None}),
+    commands.CreateAcls((ACL,)),
+    commands.DeleteAcls((AclFilter(), AclFilter(resource_name="t"))),
+    commands.AlterClientQuotas(ENTITY, {"producer_byte_rate": 1.5, "consumer_byte_rate": None}),
 ]
 CHANGES: list[Any] = [
     changes.BrokerRegistered(BROKER),
@@ -59,6 +68,9 @@ CHANGES: list[Any] = [
     changes.BrokerConfigsChanged("1", {"a": "b"}),
     changes.GroupConfigsChanged("g", {"a": "b"}),
     changes.ProducerIdsAllocated(1, 1000),
+    changes.ScramCredentialChanged("a", "SCRAM-SHA-256", CREDENTIAL),
+    changes.AclsChanged((ACL,), (ACL._replace(host="h"),)),
+    changes.ClientQuotasChanged(ENTITY, {"producer_byte_rate": 1.5}),
 ]
 
 
@@ -77,7 +89,8 @@ def test_every_change_comes_back() -> None:
 
 
 def test_a_whole_image_comes_back() -> None:
-    image = MetadataImage(3, "c", 1, 2).apply_all(CHANGES[:1] + CHANGES[3:4], 4)
+    image = MetadataImage(3, "c", 1, 2).apply_all(CHANGES[:1] + CHANGES[3:4] + CHANGES[-3:], 4)
+    assert image.acls and image.scram_credentials and image.client_quotas
     assert wire.decode(Update, wire.encode(Update(image))) == Update(image)
 
 
