@@ -9,11 +9,16 @@ from typing import Any, TypeVar
 import click
 
 from tidelog.cli.faults import EXIT_USAGE, CliError
+from tidelog.cli.profile import (
+    DEFAULT_BOOTSTRAP,
+    current_profile,
+    default_bootstrap,
+    profile_option,
+)
 from tidelog.client.blocking import Client
 from tidelog.client.settings import ClientSettings
 
 F = TypeVar("F", bound=Callable[..., Any])
-DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 
 bootstrap_option = click.option(
     "-b",
@@ -21,8 +26,8 @@ bootstrap_option = click.option(
     "bootstrap",
     metavar="HOST:PORT[,…]",
     envvar="TIDELOG_BOOTSTRAP_SERVERS",
-    default=DEFAULT_BOOTSTRAP,
-    show_default=True,
+    default=default_bootstrap,
+    show_default=DEFAULT_BOOTSTRAP,
     show_envvar=True,
     help="The brokers to ask first.",
 )
@@ -64,13 +69,19 @@ format_option = choice_option(
 
 
 def connection_options(function: F) -> F:
-    """`-b`, `--format` and `--timeout`, which every command that asks a broker takes."""
+    """`-b`, `--config`, `--format` and `--timeout`: every command that asks a broker takes them."""
+    return asking_options(profile_option(function))
+
+
+def asking_options(function: F) -> F:
+    """The same without `--config`, for a command that has its own."""
     return bootstrap_option(format_option(timeout_option(25.0, "How long to try.")(function)))
 
 
 def client_settings(timeout_s: float) -> ClientSettings:
     """The settings of every command's client."""
-    return ClientSettings.impatient("tidelog-cli", int(timeout_s * 1000))
+    security = current_profile().security
+    return ClientSettings.impatient("tidelog-cli", int(timeout_s * 1000), security)
 
 
 def open_client(bootstrap: str, timeout_s: float, **_: object) -> Client:
@@ -83,7 +94,7 @@ def complete_topic(ctx: click.Context, param: click.Parameter, incomplete: str) 
     from tidelog.client.admin import list_topics
     from tidelog.errors import TidelogError
 
-    bootstrap = ctx.params.get("bootstrap") or DEFAULT_BOOTSTRAP
+    bootstrap = ctx.params.get("bootstrap") or default_bootstrap()
     try:
         with open_client(bootstrap, 0.5) as client:
             topics = client.run(list_topics(client.cluster))

@@ -1,8 +1,8 @@
 """`tidelog doctor`: look for the usual causes, and name each in a sentence with its remedy.
 
 What it looks at follows from what it is told: a broker to talk to (`-b`, the default), with
-`--metrics` whether its event loop is the limit, and with `--listen`, `--data-dir` and `--config`
-whether a broker could be started here.
+`--metrics` whether its event loop is the limit, and with `--listen`, `--data-dir` and
+`--broker-config` whether a broker could be started here.
 """
 
 from __future__ import annotations
@@ -19,17 +19,21 @@ from tidelog.cli import doctor_spark as spark
 from tidelog.cli.common import bootstrap_option, format_option, print_json, timeout_option
 from tidelog.cli.faults import EXIT_FAILED, paint
 from tidelog.cli.finding import Finding
+from tidelog.cli.profile import current_profile, profile_option
 from tidelog.client.metadata import parse_bootstrap
 from tidelog.host.disk import SystemDisk
 
 
 @click.command()
 @bootstrap_option
+@profile_option
 @format_option
 @click.option("--tls", is_flag=True, help="The clients speak TLS.")
 @click.option("--listen", metavar="HOST:PORT", help="Where a broker shall listen.")
 @click.option("--data-dir", metavar="DIR", help="Where a broker shall keep its data.")
-@click.option("--config", "files", multiple=True, metavar="FILE", help="A broker's settings.")
+@click.option(
+    "--broker-config", "files", multiple=True, metavar="FILE", help="A broker's settings."
+)
 @click.option("--metrics", metavar="HOST:PORT", help="Where a broker serves its metrics.")
 @timeout_option(3.0, "How long to wait for each answer.")
 @click.pass_context
@@ -49,7 +53,8 @@ def doctor(
     \b
     tidelog doctor -b broker.example:9092
     tidelog doctor -b broker.example:9092 --metrics broker.example:9100
-    tidelog doctor --listen 0.0.0.0:9092 --data-dir /var/lib/tidelog --config broker.properties
+    tidelog doctor --listen 0.0.0.0:9092 --data-dir /var/lib/tidelog \\
+        --broker-config broker.properties
 
     Exits with 1 where a fault was found.
     """
@@ -58,10 +63,11 @@ def doctor(
     starting = listen is not None or data_dir is not None or bool(files)
     if not starting:
         findings += spark.examine(os.environ)
+    secured = current_profile().security.tls is not None
     named = context.get_parameter_source("bootstrap") is not click.core.ParameterSource.DEFAULT
     if named or not starting:
         for address in parse_bootstrap(bootstrap):
-            findings += network.examine(address, timeout_s, tls=tls)
+            findings += network.examine(address, timeout_s, tls=tls or secured)
     if metrics is not None:
         findings.append(loop.examine(metrics, timeout_s))
     if output == "json":

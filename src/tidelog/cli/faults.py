@@ -11,7 +11,7 @@ import click
 from tidelog.errors import ErrorCode, KafkaError, TidelogError
 
 if TYPE_CHECKING:
-    from tidelog.client.faults import UnreadableBatchError
+    from tidelog.client.faults import NetworkError, SecurityError, UnreadableBatchError
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -19,6 +19,7 @@ EXIT_UNREACHABLE = 3
 EXIT_UNKNOWN_TOPIC = 4
 EXIT_INTERRUPTED = 130
 
+_EXPLAIN = "an administrator sees which rule is missing by `tidelog acl explain`"
 _HINTS = {
     ErrorCode.TOPIC_ALREADY_EXISTS: "--if-not-exists makes this no error",
     ErrorCode.INVALID_TOPIC_EXCEPTION: "a name has letters, digits, '.', '_' and '-', at most 249",
@@ -39,6 +40,11 @@ _HINTS = {
     " the first one is away, or not in sync yet",
     ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE: "no broker that has a replica is there: start one",
     ErrorCode.NOT_CONTROLLER: "`tidelog cluster health` says whether there is a controller",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: _EXPLAIN,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: _EXPLAIN,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: _EXPLAIN,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: _EXPLAIN,
+    ErrorCode.SECURITY_DISABLED: "set authorizer.class.name in the brokers' settings",
     ErrorCode.KAFKA_STORAGE_ERROR: "the broker cannot write: look at its disk and its log",
 }
 
@@ -60,18 +66,28 @@ class CliError(click.ClickException):
 def explain(error: TidelogError) -> CliError:
     """Any fault of Tidelog in the words of the command line."""
     # Imported here: `--help` and `--version` need no client.
-    from tidelog.client.faults import ConnectError, NetworkError, UnreadableBatchError
+    from tidelog.client.faults import (
+        ConnectError,
+        HandshakeError,
+        NetworkError,
+        SecurityError,
+        UnreadableBatchError,
+    )
     from tidelog.client.operation import UnknownTopicError
 
     text = str(error)
     if isinstance(error, UnknownTopicError):
         hint = "`tidelog topic list` shows what is there, `tidelog topic create` makes one"
         return CliError(text, hint, EXIT_UNKNOWN_TOPIC)
+    if isinstance(error, HandshakeError):
+        return CliError(text, "`tidelog doctor` finds out more", EXIT_UNREACHABLE)
     if isinstance(error, ConnectError):
         hint = "is a broker running? `tidelog up` starts one; `tidelog doctor` finds out more"
         return CliError(f"no broker reached at {text}", hint, EXIT_UNREACHABLE)
     if isinstance(error, NetworkError):
-        return CliError(text, "`tidelog doctor` finds out more", EXIT_UNREACHABLE)
+        return CliError(text, _lost_hint(error), EXIT_UNREACHABLE)
+    if isinstance(error, SecurityError):
+        return CliError(text, _security_hint(error))
     if isinstance(error, UnreadableBatchError):
         return CliError(text, way_past(error))
     if isinstance(error, KafkaError):
@@ -79,6 +95,32 @@ def explain(error: TidelogError) -> CliError:
             return CliError(text, "`tidelog topic list` shows what is there", EXIT_UNKNOWN_TOPIC)
         return CliError(text, hint_for(error.code))
     return CliError(text, "`tidelog doctor` finds out more")
+
+
+def _lost_hint(error: NetworkError) -> str:
+    """A listener that is secured drops a client that is not; the client sees no more than that."""
+    from tidelog.cli.profile import current_profile
+    from tidelog.client.security import OPEN
+
+    unsecured = current_profile().security == OPEN
+    if unsecured and ("closed the connection" in error.reason or "in TLS" in error.reason):
+        return (
+            "this listener may need TLS or SASL: give --config client.properties;"
+            " `tidelog doctor` finds out more"
+        )
+    return "`tidelog doctor` finds out more"
+
+
+def _security_hint(error: SecurityError) -> str:
+    from tidelog.client.faults import MechanismError, TlsError
+
+    if isinstance(error, TlsError):
+        return error.hint
+    if not isinstance(error, MechanismError):
+        return "check the user and the password or token in the file of --config"
+    if error.code is ErrorCode.ILLEGAL_SASL_STATE:
+        return "set security.protocol to PLAINTEXT or SSL, or use another listener"
+    return f"set sasl.mechanism to {' or '.join(error.offered) or 'another one'}"
 
 
 def way_past(error: UnreadableBatchError, group: str | None = None) -> str:

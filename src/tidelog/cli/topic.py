@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from tidelog.cli.common import (
+    asking_options,
     complete_topic,
     connection_options,
     open_client,
@@ -19,6 +20,7 @@ from tidelog.cli.common import (
     topic_argument,
 )
 from tidelog.cli.faults import EXIT_USAGE, CliError
+from tidelog.cli.profile import profile_or_settings_option
 from tidelog.cli.replicas import replicate
 from tidelog.client import admin, replica_admin
 from tidelog.client.blocking import Client
@@ -58,10 +60,10 @@ def _all_names(names: tuple[str, ...], flagged: tuple[str, ...]) -> list[str]:
 @click.option(
     "--set", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of the topic."
 )
-@click.option("--config", "configs", multiple=True, hidden=True)
+@profile_or_settings_option
 @click.option("--if-not-exists", is_flag=True, help="A topic that exists already is no error.")
 @click.option("--dry-run", is_flag=True, help="Let the broker check, but create nothing.")
-@connection_options
+@asking_options
 def create(
     names: tuple[str, ...],
     flagged: tuple[str, ...],
@@ -240,11 +242,12 @@ def add_partitions(topic: str, total: int, **connection: Any) -> None:
 @topic.command()
 @topic_argument
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Change a setting.")
-@click.option("--config", "--add-config", "configs", multiple=True, hidden=True)
+@click.option("--add-config", "added", multiple=True, hidden=True)
+@profile_or_settings_option
 @click.option("--delete", "deleted", multiple=True, metavar="NAME", help="Back to the default.")
 @click.option("--delete-config", "deleted_config", multiple=True, hidden=True)
 @click.option("--all", "everything", is_flag=True, help="Show the defaults too.")
-@connection_options
+@asking_options
 def config(
     topic: str,
     settings: tuple[str, ...],
@@ -255,7 +258,7 @@ def config(
     **connection: Any,
 ) -> None:
     """Show or change the settings of a topic."""
-    values = parse_assignments([*settings, *configs], "--set")
+    values = parse_assignments([*settings, *configs, *connection.pop("added")], "--set")
     changes: list[tuple[str, ConfigOperation, str | None]] = [
         (name, ConfigOperation.SET, value) for name, value in values.items()
     ]

@@ -28,7 +28,9 @@ from tidelog.client.metadata import Cluster
 from tidelog.client.offsets import Start, resolve_offsets
 from tidelog.client.operation import Finished, Operation, Pause, next_step, topic_metadata
 from tidelog.client.producer import ProduceCall, ProducerCore
+from tidelog.client.securing import Securing
 from tidelog.client.settings import ClientSettings, ConsumerSettings, ProducerSettings
+from tidelog.errors import TidelogError
 from tidelog.host.host import Host
 from tidelog.host.network import Network as Sockets
 from tidelog.host.network import SystemNetwork
@@ -42,9 +44,10 @@ T = TypeVar("T")
 class Network:
     """Connections to the brokers of a cluster, opened when a call needs them."""
 
-    def __init__(self, cluster: Cluster, sockets: Sockets) -> None:
+    def __init__(self, cluster: Cluster, sockets: Sockets, random: Random) -> None:
         self._cluster = cluster
         self._sockets = sockets
+        self._securing = Securing(cluster, random)
         self._settings = cluster.settings
         self._channels: dict[int, Channel] = {}
         self._opening: dict[int, asyncio.Lock] = {}
@@ -53,7 +56,7 @@ class Network:
         """The outcome of a call: its response, or the error that kept it away."""
         try:
             channel = await self._channel(call.node)
-        except NetworkError as error:
+        except TidelogError as error:
             return error
         future = channel.send(call)
         timeout = (call.timeout_ms or self._settings.request_timeout_ms) / 1000
@@ -95,21 +98,31 @@ class Network:
                 raise NoBrokerError(f"broker {node}", "not in the cluster's metadata") from None
             address = f"{host}:{port}"
             settings = self._settings
-            connection = Connection(settings.client_id, settings.max_frame_bytes, address)
+            connection = Connection(
+                settings.client_id,
+                settings.max_frame_bytes,
+                address,
+                login=self._securing.login(address),
+            )
 
             def forget(lost: Channel) -> None:
                 if self._channels.get(node) is lost:
                     del self._channels[node]
                     self._cluster.note_failure(node)
 
+            context = self._securing.context()
             try:
                 async with asyncio.timeout(settings.connect_timeout_ms / 1000):
                     channel = await self._sockets.connect(
-                        lambda: Channel(connection, forget), host, port
+                        lambda: Channel(connection, forget), host, port, context
                     )
             except TimeoutError as error:
                 raise ConnectError(address, "timed out") from error
             except OSError as error:
+                if context is not None and not isinstance(error, ConnectionRefusedError):
+                    from tidelog.client.tls import explain
+
+                    raise explain(error, address, host) from error
                 raise ConnectError(address, error.strerror or str(error)) from error
             if not connection.closed:
                 self._channels[node] = channel
@@ -126,8 +139,9 @@ class Client:
         host: Host | None = None,
     ) -> None:
         self.cluster = Cluster(servers, settings, None if host is None else host.clock)
-        self.network = Network(self.cluster, SystemNetwork() if host is None else host.network)
         self._random: Random = SystemRandom() if host is None else host.random
+        sockets = SystemNetwork() if host is None else host.network
+        self.network = Network(self.cluster, sockets, self._random)
 
     async def run(self, operation: Operation[T]) -> T:
         """Drive an operation to its end; its result, or its error raised."""

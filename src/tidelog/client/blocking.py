@@ -4,8 +4,8 @@
         topics = client.run(list_topics(client.cluster))
 
 Everything happens in the caller's thread, inside the call; nothing runs in between. Connecting
-blocks up to `connect_timeout_ms`. Imports neither asyncio nor ssl. Producer and consumer stand in
-modules of their own: who only asks for metadata does not pay for importing the record codecs.
+blocks up to `connect_timeout_ms`. Imports no asyncio, and ssl for a TLS connection alone. Producer
+and consumer stand in modules of their own: metadata alone needs no record codecs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from tidelog.client.connection import Call, Connection
 from tidelog.client.faults import (
@@ -27,8 +27,12 @@ from tidelog.client.faults import (
 )
 from tidelog.client.metadata import Cluster
 from tidelog.client.operation import Finished, Operation, Pause, next_step
+from tidelog.client.securing import Securing
 from tidelog.client.settings import ClientSettings
 from tidelog.errors import ProtocolError, TidelogError
+
+if TYPE_CHECKING:
+    from tidelog.client.tls_stream import TlsStream
 
 T = TypeVar("T")
 Done = Callable[[object], None]
@@ -39,7 +43,9 @@ _PARTS_MAX = 512
 class _Channel:
     """One socket, its connection's state, and what to do with each answer."""
 
-    def __init__(self, node: int, stream: socket.socket, connection: Connection) -> None:
+    def __init__(
+        self, node: int, stream: socket.socket | TlsStream, connection: Connection
+    ) -> None:
         self.node = node
         self.stream = stream
         self.connection = connection
@@ -72,9 +78,14 @@ class _Channel:
         self.connection.sent()
 
     def _write(self, parts: list[memoryview]) -> int:
-        if sys.platform == "win32":
+        if sys.platform == "win32" and isinstance(self.stream, socket.socket):
             return self.stream.send(parts[0])
         return self.stream.sendmsg(parts)
+
+    @property
+    def has_pending(self) -> bool:
+        """Bytes are here that the operating system does not speak of."""
+        return not isinstance(self.stream, socket.socket) and self.stream.pending() > 0
 
     def deliver(self) -> None:
         """Hand out the answers that are there."""
@@ -88,6 +99,7 @@ class Network:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._settings = cluster.settings
+        self._securing = Securing(cluster)
         self._selector = selectors.DefaultSelector()
         self._channels: dict[int, _Channel] = {}
 
@@ -97,13 +109,13 @@ class Network:
         deadline = self._cluster.clock.monotonic() + timeout_ms / 1000
         try:
             channel = self._channel(call.node)
-        except NetworkError as error:
+        except TidelogError as error:
             done(error)
             return
         try:
             channel.send(call, deadline, done)
         except OSError as error:
-            self._lose(channel, NetworkError(channel.connection.address, _reason(error)))
+            self._lose(channel, _fault(channel, error))
             return
         self._watch(channel)
         channel.deliver()
@@ -148,20 +160,38 @@ class Network:
     def _open(self, node: int) -> _Channel:
         host, port = self._cluster.address(node)
         address = f"{host}:{port}"
-        try:
-            stream = socket.create_connection(
-                (host, port), self._settings.connect_timeout_ms / 1000
-            )
-        except OSError as error:
-            raise ConnectError(address, _reason(error)) from error
+        stream = self._connect(host, port)
         stream.setblocking(False)
-        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         settings = self._settings
-        connection = Connection(settings.client_id, settings.max_frame_bytes, address)
+        connection = Connection(
+            settings.client_id,
+            settings.max_frame_bytes,
+            address,
+            login=self._securing.login(address),
+        )
         channel = _Channel(node, stream, connection)
         self._channels[node] = channel
         self._selector.register(stream, selectors.EVENT_READ, channel)
         return channel
+
+    def _connect(self, host: str, port: int) -> socket.socket | TlsStream:
+        """A socket, or TLS over one; which of the two failed is in the error."""
+        address, context = f"{host}:{port}", self._securing.context()
+        try:
+            plain = socket.create_connection((host, port), self._settings.connect_timeout_ms / 1000)
+        except OSError as error:
+            raise ConnectError(address, _reason(error)) from error
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if context is None:
+            return plain
+        from tidelog.client.tls import explain
+        from tidelog.client.tls_stream import TlsStream
+
+        try:
+            return TlsStream(plain, context, host)
+        except OSError as error:
+            plain.close()
+            raise explain(error, address, host) from error
 
     def _watch(self, channel: _Channel) -> None:
         events = selectors.EVENT_READ | (selectors.EVENT_WRITE if channel.output else 0)
@@ -175,9 +205,9 @@ class Network:
             channel.push()
         except BlockingIOError:
             pass
-        except (OSError, ProtocolError) as error:
+        except (OSError, TidelogError) as error:
             channel.deliver()
-            self._lose(channel, NetworkError(channel.connection.address, _reason(error)))
+            self._lose(channel, _fault(channel, error))
             return
         self._watch(channel)
         channel.deliver()
@@ -200,7 +230,7 @@ class Network:
                 if not count:
                     break
                 connection.received(count)
-            if connection.room is None:
+            if connection.room is None and not channel.has_pending:
                 return
         raise ConnectionResetError("the broker closed the connection")
 
@@ -219,6 +249,22 @@ class Network:
         channel.stream.close()
         channel.connection.fail(error)
         channel.deliver()
+
+
+def _fault(channel: _Channel, error: Exception) -> TidelogError:
+    """What a broken connection means for the calls on it."""
+    address = channel.connection.address
+    if isinstance(error, TidelogError) and not isinstance(error, ProtocolError):
+        return error
+    if isinstance(error, OSError) and not isinstance(channel.stream, socket.socket):
+        from tidelog.client.tls import explain, refusal
+
+        said = channel.stream.last_words(error)
+        if not channel.connection.versions:
+            return explain(said, address, address.rpartition(":")[0])
+        if (refused := refusal(said, address)) is not None:
+            return refused
+    return NetworkError(address, _reason(error))
 
 
 def _reason(error: Exception) -> str:

@@ -68,6 +68,11 @@ class Channel(asyncio.BufferedProtocol):
             self._deliver()
             self.lose(NetworkError(self.connection.address, str(error)))
             return
+        except TidelogError as error:
+            # The log-in was refused.
+            self._deliver()
+            self.lose(error)
+            return
         self._push()
         if self._deliver() and self._one_at_a_time and self.connection.outstanding:
             assert self._transport is not None
@@ -75,8 +80,18 @@ class Channel(asyncio.BufferedProtocol):
             self._transport.pause_reading()
 
     def connection_lost(self, error: Exception | None) -> None:
+        address = self.connection.address
+        if self._is_tls() and not self.connection.closed:
+            from tidelog.client.tls import explain, refusal
+
+            refused: TidelogError | None = refusal(error, address)
+            if not self.connection.versions:
+                refused = explain(error, address, address.rpartition(":")[0])
+            if refused is not None:
+                self.lose(refused)
+                return
         reason = str(error) if error else "the broker closed the connection"
-        self.lose(NetworkError(self.connection.address, reason))
+        self.lose(NetworkError(address, reason))
 
     # -- what its owner calls ----------------------------------------------------------------
 
@@ -103,6 +118,10 @@ class Channel(asyncio.BufferedProtocol):
             if self._transport is not None:
                 self._transport.abort()
         self._deliver()
+
+    def _is_tls(self) -> bool:
+        transport = self._transport
+        return transport is not None and transport.get_extra_info("sslcontext") is not None
 
     def _push(self) -> None:
         if self._transport is not None and not self._transport.is_closing():

@@ -4,11 +4,13 @@ Promises: the versions of every API are negotiated first (KIP-511: on error 35 t
 again in the version that the broker names); calls made meanwhile wait and are encoded afterwards;
 any number of requests may be under way, answers are matched to them in order, and an answer that
 is out of order, malformed or larger than `max_frame_bytes` is a `ProtocolError` after which the
-connection is of no use. A large answer has its memory reserved once its length is known.
+connection is of no use. A large answer has its memory reserved once its length is known. With a
+`login` the connection authenticates before the first call and again when its session is about to
+end; a refusal is a `SecurityError`.
 
 Bytes: each message is a 4-byte big-endian length and that many bytes (`protocol/framing`).
 
-Left out: sockets, clocks and timeouts, which belong to the shells; TLS and SASL.
+Left out: sockets, TLS, clocks and timeouts, which belong to the shells.
 """
 
 from __future__ import annotations
@@ -26,11 +28,15 @@ from tidelog.protocol.primitives import Part
 from tidelog.version import VERSION
 
 if TYPE_CHECKING:
+    from tidelog.client.login import Login, Request
     from tidelog.protocol.messages.api_versions import ApiVersionsResponse
 
 Buffer = bytes | bytearray | memoryview
 _API_VERSIONS_KEY = 18
 _NEGOTIATION = -1
+_LOGIN = -2
+# Before it, the mechanism's messages would travel without headers.
+_HANDSHAKE_VERSION_MIN = 1
 _NO_CAP = 32767
 # Above this, collecting a frame in pieces and joining them costs more than a buffer of its own.
 _LARGE_FRAME_BYTES = 64 << 10
@@ -223,8 +229,10 @@ class Connection:
         max_frame_bytes: int,
         address: str = "broker",
         framer: Framer | None = None,
+        login: Login | None = None,
     ) -> None:
         self.address = address
+        self._login = login
         self.ready = False
         self.closed = False
         self.versions: dict[int, tuple[int, int]] = {}
@@ -251,7 +259,11 @@ class Connection:
         ticket = self._tickets
         if self.closed:
             self._answers.append(Answer(ticket, NetworkError(self.address, "connection closed")))
-        elif self.ready:
+            return ticket
+        if self.ready and self._login is not None and self._login.is_due:
+            self.ready = False
+            self._ask(self._login.begin())
+        if self.ready:
             self._encode(ticket, call)
         else:
             self._waiting.append((ticket, call))
@@ -298,7 +310,7 @@ class Connection:
         self._pending.clear()
         self._waiting.clear()
         self._output.clear()
-        self._answers += [Answer(ticket, error) for ticket in tickets if ticket != _NEGOTIATION]
+        self._answers += [Answer(ticket, error) for ticket in tickets if ticket > 0]
 
     def version_for(self, target: Api, max_version: int = _NO_CAP) -> int:
         """The newest version of an API that both sides speak; UnsupportedApiError where none."""
@@ -365,6 +377,9 @@ class Connection:
             )
         if pending.ticket == _NEGOTIATION:
             self._negotiated(version, message)
+        elif pending.ticket == _LOGIN:
+            assert self._login is not None
+            self._go_on(self._login.take(message))
         else:
             self._answers.append(Answer(pending.ticket, message))
 
@@ -380,6 +395,21 @@ class Connection:
         if code:
             raise ProtocolError(f"{self.address} refuses to name its versions: error {code}")
         self.versions = ranges
+        self._go_on(None if self._login is None else self._login.begin())
+
+    def _ask(self, request: Request) -> None:
+        """Send a request of the log-in."""
+        target = api(request[0])
+        version = self.version_for(target)
+        if target.name == "SaslHandshake" and version < _HANDSHAKE_VERSION_MIN:
+            raise UnsupportedApiError(f"{self.address} serves no SASL with headers")
+        self._write(_Pending(_LOGIN, target, version), request[1])
+
+    def _go_on(self, request: Request | None) -> None:
+        """The next step of the log-in; without one, calls that waited are sent."""
+        if request is not None:
+            self._ask(request)
+            return
         self.ready = True
         waiting, self._waiting = self._waiting, deque()
         for ticket, call in waiting:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tidelog.errors import ErrorCode, KafkaError, TidelogError
 from tidelog.model import TopicPartition
 from tidelog.protocol.batches import BatchHeader
@@ -18,6 +20,10 @@ class NetworkError(TidelogError):
 
 class ConnectError(NetworkError):
     """No connection came about, so nothing was sent."""
+
+
+class HandshakeError(ConnectError):
+    """Something listens, but the TLS handshake was broken off; that may pass, or not."""
 
 
 class RequestTimeoutError(NetworkError):
@@ -47,6 +53,54 @@ class UnsupportedApiError(TidelogError):
 
 class NoBrokerError(NetworkError):
     """None of the brokers that could serve a request was reached."""
+
+
+class SecurityError(KafkaError):
+    """A broker was reached, and the connection could not be secured; final, unlike a lost one."""
+
+    def __init__(self, address: str, reason: str, code: ErrorCode) -> None:
+        super().__init__(code, f"{address}: {reason}")
+        self.address = address
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class TlsError(SecurityError):
+    """The TLS handshake failed; `problem` names what is wrong, `hint` what to do about it.
+
+    No code of Kafka's is about TLS. Java's clients, too, take this for a failed authentication.
+    """
+
+    def __init__(self, address: str, problem: str, hint: str) -> None:
+        super().__init__(address, f"TLS: {problem}", ErrorCode.SASL_AUTHENTICATION_FAILED)
+        self.problem = problem
+        self.hint = hint
+
+
+class MechanismError(SecurityError):
+    """The broker does not offer the SASL mechanism, or no SASL at all."""
+
+    def __init__(self, address: str, mechanism: str, offered: Sequence[str], code: int) -> None:
+        self.mechanism = mechanism
+        self.offered = sorted(offered)
+        known = error_code(code)
+        if known is ErrorCode.ILLEGAL_SASL_STATE:
+            reason = "SASL: this listener does not authenticate by SASL"
+        else:
+            there = ", ".join(self.offered) or "none"
+            reason = f"SASL: the mechanism {mechanism} is not offered; offered: {there}"
+        super().__init__(address, reason, known)
+
+
+class AuthenticationError(SecurityError):
+    """The broker refuses the name, password or token; or it could not prove who it is."""
+
+    def __init__(self, address: str, mechanism: str, reason: str) -> None:
+        text = f"SASL: {mechanism} authentication failed: {reason or 'the broker says no more'}"
+        super().__init__(address, text, ErrorCode.SASL_AUTHENTICATION_FAILED)
+        self.mechanism = mechanism
 
 
 def error_code(code: int) -> ErrorCode:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from tidelog.client.security import OPEN, ClientSecurity
 from tidelog.model import Codec, Isolation
 
 
@@ -23,11 +24,14 @@ class ClientSettings:
     fail_fast: bool = False
     max_frame_bytes: int = 256 << 20
     receive_bytes: int = 256 << 10
+    security: ClientSecurity = OPEN
 
     @classmethod
-    def impatient(cls, client_id: str, timeout_ms: int) -> ClientSettings:
-        """For a person who waits: a broker that is not there is told at once."""
-        return cls(client_id, timeout_ms, timeout_ms, timeout_ms, fail_fast=True)
+    def impatient(
+        cls, client_id: str, timeout_ms: int, security: ClientSecurity = OPEN
+    ) -> ClientSettings:
+        """For a person who waits: a broker that is not there is an error at once."""
+        return cls(client_id, timeout_ms, timeout_ms, timeout_ms, fail_fast=True, security=security)
 
 
 @dataclass(slots=True)

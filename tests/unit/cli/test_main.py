@@ -16,7 +16,15 @@ import pytest
 from tidelog.cli.common import parse_assignments
 from tidelog.cli.faults import CliError, explain, paint
 from tidelog.cli.main import _COMMANDS, cli, main
-from tidelog.client.faults import ConnectError, NetworkError, RequestTimeoutError
+from tidelog.client.faults import (
+    AuthenticationError,
+    ConnectError,
+    HandshakeError,
+    MechanismError,
+    NetworkError,
+    RequestTimeoutError,
+    TlsError,
+)
 from tidelog.client.operation import UnknownTopicError
 from tidelog.errors import ConfigError, ErrorCode, KafkaError, TidelogError
 
@@ -130,7 +138,15 @@ def test_an_address_that_is_none_is_named(capsys: pytest.CaptureFixture[str]) ->
         (NetworkError("h:1", "reset"), 3, "doctor"),
         (RequestTimeoutError("h:1", "no answer in time"), 3, "doctor"),
         (KafkaError(ErrorCode.INVALID_CONFIG), 1, "--all"),
-        (KafkaError(ErrorCode.SECURITY_DISABLED), 1, "log"),
+        (KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR), 1, "log"),
+        (KafkaError(ErrorCode.SECURITY_DISABLED), 1, "authorizer.class.name"),
+        (KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED), 1, "tidelog acl explain"),
+        (NetworkError("h:1", "the broker closed the connection"), 3, "--config"),
+        (HandshakeError("h:1", "TLS: the broker closed"), 3, "doctor"),
+        (TlsError("h:1", "it has expired", "renew it"), 1, "renew it"),
+        (MechanismError("h:1", "PLAIN", ["SCRAM-SHA-256"], 33), 1, "sasl.mechanism to SCRAM"),
+        (MechanismError("h:1", "PLAIN", [], 34), 1, "security.protocol"),
+        (AuthenticationError("h:1", "PLAIN", "no"), 1, "the password"),
         (ConfigError("bad"), 1, "doctor"),
     ],
 )
