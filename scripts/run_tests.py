@@ -1,9 +1,10 @@
-"""Runs all tests in two processes at once: much of both is waiting for others.
+"""Runs all tests in several processes at once: most of them wait for others most of the time.
 
     python scripts/run_tests.py [options of pytest]
 
-What talks to clients in other languages and to Spark is one half. Its output comes at its end,
-that of the other half as it runs. Exits with 0 where both did.
+Each folder below is a run of its own, the longest first, one more at a time than there are
+processors; what is in none of them is the last run. The output of a run comes at its end. Exits
+with 0 where every run did.
 """
 
 from __future__ import annotations
@@ -13,37 +14,72 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
 
-APART = ("tests/compat", "tests/spark")
+# A folder is not divided: what its tests share (a Spark, clients of other languages) is made once.
+FOLDERS: Final = (
+    "tests/spark", "tests/compat", "tests/e2e", "tests/sim", "tests/chaos", "tests/model",
+)  # fmt: skip
+# What pytest says where no test was chosen.
+_NO_TESTS: Final = 5
+
+
+class Runs:
+    """The processes, and whether more are to be started."""
+
+    def __init__(self, options: list[str]) -> None:
+        self._pytest = [sys.executable, "-m", "pytest", *options]
+        self._lock = threading.Lock()
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._is_over = False
+
+    def run(self, name: str, chosen: list[str]) -> int:
+        """Run some of the tests and show what came of them; the exit code."""
+        started = time.monotonic()
+        with tempfile.TemporaryFile("w+", errors="replace") as output:
+            with self._lock:
+                if self._is_over:
+                    return int(signal.SIGTERM)
+                process = subprocess.Popen(
+                    [*self._pytest, *chosen], stdout=output, stderr=subprocess.STDOUT
+                )
+                self._running.add(process)
+            code = process.wait()
+            with self._lock:
+                self._running.discard(process)
+                output.seek(0)
+                seconds = time.monotonic() - started
+                sys.stdout.write(f"\n{name} ({seconds:.0f} s):\n{output.read()}")
+                sys.stdout.flush()
+        return code
+
+    def stop(self, signum: int, _: object) -> None:
+        """Begin nothing else, and have tests stop what they have started, as Ctrl-C does.
+
+        Ctrl-C itself has reached all of us.
+        """
+        with self._lock:
+            self._is_over = True
+            for process in self._running if signum != signal.SIGINT else ():
+                process.send_signal(signal.SIGINT)
 
 
 def main() -> int:
-    pytest = [sys.executable, "-m", "pytest", *sys.argv[1:]]
     # Their guardians see to it that they end with this one.
     os.environ["GUARDED_BY"] = str(os.getpid())
-    with tempfile.TemporaryFile("w+") as output:
-        apart = subprocess.Popen([*pytest, *APART], stdout=output, stderr=subprocess.STDOUT)
-        others = subprocess.Popen([*pytest, *(f"--ignore={path}" for path in APART)])
-        signal.signal(signal.SIGTERM, lambda *_: _interrupt(apart, others))
-        codes = [_ended(others), _ended(apart)]
-        output.seek(0)
-        sys.stdout.write(f"\n{' and '.join(APART)}:\n{output.read()}")
-    return int(any(codes))
-
-
-def _ended(process: subprocess.Popen[bytes]) -> int:
-    """Its exit code; Ctrl-C reaches all of us, and each comes to an end by itself."""
-    while True:
-        try:
-            return process.wait()
-        except KeyboardInterrupt:
-            continue
-
-
-def _interrupt(*processes: subprocess.Popen[bytes]) -> None:
-    """As Ctrl-C does, so that their tests stop what they have started."""
-    for process in processes:
-        process.send_signal(signal.SIGINT)
+    runs, folders = Runs(sys.argv[1:]), [each for each in FOLDERS if Path(each).is_dir()]
+    chosen = {folder: [folder] for folder in folders}
+    chosen["all else"] = [f"--ignore={folder}" for folder in folders]
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(signum, runs.stop)
+    with ThreadPoolExecutor((os.cpu_count() or 1) + 1) as pool:
+        submitted = [pool.submit(runs.run, *each) for each in chosen.items()]
+        found = [each.result() for each in submitted]
+    return int(any(code not in (0, _NO_TESTS) for code in found) or set(found) == {_NO_TESTS})
 
 
 if __name__ == "__main__":
