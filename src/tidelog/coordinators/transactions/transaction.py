@@ -62,9 +62,12 @@ class State(IntEnum):
     @property
     def shown(self) -> str:
         """Kafka's word for it."""
-        return "".join(part.capitalize() for part in self.name.split("_"))
+        return _SHOWN[self]
 
 
+_SHOWN: Final = {
+    state: "".join(part.capitalize() for part in state.name.split("_")) for state in State
+}
 STATES: Final = {state.shown: state for state in State}
 # What clients may ask for by name and no id is ever in.
 UNUSED_STATES: Final = frozenset({"Dead", "PrepareEpochFence"})

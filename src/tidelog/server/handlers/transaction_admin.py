@@ -2,7 +2,8 @@
 (66, 0 to 2): who writes in transactions, and since when.
 
 Behaviour: Kafka's. The first shows what the leader of a partition knows of its producers, the
-others the transactional ids that this broker coordinates, and only what is durable.
+others the transactional ids that this broker coordinates, and only what is durable. Many are listed
+a piece at a time; one that changes meanwhile is shown as before or as after.
 Versions: ListTransactions 1 asks for those that are open for longer than so many milliseconds, 2
 for ids that match a pattern as a whole, in RE2's syntax.
 """
@@ -10,12 +11,19 @@ for ids that match a pattern as a whole, in RE2's syntax.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from tidelog.coordinators.groups.consumer.expressions import compile_pattern
 from tidelog.coordinators.outcome import Outcome
 from tidelog.coordinators.timers import Now
 from tidelog.coordinators.transactions.shard import TransactionShard
-from tidelog.coordinators.transactions.transaction import STATES, UNUSED_STATES, by_topic
+from tidelog.coordinators.transactions.transaction import (
+    STATES,
+    UNUSED_STATES,
+    Transaction,
+    by_topic,
+)
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.describe_producers import (
     DescribeProducersRequest,
@@ -40,6 +48,7 @@ from tidelog.protocol.messages.list_transactions import (
 from tidelog.security.authorizer import Operation, Resource, ResourceType
 from tidelog.server.handlers.asked import by_topic as asked_by_topic
 from tidelog.server.handlers.asked import distinct
+from tidelog.server.pieces import PIECE_UNITS
 from tidelog.server.tools import DataContext, TransactionContext
 from tidelog.topic_names import topic_name_fault
 
@@ -100,19 +109,37 @@ async def list_transactions(
     unknown = [
         each for each in request.state_filters if each not in STATES and each not in UNUSED_STATES
     ]
-    response = ListTransactionsResponse(unknown_state_filters=unknown)
-    pace = context.pace()
+    response, pace = ListTransactionsResponse(unknown_state_filters=unknown), context.pace()
     try:
         wanted = _Wanted(request)
-        for answer in list(context.tools.coordinator.call_each(wanted.look)):
-            for each in await answer if isinstance(answer, asyncio.Future) else answer:
-                resource = Resource(ResourceType.TRANSACTIONAL_ID, each.transactional_id)
-                if wanted.matches(each) and context.authorize(Operation.DESCRIBE, resource):
-                    response.transaction_states.append(each)
-                await pace.step()
+        coordinator = context.tools.coordinator
+        shards = [await _settled(each) for each in list(coordinator.call_each(_ids))]
+        for ids in shards:
+            for start in range(0, len(ids), PIECE_UNITS):
+                piece = ids[start : start + PIECE_UNITS]
+                found = await _settled(coordinator.call(piece[0], wanted.look(piece)))
+                response.transaction_states += (
+                    each for each in found if _may_see(each.transactional_id, context)
+                )
+                for _ in piece:
+                    await pace.step()
     except KafkaError as error:
         return ListTransactionsResponse(error_code=error.code)
     return response
+
+
+def _ids(shard: TransactionShard, _: Now) -> Outcome:
+    return Outcome(list(shard.transactions))
+
+
+async def _settled(answer: Any) -> Any:
+    """What a shard answers, once that is durable."""
+    return await answer if isinstance(answer, asyncio.Future) else answer
+
+
+def _may_see(transactional_id: str, context: TransactionContext) -> bool:
+    resource = Resource(ResourceType.TRANSACTIONAL_ID, transactional_id)
+    return context.authorize(Operation.DESCRIBE, resource)
 
 
 class _Wanted:
@@ -126,22 +153,30 @@ class _Wanted:
         pattern = request.transactional_id_pattern
         self._pattern = compile_pattern(pattern) if pattern else None
 
-    def look(self, shard: TransactionShard, now: Now) -> Outcome:
-        """What a shard has, without what is costly to tell."""
-        return Outcome(
-            [
-                ListedTransaction(each.transactional_id, each.producer_id, each.state.shown)
-                for each in shard.transactions.values()
-                if (not self._is_filtered or each.state.shown in self._states)
-                and (not self._producers or each.producer_id in self._producers)
-                and (self._duration_ms < 0 or now.wall_ms - each.started_ms >= self._duration_ms)
-            ]
-        )
+    def look(self, ids: Sequence[str]) -> Callable[[TransactionShard, Now], Outcome]:
+        """Has a shard tell what it has of these."""
 
-    def matches(self, listed: ListedTransaction) -> bool:
-        if self._pattern is None:
-            return True
-        return bool(self._pattern.fullmatch(listed.transactional_id.encode()))
+        def look(shard: TransactionShard, now: Now) -> Outcome:
+            known = (shard.transactions.get(each) for each in ids)
+            return Outcome(
+                [
+                    ListedTransaction(each.transactional_id, each.producer_id, each.state.shown)
+                    for each in known
+                    if each is not None and self._matches(each, now.wall_ms)
+                ]
+            )
+
+        return look
+
+    def _matches(self, known: Transaction, now_ms: int) -> bool:
+        if self._is_filtered and known.state.shown not in self._states:
+            return False
+        if self._producers and known.producer_id not in self._producers:
+            return False
+        if self._duration_ms >= 0 and now_ms - known.started_ms < self._duration_ms:
+            return False
+        pattern = self._pattern
+        return pattern is None or bool(pattern.fullmatch(known.transactional_id.encode()))
 
 
 # DescribeProducers
