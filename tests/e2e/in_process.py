@@ -15,9 +15,10 @@ from tidelog.config import load
 from tidelog.host.host import system_host
 from tidelog.protocol.apis import api
 from tidelog.protocol.framing import decode_response, encode_request
-from tidelog.server.broker import Broker, Parts
+from tidelog.server.broker import Broker
 from tidelog.server.connection import Connection
 from tidelog.server.listener import ConnectionCounts, Listener, ListenerAddress
+from tidelog.server.parts import Parts
 
 
 class InProcessBroker:

@@ -14,7 +14,7 @@ from tidelog.coordinators.groups.classic.group import GroupState
 from tidelog.coordinators.groups.consumer.group import ConsumerGroup
 from tidelog.coordinators.groups.table import Group
 from tidelog.protocol.consumer_protocol import decode_assignment
-from tidelog.server.broker import Parts
+from tidelog.server.parts import Parts
 from tidelog.testing.simulation.machines import Machine, World
 
 RETENTION_S: Final = 60.0

@@ -14,7 +14,7 @@ from tidelog.cluster.layout import load
 from tidelog.cluster.names import INTERNAL_TOPICS
 from tidelog.model import TopicPartition
 from tidelog.replication.partition import Partition
-from tidelog.server.broker import Parts
+from tidelog.server.parts import Parts
 from tidelog.storage.checkpoint import parse_id
 from tidelog.store.port import Operation
 from tidelog.testing.disk import CrashMode

@@ -9,7 +9,8 @@ from uuid import UUID
 from tidelog.coordinators.slot import Slot
 from tidelog.replication.in_sync import InSyncReplicas
 from tidelog.replication.partition import Partition
-from tidelog.server.broker import Broker, Parts
+from tidelog.server.broker import Broker
+from tidelog.server.parts import Parts
 
 
 def parts_of(broker: Broker | None) -> Parts | None:

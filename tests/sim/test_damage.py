@@ -17,7 +17,7 @@ from tidelog.errors import KafkaError, StorageError
 from tidelog.model import Isolation
 from tidelog.protocol.messages.metadata import MetadataRequest
 from tidelog.replication.partition import Partition
-from tidelog.server.broker import Parts
+from tidelog.server.parts import Parts
 
 SCRUBBED = {"log.scrub.interval.ms": "2000"}
 UNSCRUBBED = {"log.scrub.interval.ms": "0"}

@@ -11,7 +11,7 @@ from tidelog.errors import ErrorCode
 from tidelog.model import TopicPartition
 from tidelog.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from tidelog.replication.partition import Partition
-from tidelog.server.broker import Parts
+from tidelog.server.parts import Parts
 from tidelog.testing.disk import CrashMode
 
 # Longer than `replica.high.watermark.checkpoint.interval.ms`.

@@ -29,6 +29,7 @@ _COMMANDS = {
     "why": ("tidelog.cli.why", "why", "Say why readers do not get on in a partition."),
     "cluster": ("tidelog.cli.cluster", "cluster", "Look at the cluster."),
     "pipeline": ("tidelog.cli.pipeline", "pipeline", "Run pipelines declared in a file, on Spark."),
+    "audit": ("tidelog.cli.audit", "audit", "Read and check the audit log of a broker."),
     "doctor": ("tidelog.cli.doctor", "doctor", "Find out why it does not work."),
     "completion": ("tidelog.cli.completion", "completion", "Print the completion of a shell."),
 }
@@ -37,7 +38,7 @@ _EPILOG = """\b
 Exit codes:
   0    done
   1    the broker refused, a line of the input was not a record, a record was not delivered, a
-       pipeline or one of its tests failed, or doctor found a fault
+       pipeline or one of its tests failed, doctor found a fault, or an audit log was changed
   2    wrong usage, or a pipeline's file that cannot be run
   3    no broker could be reached in time
   4    the topic, partition, group or transactional id does not exist

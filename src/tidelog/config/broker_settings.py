@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from tidelog.config.audit_settings import AUDIT_SETTINGS
 from tidelog.config.checks import (
     check_connection_overrides,
     check_host_port,
@@ -396,5 +397,6 @@ BROKER_SECTIONS: Final = (
     ("Transactions", TRANSACTION_SETTINGS),
     ("Replication", REPLICATION_SETTINGS),
     ("Storage", _STORAGE),
+    ("Audit log", AUDIT_SETTINGS),
     ("Defaults of topics", TOPIC_DEFAULTS),
 )

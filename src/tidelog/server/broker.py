@@ -6,7 +6,6 @@ import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -30,7 +29,6 @@ from tidelog.host.host import Host
 from tidelog.host.line_rate import LineRate
 from tidelog.host.offload import ThreadOffload
 from tidelog.model import TopicPartition
-from tidelog.replication.fetching import Fetchers
 from tidelog.replication.isr_changes import IsrChanges
 from tidelog.replication.mending import Mending
 from tidelog.replication.replicas import Replicas
@@ -39,6 +37,7 @@ from tidelog.security.failure_delays import FailureDelays
 from tidelog.server.addresses import endpoint_of, make_listeners, page_names, reachable
 from tidelog.server.answer_cache import AnswerCache
 from tidelog.server.answer_memory import AnswerMemory
+from tidelog.server.audit_log import make_audit_log
 from tidelog.server.cluster_status import ClusterStatus
 from tidelog.server.configured import (
     connection_limits,
@@ -58,6 +57,7 @@ from tidelog.server.listener import Listener
 from tidelog.server.metrics import BrokerMetrics
 from tidelog.server.outbox import ScratchBuffer
 from tidelog.server.pages import StatusPages
+from tidelog.server.parts import Parts
 from tidelog.server.peer_tls import PeerTls
 from tidelog.server.pieces import Turns
 from tidelog.server.request_memory import RequestMemory
@@ -85,31 +85,6 @@ _log = logging.getLogger(__name__)
 
 METADATA_FILE = "metadata.db"
 _HAND_OVER_SECONDS_UNHEARD = 1.0
-
-
-@dataclass(slots=True)
-class Parts:
-    """What a running broker is made of, in the order in which it was built."""
-
-    deferred: DeferredWork
-    data_dir: DataDir
-    membership: Membership
-    link: ControllerLink
-    metadata: ImageFeed
-    replicas: Replicas
-    isr_changes: IsrChanges
-    mending: Mending
-    fetchers: Fetchers
-    submitter: Submitter
-    groups: GroupCoordinator
-    transactions: Transactions
-    fetch_sessions: FetchSessions
-    login: BrokerLogin
-    requests: RequestTools
-    frontend: Frontend
-    listeners: list[Listener]
-    housekeeping: Housekeeping
-    pages: HttpServer | None = None
 
 
 class Broker:
@@ -238,7 +213,13 @@ class Broker:
         fetch_sessions = FetchSessions(session_limits(config), host.clock, host.random)
         answers, metrics = AnswerCache(), BrokerMetrics()
         requests = RequestTools(
-            host.clock, OpenAuthorizer(), metadata, Turns(), AnswerMemory(), metrics
+            host.clock,
+            OpenAuthorizer(),
+            metadata,
+            Turns(),
+            AnswerMemory(),
+            metrics,
+            make_audit_log(config, data_dir.path, host),
         )
         families = (
             DataTools(
@@ -306,6 +287,7 @@ class Broker:
 
     async def _bring_up(self, parts: Parts) -> None:
         config = self._config
+        parts.requests.audit.start()
         for listener in parts.listeners:
             await listener.bind()
         await self._serve_brokers(parts)
@@ -455,6 +437,7 @@ class Broker:
         parts.deferred.stop()
         await parts.replicas.close()
         await parts.membership.close()
+        await parts.requests.audit.close()
         self._host.offload.close()
         self._parts = None
         _log.info("stopped node_id=%d", self._config.node_id)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, cast
 from tidelog.errors import ProtocolError, TidelogError
 from tidelog.security.authorizer import ANONYMOUS, Principal
 from tidelog.security.sasl import SaslServer
+from tidelog.server.audit_connections import record_login
 from tidelog.server.dispatch import CloseConnection, Pending, Result
 from tidelog.server.outbox import Outbox
 from tidelog.server.receive_buffer import INITIAL_BYTES, ReceiveBuffer
@@ -168,6 +169,7 @@ class Connection(asyncio.BufferedProtocol):
             self._outbox.serve_broker()
         self._start_request = self._frontend.dispatcher.start
         self._buffer.frame_bytes_max = self._frontend.limits.frame_bytes_max
+        record_login(self._frontend.dispatcher.audit, self)
 
     # -- what the listener and the housekeeping ask ---------------------------------------------
 

@@ -22,6 +22,7 @@ from tidelog.server.pieces import Pace, Turns, Work
 if TYPE_CHECKING:
     from tidelog.protocol.apis import Api
     from tidelog.protocol.framing import RequestHeader
+    from tidelog.server.audit_log import AuditLog
     from tidelog.server.connection import Connection
     from tidelog.server.metrics import ApiMetrics
     from tidelog.server.routes import Route
@@ -100,6 +101,10 @@ class RequestContext(Generic[Tools]):
         return self.connection.principal.name
 
     @property
+    def audit(self) -> AuditLog:
+        return self._shared.audit
+
+    @property
     def image(self) -> MetadataImage:
         return self._shared.metadata.image
 
@@ -139,7 +144,14 @@ class RequestContext(Generic[Tools]):
     def require(self, operation: Operation, resource: Resource) -> None:
         """KafkaError with the code of the resource's type unless the principal may."""
         if not self.authorize(operation, resource):
+            self.denied(operation, resource)
             raise KafkaError(_DENIED[resource.type])
+
+    def denied(self, operation: Operation, resource: Resource) -> None:
+        """Have the audit log say that the request is refused, or a part of it."""
+        from tidelog.server.audit_connections import record_denial
+
+        record_denial(self, operation, resource)
 
     def allowed_operations(self, resource: Resource) -> int:
         connection = self.connection

@@ -42,11 +42,13 @@ from tidelog.server.answer_memory import (
     WAITING_BYTES_MAX,
     held_bytes,
 )
+from tidelog.server.audited import audited_route
 from tidelog.server.context import RequestContext, ServedApi
 from tidelog.server.pieces import Work, first_piece
 from tidelog.server.routes import EARLY, TOOLS, Answer, Route, SplitAndJoin, route
 
 if TYPE_CHECKING:
+    from tidelog.server.audit_log import AuditLog
     from tidelog.server.connection import Connection
     from tidelog.server.tools import RequestTools
 
@@ -102,6 +104,10 @@ class Dispatcher:
         self._shortcut: Shortcut
         # Until the broker is ready, only what brokers need of each other is served.
         self.is_open = True
+
+    @property
+    def audit(self) -> AuditLog:
+        return self._shared.audit
 
     @property
     def running_tasks(self) -> tuple[asyncio.Task[Any], ...]:
@@ -185,7 +191,8 @@ class Dispatcher:
             raise CloseConnection(f"{api.name} is not served yet: the broker starts")
         metrics = self._shared.metrics.api(api_key, api.name)
         tools = self._families[TOOLS[api.name]]
-        served = self._served[api_key] = ServedApi(api, route(api.name), metrics, tools)
+        route_ = audited_route(route(api.name), api.name, self._shared.audit)
+        served = self._served[api_key] = ServedApi(api, route_, metrics, tools)
         if served.route.shortcut is not None:
             self._shortcut = served.route.shortcut(self._shared, served)
         return served

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from tidelog.host.acceptor import RefusalLog
+from tidelog.server.audit_connections import record_failed_login
 from tidelog.server.connection import Connection
 from tidelog.server.connection_counts import ConnectionCounts
 from tidelog.server.listener_security import OPEN, ListenerSecurity
@@ -106,6 +107,7 @@ class Listener:
     def authentication_failed(self, connection: Connection, reason: str) -> None:
         self.frontend.metrics.authentications_failed += 1
         self._strangers.refused(connection.peer, reason)
+        record_failed_login(self.frontend.dispatcher.audit, connection, reason)
 
     def sweep(self, now: float) -> None:
         """Close what is idle or stalled past its deadline; give back unused memory."""

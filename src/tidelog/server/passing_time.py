@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from inspect import isawaitable
 
 from tidelog.errors import KafkaError
-from tidelog.server.broker import Broker, Parts
+from tidelog.server.broker import Broker
+from tidelog.server.parts import Parts
 
 _log = logging.getLogger(__name__)
 

@@ -27,6 +27,7 @@ from tidelog.security.broker_identity import BrokerIdentity
 from tidelog.security.failure_delays import FailureDelays
 from tidelog.server.answer_cache import AnswerCache
 from tidelog.server.answer_memory import AnswerMemory
+from tidelog.server.audit_log import AuditLog
 from tidelog.server.context import RequestContext
 from tidelog.server.fetch_sessions import FetchSessions
 from tidelog.server.metrics import BrokerMetrics
@@ -44,6 +45,7 @@ class RequestTools:
     turns: Turns
     answer_memory: AnswerMemory
     metrics: BrokerMetrics
+    audit: AuditLog
 
 
 @dataclass(slots=True, frozen=True)

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from tidelog.cluster.commands import Answer, Command
 from tidelog.cluster.image import MetadataImage
-from tidelog.server.broker import Parts
+from tidelog.server.parts import Parts
 from tidelog.testing.simulation.machines import PORT, SESSION_S, Machine, World
 from tidelog.testing.simulation.nodes import SimulatedLoop
 

@@ -16,6 +16,7 @@ from tidelog.protocol.framing import decode_response, encode_request
 from tidelog.security.authorizer import OpenAuthorizer
 from tidelog.server import dispatch
 from tidelog.server.answer_memory import AnswerMemory
+from tidelog.server.audit_log import AuditLog, AuditSettings
 from tidelog.server.connection import Connection
 from tidelog.server.connection_counts import ConnectionCounts
 from tidelog.server.dispatch import Dispatcher
@@ -68,6 +69,7 @@ class Middle:
             self.turns,
             self.answer_memory,
             self.metrics,
+            AuditLog(None, self.host, 0, AuditSettings()),
         )
         families = (DataTools, DiskTools, TransactionTools, SaslTools, GroupTools, ClusterTools)
         self.dispatcher = Dispatcher(shared, [object.__new__(each) for each in families])

@@ -226,6 +226,8 @@ class Machine:
                 "inter.broker.listener.name": "BROKER",
                 "log.dirs": _DATA,
                 "group.initial.rebalance.delay.ms": "0",
+                # Its writes would take part in the schedules, which are about other things.
+                "audit.log.enable": "false",
                 **self.settings,
             }
         )

@@ -1,0 +1,243 @@
+"""What the audit log says of the things that administrators change: their names and their states.
+
+A key names a thing: its kind and what it is called, e.g. `("Topic", "orders")`. A state is what can
+be read of it here and now, small and without secrets; None where it does not exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+from tidelog.config.table import TOPIC_SETTINGS, altered_broker_setting, group_setting
+from tidelog.errors import KafkaError
+from tidelog.model import NO_TOPIC_ID, ConfigResourceType
+
+if TYPE_CHECKING:
+    from tidelog.server.context import RequestContext
+
+Key = tuple[str, ...]
+
+# The members of messages that say what something is called.
+NAMING: Final = ("name", "topic", "topic_name", "group_id", "resource_name", "feature", "user")
+HIDDEN: Final = "(hidden)"
+_LIST_MAX: Final = 100
+_TEXT_MAX: Final = 1000
+
+
+def text_of(key: Key) -> str:
+    """A key as one word: `Topic:orders`, `Partition:orders-3`."""
+    kind, *names = key
+    return f"{kind}:{'-'.join(names)}"
+
+
+# -- keys -----------------------------------------------------------------------------------------
+
+
+def partitions_of(field: str, name: str) -> Callable[[Any, Any], Iterator[Key]]:
+    """The keys of a request that has partitions by topic; one that names none means all."""
+
+    def keys(request: Any, context: Any) -> Iterator[Key]:
+        for topic in getattr(request, field) or ():
+            for each in topic.partitions:
+                index = each if isinstance(each, int) else each.partition_index
+                yield "Partition", getattr(topic, name), str(index)
+
+    return keys
+
+
+def topics_to_delete(request: Any, context: RequestContext[Any]) -> Iterator[Key]:
+    for name in request.topic_names:
+        yield "Topic", name
+    for each in request.topics:
+        yield "Topic", each.name or _topic_name(each.topic_id, context)
+
+
+def _topic_name(topic_id: UUID, context: RequestContext[Any]) -> str:
+    return context.image.topic_names.get(topic_id, str(topic_id))
+
+
+def config_resources(request: Any, context: Any) -> Iterator[Key]:
+    for each in request.resources:
+        try:
+            kind = ConfigResourceType(each.resource_type).name.title().replace("_", "")
+        except ValueError:
+            kind = f"Type{each.resource_type}"
+        yield f"{kind}Config", each.resource_name
+
+
+def moved_replicas(request: Any, context: Any) -> Iterator[Key]:
+    for directory in request.dirs:
+        for topic in directory.topics:
+            for index in topic.partitions:
+                yield "Partition", topic.name, str(index)
+
+
+def offsets_of_group(request: Any, context: RequestContext[Any]) -> Iterator[Key]:
+    for topic in request.topics:
+        topic_id = getattr(topic, "topic_id", NO_TOPIC_ID)
+        name = topic.name or _topic_name(topic_id, context)
+        for each in topic.partitions:
+            yield "Offset", request.group_id, name, str(each.partition_index)
+
+
+def users(request: Any, context: Any) -> Iterator[Key]:
+    names = {each.name: None for each in (*request.deletions, *request.upsertions)}
+    return (("User", name) for name in names)
+
+
+def created_acls(request: Any, context: Any) -> Iterator[Key]:
+    for each in request.creations:
+        yield _acl_key(each, "")
+
+
+def acl_filters(request: Any, context: Any) -> Iterator[Key]:
+    for each in request.filters:
+        yield _acl_key(each, "_filter")
+
+
+def _acl_key(acl: Any, suffix: str) -> Key:
+    """An ACL, or a filter of some, in the order of a binding's members."""
+    pattern = "pattern_type_filter" if suffix else "resource_pattern_type"
+    return (
+        "Acl",
+        str(getattr(acl, f"resource_type{suffix}")),
+        str(getattr(acl, pattern)),
+        *(
+            _or_any(getattr(acl, f"{name}{suffix}"))
+            for name in ("resource_name", "principal", "host")
+        ),
+        str(acl.operation),
+        str(acl.permission_type),
+    )
+
+
+def _or_any(name: str | None) -> str:
+    return "" if name is None else name
+
+
+def quota_entities(request: Any, context: Any) -> Iterator[Key]:
+    for entry in request.entries:
+        pairs = sorted((each.entity_type, each.entity_name) for each in entry.entity)
+        yield "Quota", *(f"{kind}={'<default>' if name is None else name}" for kind, name in pairs)
+
+
+# -- states ---------------------------------------------------------------------------------------
+
+
+def nothing(key: Key, context: Any) -> None:
+    """For what has no state that this broker could read."""
+
+
+def topic(key: Key, context: RequestContext[Any]) -> object:
+    found = context.image.topics.get(key[1])
+    if found is None:
+        return None
+    return {
+        "id": str(found.topic_id),
+        "partitions": len(found.partitions),
+        "replication_factor": found.replication_factor,
+        "configs": dict(found.configs),
+    }
+
+
+def leader(key: Key, context: RequestContext[Any]) -> object:
+    state = context.image.partition(key[1], int(key[2]))
+    return state and {"leader": state.leader, "epoch": state.leader_epoch, "isr": list(state.isr)}
+
+
+def replicas(key: Key, context: RequestContext[Any]) -> object:
+    state = context.image.partition(key[1], int(key[2]))
+    if state is None:
+        return None
+    moving = {"adding": list(state.adding), "removing": list(state.removing)}
+    return {"replicas": list(state.replicas), **{k: v for k, v in moving.items() if v}}
+
+
+def log_start(key: Key, context: RequestContext[Any]) -> object:
+    try:
+        partition = context.tools.replicas.find(key[1], int(key[2]))
+    except KafkaError:
+        return None
+    return {"log_start_offset": partition.log.log_start_offset}
+
+
+def configs(key: Key, context: RequestContext[Any]) -> object:
+    kind, name = key
+    image = context.image
+    if kind == "TopicConfig":
+        found = image.topics.get(name)
+        own = found.configs if found is not None else None
+    elif kind == "GroupConfig":
+        own = image.group_configs.get(name)
+    else:
+        own = image.broker_configs.get(name) if kind == "BrokerConfig" else None
+    if own is None:
+        return None
+    return {name: HIDDEN if is_secret(name) else shown(value) for name, value in own.items()}
+
+
+def broker(key: Key, context: RequestContext[Any]) -> object:
+    image, broker_id = context.image, int(key[1])
+    if broker_id in image.brokers:
+        return "registered"
+    return "absent" if broker_id in image.absent else None
+
+
+def _offsets(group_id: str, context: RequestContext[Any]) -> Any:
+    for shard in context.tools.coordinator.shards():
+        found = shard.offsets.of_group(group_id)
+        if found:
+            return found
+    return {}
+
+
+def offset(key: Key, context: RequestContext[Any]) -> object:
+    _, group_id, name, index = key
+    value = _offsets(group_id, context).get(name, {}).get(int(index))
+    return None if value is None else value.offset
+
+
+def group(key: Key, context: RequestContext[Any]) -> object:
+    offsets = _offsets(key[1], context)
+    count = sum(map(len, offsets.values()))
+    return {"offsets": count} if count else None
+
+
+# -- what was asked for ---------------------------------------------------------------------------
+
+
+def is_secret(name: str) -> bool:
+    """Whether the value of a setting of this name is kept to itself; those nobody knows are."""
+    row = TOPIC_SETTINGS.get(name) or group_setting(name) or altered_broker_setting(name)
+    return row.is_sensitive
+
+
+def shown(value: object) -> Any:
+    """A message, or part of one, as JSON: bounded, without bytes and without secret settings."""
+    if isinstance(value, bytes | bytearray | memoryview):
+        return f"({len(value)} bytes)"
+    if isinstance(value, str):
+        return value if len(value) <= _TEXT_MAX else f"{value[:_TEXT_MAX]}... ({len(value)})"
+    if isinstance(value, list):
+        some = [shown(each) for each in value[:_LIST_MAX]]
+        return some if len(value) <= _LIST_MAX else [*some, f"and {len(value) - _LIST_MAX} more"]
+    if is_dataclass(value) and not isinstance(value, type):
+        return _shown_message(value)
+    return str(value) if isinstance(value, UUID) else value
+
+
+def _shown_message(message: Any) -> dict[str, object]:
+    members: dict[str, object] = {}
+    for field in fields(message):
+        value = getattr(message, field.name)
+        if value in (None, "", [], NO_TOPIC_ID):
+            continue
+        is_setting = field.name == "value" and isinstance(value, str)
+        if is_setting and is_secret(getattr(message, "name", "")):
+            members[field.name] = HIDDEN
+        else:
+            members[field.name] = shown(value)
+    return members
