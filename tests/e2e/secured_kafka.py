@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bench.peers.kafka import ApacheKafka, run_tool
 from bench.peers.process import free_port
-from tests.certificates import Authority
+from tidelog.testing.certificates import Authority
 
 PASSWORD = "alice-secret"
 _LISTENERS = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")

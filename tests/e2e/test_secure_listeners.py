@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
-from tests.certificates import Authority
 from tidelog.testing import Broker
+from tidelog.testing.certificates import Authority
 
 _MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _USERS = f'{_MODULE} required user_alice="s3cret";'

@@ -9,15 +9,25 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tidelog.testing.broker import Broker
     from tidelog.testing.cluster import Cluster
+    from tidelog.testing.security import Security
     from tidelog.testing.simulation.simulate import SimulatedCluster, simulate
     from tidelog.testing.virtual_clock import VirtualClock
     from tidelog.testing.zookeeper import ZooKeeper
 
-__all__ = ["Broker", "Cluster", "SimulatedCluster", "VirtualClock", "ZooKeeper", "simulate"]
+__all__ = [
+    "Broker",
+    "Cluster",
+    "Security",
+    "SimulatedCluster",
+    "VirtualClock",
+    "ZooKeeper",
+    "simulate",
+]
 
 _MODULES = {
     "Broker": "tidelog.testing.broker",
     "Cluster": "tidelog.testing.cluster",
+    "Security": "tidelog.testing.security",
     "SimulatedCluster": "tidelog.testing.simulation.simulate",
     "VirtualClock": "tidelog.testing.virtual_clock",
     "ZooKeeper": "tidelog.testing.zookeeper",

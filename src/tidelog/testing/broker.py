@@ -8,12 +8,14 @@ from collections.abc import Mapping
 
 from tidelog.config import BrokerConfig, load
 from tidelog.config.local_defaults import LOCAL_DEFAULTS
+from tidelog.errors import ConfigError
 from tidelog.host.host import Host, system_host
 from tidelog.server.broker import Broker as ServerBroker
 from tidelog.server.passing_time import let_pass
 from tidelog.server.process import new_event_loop
 from tidelog.server.stores import store_connector
 from tidelog.testing.loop_thread import LoopThread
+from tidelog.testing.security import SecretFiles, Security
 from tidelog.testing.settings import (
     SettingValue,
     StrPath,
@@ -35,6 +37,9 @@ class Broker:
     brokers may run in one process. The directory given with `data_dir` is kept, so that a second
     broker can be started on what the first one left. With a `clock`, tests let time pass: records
     are then dated by the broker, unless the settings say otherwise.
+
+    With `security`, a protocol or a `Security`, clients prove who they are; `client_settings` and
+    `librdkafka_settings` say how.
     """
 
     def __init__(
@@ -44,8 +49,12 @@ class Broker:
         port: int = 0,
         settings: Mapping[str, SettingValue] | None = None,
         clock: VirtualClock | None = None,
+        security: Security | str | None = None,
     ) -> None:
         self._clock = clock
+        self._security = Security(security) if isinstance(security, str) else security
+        self._secrets: SecretFiles | None = None
+        self._secrets_directory: str | None = None
         self._brokers_clock: BrokersClock | None = None
         self._data_dir = None if data_dir is None else path_text("data_dir", data_dir)
         self._port = port
@@ -69,9 +78,15 @@ class Broker:
         return self
 
     def _start_in(self, directory: str) -> None:
+        protocol, secured = "PLAINTEXT", {}
+        if self._security is not None:
+            self._secrets_directory = tempfile.mkdtemp(prefix="tidelog-keys-")
+            self._secrets = SecretFiles(self._security, self._secrets_directory)
+            protocol, secured = self._security.protocol, self._secrets.broker_settings()
         config = load(
             overrides={
-                "listeners": f"PLAINTEXT://127.0.0.1:{self._port}",
+                "listeners": f"{protocol}://127.0.0.1:{self._port}",
+                **secured,
                 "log.dirs": directory,
                 **LOCAL_DEFAULTS,
                 **(CLOCK_DEFAULTS if self._clock is not None else {}),
@@ -84,12 +99,27 @@ class Broker:
         thread = LoopThread("tidelog-broker", new_event_loop)
         try:
             broker = thread.call(_bring_up(config, host))
+            if self._security is not None:
+                thread.call(_add_users(broker, host, self._security))
         except BaseException:
             thread.close()
             raise
         self._thread, self._broker = thread, broker
         self.bootstrap_servers = broker.bootstrap_servers
         self.metrics_port = broker.metrics_port
+
+    def client_settings(self, user: str) -> dict[str, str]:
+        """How a client connects as this user, under Kafka's names; all but the servers."""
+        return self._secret_files().client_settings(user)
+
+    def librdkafka_settings(self, user: str) -> dict[str, str]:
+        """The same under the names of confluent-kafka."""
+        return self._secret_files().librdkafka_settings(user)
+
+    def _secret_files(self) -> SecretFiles:
+        if self._secrets is None:
+            raise ConfigError("this broker is not secured, or does not run: Broker(security=…)")
+        return self._secrets
 
     def stop(self) -> None:
         """Drain, stop, and remove the temporary directory."""
@@ -127,9 +157,27 @@ class Broker:
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)
             self._temporary = None
+        if self._secrets_directory is not None:
+            shutil.rmtree(self._secrets_directory, ignore_errors=True)
+            self._secrets_directory = self._secrets = None
 
 
 async def _bring_up(config: BrokerConfig, host: Host) -> ServerBroker:
     broker = ServerBroker(config, host, connect_store=store_connector(config, host))
     await broker.start()
     return broker
+
+
+async def _add_users(broker: ServerBroker, host: Host, security: Security) -> None:
+    """Those whose credentials the cluster keeps."""
+    from tidelog.cluster.commands import AlterScramCredentials
+    from tidelog.security.credentials import credential_of_password
+    from tidelog.security.scram import ITERATIONS_MIN, SCRAM_SHA_256, SCRAM_SHA_512
+
+    for user, password in security.scram_users.items():
+        is_short = security.mechanism == SCRAM_SHA_256.name
+        mechanism = SCRAM_SHA_256 if is_short else SCRAM_SHA_512
+        # Few iterations: a test's password guards nothing, and each takes time.
+        made = credential_of_password(mechanism, password, host.random.uuid().bytes, ITERATIONS_MIN)
+        command = AlterScramCredentials(user, {mechanism.name: made})
+        await broker.parts.submitter.submit(command)

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from tests.certificates import Authority
 from tests.unit.client.helpers import metadata_response
 from tests.unit.client.tls_peer import TlsPeer
 from tidelog.client.aio import Client as AsyncClient
@@ -24,6 +23,7 @@ from tidelog.client.settings import ClientSettings
 from tidelog.errors import ConfigError, TidelogError
 from tidelog.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from tidelog.security.tls import TlsSettings, server_context
+from tidelog.testing.certificates import Authority
 
 # One frame of several TLS records, which comes in pieces that no selector speaks of.
 _PARTITIONS = 10_000

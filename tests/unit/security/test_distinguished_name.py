@@ -7,9 +7,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
-from tests.certificates import Authority
 from tidelog.errors import ConfigError
 from tidelog.security.distinguished_name import PrincipalRules, subject_of
+from tidelog.testing.certificates import Authority
 
 AUTHORITY = Authority()
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.certificates import Authority
 from tests.unit.security.handshakes import shake_hands
 from tidelog.errors import ConfigError
 from tidelog.security.tls import (
@@ -18,6 +17,7 @@ from tidelog.security.tls import (
     stamp_of,
     tls_settings,
 )
+from tidelog.testing.certificates import Authority
 
 AUTHORITY = Authority()
 BROKER = AUTHORITY.issue()

@@ -1,0 +1,145 @@
+"""A secured broker for tests: certificates made on the fly, users, and what clients need to know.
+
+    with Broker(security=Security(users={"alice": "secret"})) as broker:
+        producer = Producer({"bootstrap.servers": broker.bootstrap_servers,
+                             **broker.librdkafka_settings("alice")})
+
+`SSL` is mutual TLS: each user has a certificate, and its name is the principal. With SASL a user
+has a password. TLS needs the extra `security`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from tidelog.errors import ConfigError
+
+PROTOCOLS: Final = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
+MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+_MODULES: Final = "org.apache.kafka.common.security"
+_PLAIN_MODULE: Final = "plain.PlainLoginModule"
+_SCRAM_MODULE: Final = "scram.ScramLoginModule"
+_NAME_RULE: Final = "RULE:^CN=([^,]+)$/$1/"
+
+
+@dataclass(slots=True, frozen=True)
+class Security:
+    """How a test's broker is secured, and the passwords of its users."""
+
+    protocol: str = "SASL_SSL"
+    mechanism: str = "SCRAM-SHA-512"
+    users: Mapping[str, str] = field(default_factory=lambda: {"alice": "alice-secret"}, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.protocol not in PROTOCOLS:
+            raise ConfigError(f"security: '{self.protocol}'; there are {', '.join(PROTOCOLS)}")
+        if self.mechanism not in MECHANISMS:
+            raise ConfigError(f"mechanism: '{self.mechanism}'; there are {', '.join(MECHANISMS)}")
+        if not self.users or any('"' in text for pair in self.users.items() for text in pair):
+            raise ConfigError("users: give at least one, without quotation marks")
+
+    @property
+    def is_tls(self) -> bool:
+        return self.protocol.endswith("SSL")
+
+    @property
+    def is_sasl(self) -> bool:
+        return self.protocol.startswith("SASL")
+
+    @property
+    def scram_users(self) -> Mapping[str, str]:
+        """The users that are kept in the metadata."""
+        return self.users if self.is_sasl and self.mechanism != "PLAIN" else {}
+
+
+class SecretFiles:
+    """The keys of a secured broker and of its users, in a directory of their own."""
+
+    def __init__(self, security: Security, directory: str) -> None:
+        self._security = security
+        self._directory = Path(directory)
+        if security.is_tls:
+            self._issue()
+
+    def _issue(self) -> None:
+        try:
+            from tidelog.testing.certificates import Authority
+        except ImportError as error:
+            raise ConfigError(
+                "certificates are made by the extra: pip install 'tidelog[security]'"
+            ) from error
+        authority = Authority("CN=tidelog-test")
+        authority.write(self._directory / "ca.pem")
+        authority.issue("CN=broker").write(self._path("broker"))
+        for user in () if self._security.is_sasl else self._security.users:
+            identity = authority.issue(f"CN={user}")
+            identity.write(self._path(user))
+
+    def _path(self, name: str) -> Path:
+        return self._directory / f"{name}.pem"
+
+    def broker_settings(self) -> dict[str, str]:
+        """What the broker is started with, its listener aside."""
+        security = self._security
+        settings: dict[str, str] = {}
+        if security.is_tls:
+            settings |= {
+                "ssl.keystore.location": str(self._path("broker")),
+                "ssl.truststore.location": str(self._path("ca")),
+            }
+        if not security.is_sasl:
+            return settings | {
+                "ssl.client.auth": "required",
+                "ssl.principal.mapping.rules": _NAME_RULE,
+            }
+        settings["sasl.enabled.mechanisms"] = security.mechanism
+        if security.mechanism == "PLAIN":
+            users = " ".join(f'user_{user}="{word}"' for user, word in security.users.items())
+            name = f"listener.name.{security.protocol.lower()}.plain.sasl.jaas.config"
+            settings[name] = f"{_MODULES}.{_PLAIN_MODULE} required {users};"
+        return settings
+
+    def client_settings(self, user: str) -> dict[str, str]:
+        """Under Kafka's names, as a client.properties has them."""
+        security, password = self._security, self._password(user)
+        settings = {"security.protocol": security.protocol}
+        if security.is_tls:
+            settings |= {
+                "ssl.truststore.type": "PEM",
+                "ssl.truststore.location": str(self._path("ca")),
+            }
+        if not security.is_sasl:
+            return settings | {
+                "ssl.keystore.type": "PEM",
+                "ssl.keystore.location": str(self._path(user)),
+            }
+        kind = _PLAIN_MODULE if security.mechanism == "PLAIN" else _SCRAM_MODULE
+        return settings | {
+            "sasl.mechanism": security.mechanism,
+            "sasl.jaas.config": f"{_MODULES}.{kind} required"
+            f' username="{user}" password="{password}";',
+        }
+
+    def librdkafka_settings(self, user: str) -> dict[str, str]:
+        """Under librdkafka's names, for confluent-kafka and kcat."""
+        security, password = self._security, self._password(user)
+        settings = {"security.protocol": security.protocol}
+        if security.is_tls:
+            settings["ssl.ca.location"] = str(self._path("ca"))
+        if not security.is_sasl:
+            own = os.fspath(self._path(user))
+            return settings | {"ssl.certificate.location": own, "ssl.key.location": own}
+        return settings | {
+            "sasl.mechanism": security.mechanism,
+            "sasl.username": user,
+            "sasl.password": password,
+        }
+
+    def _password(self, user: str) -> str:
+        if user not in self._security.users:
+            raise ConfigError(f"no user '{user}'; there are {', '.join(self._security.users)}")
+        return self._security.users[user]

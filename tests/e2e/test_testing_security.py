@@ -1,0 +1,127 @@
+"""`Broker(security=…)`: our client and another one come in as a user, and nobody else does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from tidelog.cli.main import main
+from tidelog.client.admin import describe_cluster
+from tidelog.client.blocking import Client
+from tidelog.client.faults import AuthenticationError, SecurityError, TlsError
+from tidelog.client.security import read_security
+from tidelog.client.settings import ClientSettings
+from tidelog.errors import ConfigError, TidelogError
+from tidelog.testing import Broker, Security
+
+
+def cluster_id(broker: Broker, settings: dict[str, str]) -> str | None:
+    secured = ClientSettings.impatient("tester", 10_000, read_security(settings))
+    with Client(broker.bootstrap_servers, secured) as client:
+        return client.run(describe_cluster(client.cluster)).cluster_id
+
+
+@pytest.mark.parametrize(
+    "security",
+    [
+        Security("SASL_SSL", "SCRAM-SHA-512"),
+        Security("SASL_PLAINTEXT", "SCRAM-SHA-256"),
+        Security("SASL_SSL", "PLAIN", {"alice": "a secret", "bob": "another"}),
+        Security("SSL"),
+    ],
+    ids=lambda each: f"{each.protocol}-{each.mechanism}",
+)
+def test_a_user_comes_in_and_nobody_else(security: Security) -> None:
+    with Broker(security=security) as broker:
+        own = broker.client_settings("alice")
+        assert cluster_id(broker, own)
+        other = {
+            "bootstrap.servers": broker.bootstrap_servers,
+            **broker.librdkafka_settings("alice"),
+        }
+        assert AdminClient(other).list_topics(timeout=10).brokers
+        with pytest.raises(TidelogError):
+            cluster_id(broker, {})
+        if security.is_sasl:
+            wrong = {**own, "sasl.jaas.config": own["sasl.jaas.config"].replace("secret", "wrong")}
+            with pytest.raises(AuthenticationError):
+                cluster_id(broker, wrong)
+        else:
+            del own["ssl.keystore.location"]
+            with pytest.raises((TlsError, TidelogError), match="certificate"):
+                cluster_id(broker, own)
+        with pytest.raises(ConfigError, match="no user 'carol'; there are alice"):
+            broker.client_settings("carol")
+
+
+def test_the_keys_are_private_and_go_with_the_broker() -> None:
+    with Broker(security="SSL") as broker:
+        key = Path(broker.client_settings("alice")["ssl.keystore.location"])
+        assert key.stat().st_mode & 0o077 == 0
+        assert key.parent.stat().st_mode & 0o077 == 0
+    assert not key.parent.exists()
+    with pytest.raises(ConfigError, match="not secured"):
+        broker.client_settings("alice")
+
+
+def test_what_is_no_security_is_named() -> None:
+    for wrong in (
+        lambda: Broker(security="PLAINTEXT"),
+        lambda: Security(mechanism="GSSAPI"),
+        lambda: Security(users={}),
+    ):
+        with pytest.raises(ConfigError):
+            wrong()
+
+
+def test_a_command_takes_the_settings_of_a_user(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "client.properties"
+    file.touch(0o600)
+
+    def run(settings: dict[str, str], *command: str) -> tuple[int, str, str]:
+        file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        with pytest.raises(SystemExit) as ended:
+            main([*command, "--config", str(file)])
+        captured = capsys.readouterr()
+        return int(str(ended.value.code)), captured.out, captured.err
+
+    with Broker(security=Security("SASL_SSL", "SCRAM-SHA-512")) as broker:
+        own = {"bootstrap.servers": broker.bootstrap_servers, **broker.client_settings("alice")}
+        assert run(own, "topic", "create", "orders") == (0, "", "orders created: 1 partition\n")
+        assert run(own, "topic", "list")[1].splitlines()[1].startswith("orders")
+        assert run(own, "doctor")[0] == 0
+        wrong = {**own, "sasl.mechanism": "SCRAM-SHA-256"}
+        code, _, said = run(wrong, "topic", "list")
+        assert code == 1
+        assert "the mechanism SCRAM-SHA-256 is not offered; offered: SCRAM-SHA-512" in said
+        wrong = {**own, "sasl.jaas.config": own["sasl.jaas.config"].replace("secret", "wrong")}
+        code, _, said = run(wrong, "topic", "list")
+        assert code == 1
+        assert "SASL: SCRAM-SHA-512 authentication failed" in said
+        wrong = {**own, "ssl.truststore.location": ""}
+        code, _, said = run(wrong, "topic", "list")
+        assert code == 1
+        assert "TLS: the broker's certificate is from an unknown authority" in said
+        assert "hint: set ssl.truststore.location" in said
+
+
+def test_a_security_error_is_not_tried_again() -> None:
+    with Broker(security=Security("SASL_PLAINTEXT", "SCRAM-SHA-256")) as broker:
+        patient = read_security(
+            {
+                "security.protocol": "SASL_PLAINTEXT",
+                "sasl.mechanism": "PLAIN",
+                "sasl.username": "alice",
+                "sasl.password": "x",
+            }
+        )
+        # It would wait a minute otherwise.
+        with (
+            Client(broker.bootstrap_servers, ClientSettings(security=patient)) as client,
+            pytest.raises(SecurityError),
+        ):
+            client.run(describe_cluster(client.cluster))
