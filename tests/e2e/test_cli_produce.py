@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -61,6 +62,29 @@ def test_a_line_without_a_value_is_refused_with_its_number_and_the_lines_before_
     assert said[2].startswith("hint: ")
     assert "--whole" in said[2]
     assert shell.ok("consume", topic, "-e", "-f", r"%k:%V ").split() == [":1", "k:-1"]
+
+
+def test_a_file_that_failed_in_the_middle_goes_on_with_the_command_that_was_printed(
+    shell: Shell, topic: str, tmp_path: Path
+) -> None:
+    lines = [f'{{"value":"{each}","key":"{each}"}}' for each in range(100)]
+    file = tmp_path / "some records.jsonl"
+    file.write_text("\n".join([*lines[:60], "oops", *lines[60:]]) + "\n")
+    command = shell.command("produce", topic, "-i", "json", "-p", "0")
+    with file.open() as given:
+        done = subprocess.run(
+            command, stdin=given, capture_output=True, env=shell.environment, check=False
+        )
+    assert done.returncode == 1
+    told = done.stderr.decode().splitlines()[-1]
+    assert told.startswith("to go on: tidelog produce ")
+    *typed, redirection, path = shlex.split(told.removeprefix("to go on: tidelog "))
+    assert (redirection, path) == ("<", str(file))
+    assert typed[-2:] == ["--skip-lines", "60"]
+    file.write_text("\n".join([*lines[:60], "", *lines[60:]]) + "\n")
+    shell.ok(*typed, stdin=file.read_text())
+    read = shell.ok("consume", topic, "-e", "-f", "%v\\n").split()
+    assert read == [str(each) for each in range(100)]
 
 
 def test_a_whole_line_is_sent_as_the_value_where_that_is_asked_for(
@@ -125,7 +149,8 @@ def test_an_interrupted_produce_says_how_many_records_were_delivered(
         code, out, err = finish(process)
         assert (code, out) == (130, b"")
         # Before it there may be a line that says what is waited for.
-        assert err.decode().endswith(f"interrupted: 2 records delivered to {topic}\n")
+        assert f"interrupted: 2 records delivered to {topic}\n" in err.decode()
+        assert err.decode().endswith("send the same input again with --skip-lines 2\n")
     finally:
         process.kill()
         process.communicate()
@@ -152,7 +177,7 @@ def test_a_second_interrupt_counts_what_was_sent_and_not_acknowledged(
         assert code == 130
         assert err.decode() == (
             f"interrupted: 1 record delivered to {topic}, 2 sent but not acknowledged"
-            " (they may be stored)\n"
+            " (they may be stored)\nto go on: send the same input again with --skip-lines 1\n"
         )
     finally:
         os.kill(broker.pid, signal.SIGCONT)
@@ -193,6 +218,7 @@ def test_a_broker_that_goes_away_leaves_no_doubt_about_what_was_delivered(tmp_pa
     assert said[0].startswith("2 records delivered to gone, 1 ")
     assert said[1].startswith("error: ")
     assert said[2].startswith("hint: ")
+    assert said[3] == "to go on: send the same input again with --skip-lines 2"
 
 
 def test_records_are_delivered_although_nobody_reads_their_offsets(

@@ -59,6 +59,13 @@ Parse = Callable[[bytes], ProducerRecord]
     default="all",
     help_text="Who must have a record before it counts as sent.",
 )
+@click.option(
+    "--skip-lines",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="N",
+    help="Leave out the first N lines of the input.",
+)
 @click.option("-q", "--quiet", is_flag=True, help="No progress and no summary.")
 @connection_options
 def produce(topic: str, **options: Any) -> None:
@@ -78,7 +85,8 @@ def produce(topic: str, **options: Any) -> None:
     With --format json, prints each record's partition and offset once it is acknowledged.
 
     Stops at the first line that cannot be sent, delivers the lines before it and prints the
-    counts. Ctrl-C does the same; a second Ctrl-C does not wait for the broker's answers.
+    counts. Ctrl-C does the same; a second Ctrl-C does not wait for the broker's answers. Both print
+    the command that goes on with the rest of the input.
     """
     parse = _parser(topic, options)
     settings = ProducerSettings(
@@ -132,15 +140,16 @@ def _send_all(run: _Run) -> CliError | None:
 
 
 def _send_lines(run: _Run, producer: Producer) -> None:
-    for place, line in _lines(run, producer.flush):
+    for number, line in _lines(run, producer.flush):
+        place = f"line {number}: " if number else ""
         try:
-            producer.send(run.parse(line))
+            delivery = producer.send(run.parse(line))
         except CliError as error:
             raise CliError(f"{place}{error.format_message()}", error.hint, error.status) from None
         except UnknownPartitionError as error:
             cause = explain(error)
             raise CliError(f"{place}{cause.format_message()}", cause.hint, cause.status) from None
-        run.report.taken(producer)
+        run.report.taken(producer, number, delivery)
         if run.interrupt.requested:
             break
 
@@ -150,6 +159,8 @@ def _parser(topic: str, options: dict[str, Any]) -> Parse:
         raise CliError("-f reads the whole line", "leave out -K and -i json", EXIT_USAGE)
     if options["key_separator"] and options["key"] is not None:
         raise CliError("-k and -K both name the key", "leave one out", EXIT_USAGE)
+    if options["skip_lines"] and (options["value"] is not None or options["source"] == "raw"):
+        raise CliError("--skip-lines is for an input of lines", "leave it out", EXIT_USAGE)
     if options["whole"] and options["source"] != "json":
         raise CliError("--whole goes with -i json", "other input is sent whole anyway", EXIT_USAGE)
     _refuse_unused(options)
@@ -223,19 +234,20 @@ def _line_parser(topic: str, options: dict[str, Any]) -> Parse:
     return parse
 
 
-def _lines(run: _Run, when_idle: Callable[[], None]) -> Iterator[tuple[str, bytes]]:
-    """What to send, each with the words that begin an error about it."""
+def _lines(run: _Run, when_idle: Callable[[], None]) -> Iterator[tuple[int, bytes]]:
+    """What to send, each with the number of its line; 0 where it is not one of many."""
     options = run.options
     if options["value"] is not None:
-        yield "", options["value"].encode()
+        yield 0, options["value"].encode()
     elif options["source"] == "raw":
         with run.interrupt.while_waiting():
             data = sys.stdin.buffer.read()
-        yield "", data
+        yield 0, data
     else:
         for number, line in enumerate(read_lines(when_idle, run.interrupt), 1):
-            if line.strip() or options["source"] != "json":
-                yield f"line {number}: ", line
+            is_sent = bool(line.strip()) or options["source"] != "json"
+            if is_sent and number > options["skip_lines"]:
+                yield number, line
 
 
 def read_lines(when_idle: Callable[[], None], interrupt: Interrupt) -> Iterator[bytes]:

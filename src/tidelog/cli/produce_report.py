@@ -16,7 +16,8 @@ from typing import Any, Self
 
 from tidelog.cli.common import say
 from tidelog.cli.faults import CliError, explain, show
-from tidelog.client.batching import Batch
+from tidelog.cli.produce_resume import SentLines, how_to_go_on
+from tidelog.client.batching import Batch, Delivery
 from tidelog.client.blocking_producer import Producer
 
 _PROGRESS_SECONDS = 0.2
@@ -38,12 +39,17 @@ class Report:
         self._failed = 0
         self._unsure = 0
         self._error: Batch | None = None
+        # None where the input is one record, and so nothing is left to go on with.
+        is_whole = options["value"] is not None or options["source"] == "raw"
+        self._lines = None if is_whole else SentLines(options["skip_lines"])
         self._began = -1.0
         self._shown = 0.0
 
-    def taken(self, producer: Producer) -> None:
+    def taken(self, producer: Producer, line: int, delivery: Delivery) -> None:
         """Count a record that the producer has taken."""
         self._taken += 1
+        if self._lines is not None:
+            self._lines.sent(line, delivery)
         if self._live:
             now = producer.cluster.clock.monotonic()
             if self._began < 0:
@@ -64,6 +70,8 @@ class Report:
                 self._error = self._error or batch
                 continue
             self._delivered += len(batch.records)
+            if self._lines is not None:
+                self._lines.delivered(batch)
             self._bytes += batch.size_bytes
             if self._json_lines:
                 self._print(batch)
@@ -85,16 +93,21 @@ class Report:
         elif not self._quiet:
             say(f"{_records(self._delivered)} sent to {self._topic}")
         if fault is not None:
-            raise fault
+            hints = [each for each in (fault.hint, *self._how_to_go_on()) if each]
+            raise CliError(fault.format_message(), "\n".join(hints), fault.status)
 
     def interrupted(self, fault: CliError | None = None) -> None:
         """Say the summary of a run that was stopped before its input ended."""
         if self._live:
             sys.stderr.write("\r\x1b[K")
-        say(f"interrupted: {self._counts()}")
+        for words in (f"interrupted: {self._counts()}", *self._how_to_go_on()):
+            say(words)
         cause = fault or self._failure()
         if cause is not None:
             show(cause)
+
+    def _how_to_go_on(self) -> list[str]:
+        return [] if self._lines is None else [how_to_go_on(self._lines.delivered_lines)]
 
     def _counts(self) -> str:
         verb = "delivered" if self._acknowledged else "sent without acknowledgement"
