@@ -16,7 +16,7 @@ from tidelog.config.setting import Kind, Setting, Update
 _CURRENT: Final = """
 add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms
 alter.config.policy.class.name alter.log.dirs.replication.quota.window.num
-alter.log.dirs.replication.quota.window.size.seconds authorizer.class.name
+alter.log.dirs.replication.quota.window.size.seconds
 broker.heartbeat.interval.ms broker.session.timeout.ms
 client.quota.callback.class connection.failed.authentication.delay.ms connections.max.reauth.ms
 controlled.shutdown.enable controller.quorum.append.linger.ms controller.quorum.auto.join.enable

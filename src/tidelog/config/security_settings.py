@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from tidelog.config.setting import Setting, Update, boolean, items, password, text
+from tidelog.config.setting import Setting, Update, Value, boolean, items, password, text
+from tidelog.errors import ConfigError
 
 # What stands before a setting that one listener of a broker has for itself.
 LISTENER_PREFIX: Final = "listener.name."
@@ -161,7 +162,50 @@ _SASL: Final = (
     ),
 )
 
-SECURITY_SETTINGS: Final = (*_TLS, *_SASL)
+
+def _check_super_users(value: Value) -> None:
+    for each in str(value).split(";"):
+        kind, separator, name = each.strip().partition(":")
+        if each.strip() and not (kind and separator and name):
+            raise ConfigError(
+                f"{each.strip()!r} is not a principal; write User:NAME, and a semicolon between two"
+            )
+
+
+# Apache Kafka's two, by the names of their classes; a short name of our own for both.
+AUTHORIZERS: Final = (
+    "",
+    "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "kafka.security.authorizer.AclAuthorizer",
+    "acl",
+)
+
+_AUTHORIZATION: Final = (
+    text(
+        "authorizer.class.name",
+        "",
+        "Who may do what. Empty: everybody may do everything. Kafka's "
+        "`org.apache.kafka.metadata.authorizer.StandardAuthorizer`, or `acl` for short: only what "
+        "access-control lists allow. Set it on every broker of the cluster.",
+        choices=AUTHORIZERS,
+    ),
+    text(
+        "super.users",
+        "",
+        "The principals that may do everything, whatever the access-control lists say, parted by "
+        "semicolons: `User:admin;User:operator`.",
+        check=_check_super_users,
+        kafka=False,
+    ),
+    boolean(
+        "allow.everyone.if.no.acl.found",
+        False,
+        "Whether everybody may do everything to a resource that no access-control list names.",
+        kafka=False,
+    ),
+)
+
+SECURITY_SETTINGS: Final = (*_TLS, *_SASL, *_AUTHORIZATION)
 _OF_A_LISTENER: Final = {
     setting.name: setting
     for setting in SECURITY_SETTINGS

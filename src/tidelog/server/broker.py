@@ -32,7 +32,7 @@ from tidelog.model import TopicPartition
 from tidelog.replication.isr_changes import IsrChanges
 from tidelog.replication.mending import Mending
 from tidelog.replication.replicas import Replicas
-from tidelog.security.authorizer import OpenAuthorizer
+from tidelog.security.acl_authorizer import authorizer_of
 from tidelog.security.failure_delays import FailureDelays
 from tidelog.server.addresses import endpoint_of, make_listeners, page_names, reachable
 from tidelog.server.answer_cache import AnswerCache
@@ -214,7 +214,7 @@ class Broker:
         answers, metrics = AnswerCache(), BrokerMetrics()
         requests = RequestTools(
             host.clock,
-            OpenAuthorizer(),
+            authorizer_of(config, lambda: metadata.image.acls),
             metadata,
             Turns(),
             AnswerMemory(),
