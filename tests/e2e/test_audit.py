@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.e2e.in_process import InProcessBroker, RawConnection
+from tests.unit.server.permissions import Permissions, connect_as, put_in_force
 from tidelog.protocol.apis import api
 from tidelog.protocol.messages import alter_configs as full
 from tidelog.protocol.messages import incremental_alter_configs as incremental
@@ -33,6 +34,10 @@ from tidelog.protocol.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from tidelog.protocol.messages.delete_topics import DeleteTopicsRequest
+from tidelog.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
 from tidelog.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from tidelog.protocol.messages.find_coordinator import FindCoordinatorRequest
 from tidelog.protocol.messages.offset_commit import (
@@ -192,6 +197,25 @@ async def test_offsets_that_go_back_each_have_a_line(tmp_path: Path) -> None:
         if line["action"] == "OffsetCommit"
     ]
     assert first == (None, 5) and back == [(8, 3), (4, 2)]
+
+
+@in_a_loop
+async def test_a_denied_request_has_one_line_however_often_it_comes(tmp_path: Path) -> None:
+    async with InProcessBroker(tmp_path) as broker:
+        put_in_force(Permissions(), broker)
+        connection = connect_as("mallory", broker)
+        described = DescribeConfigsRequest([DescribeConfigsResource(2, "secret")])
+        created = CreateTopicsRequest([CreatableTopic("t", 1, 1)])
+        for _ in range(3):
+            await call(connection, "DescribeConfigs", described)
+            await call(connection, "CreateTopics", created)
+            await call(connection, "Metadata", api("Metadata").request(topics=None))
+        lines = await log_of(broker, tmp_path)
+    assert {line["principal"] for line in lines} == {"User:mallory"}
+    (denied,) = [line for line in lines if line["kind"] == "denied"]
+    assert (denied["action"], denied["operation"]) == ("DescribeConfigs", "DESCRIBE_CONFIGS")
+    assert denied["resource"] == ["Topic:secret"]
+    assert [line["outcome"] for line in lines if line["kind"] == "admin"] == ["denied"] * 3
 
 
 @in_a_loop

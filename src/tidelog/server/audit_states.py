@@ -6,14 +6,17 @@ be read of it here and now, small and without secrets; None where it does not ex
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields, is_dataclass
+from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from tidelog.config.table import TOPIC_SETTINGS, altered_broker_setting, group_setting
 from tidelog.errors import KafkaError
 from tidelog.model import NO_TOPIC_ID, ConfigResourceType
+from tidelog.security.acl import ALL, ANY, AclBinding, AclFilter, PatternType, Permission
+from tidelog.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
     from tidelog.server.context import RequestContext
@@ -90,38 +93,68 @@ def users(request: Any, context: Any) -> Iterator[Key]:
 
 def created_acls(request: Any, context: Any) -> Iterator[Key]:
     for each in request.creations:
-        yield _acl_key(each, "")
+        binding = AclBinding(
+            each.resource_type,
+            each.resource_pattern_type,
+            each.resource_name,
+            each.principal,
+            each.host,
+            each.operation,
+            each.permission_type,
+        )
+        yield "Acl", _acl_text(binding)
 
 
 def acl_filters(request: Any, context: Any) -> Iterator[Key]:
     for each in request.filters:
-        yield _acl_key(each, "_filter")
+        yield "AclFilter", _acl_text(_filter_of(each))
 
 
-def _acl_key(acl: Any, suffix: str) -> Key:
-    """An ACL, or a filter of some, in the order of a binding's members."""
-    pattern = "pattern_type_filter" if suffix else "resource_pattern_type"
-    return (
-        "Acl",
-        str(getattr(acl, f"resource_type{suffix}")),
-        str(getattr(acl, pattern)),
-        *(
-            _or_any(getattr(acl, f"{name}{suffix}"))
-            for name in ("resource_name", "principal", "host")
-        ),
-        str(acl.operation),
-        str(acl.permission_type),
+def _filter_of(asked: Any) -> AclFilter:
+    return AclFilter(
+        asked.resource_type_filter,
+        asked.pattern_type_filter,
+        asked.resource_name_filter,
+        asked.principal_filter,
+        asked.host_filter,
+        asked.operation,
+        asked.permission_type,
     )
 
 
-def _or_any(name: str | None) -> str:
-    return "" if name is None else name
+def _acl_text(acl: AclBinding | AclFilter) -> str:
+    """A rule, or which rules, in words: `ALLOW User:alice READ TOPIC LITERAL orders from *`."""
+    kinds, patterns, operations, permissions = (
+        _code(each, code)
+        for each, code in (
+            (ResourceType, acl.resource_type),
+            (PatternType, acl.pattern_type),
+            (Operation, acl.operation),
+            (Permission, acl.permission),
+        )
+    )
+    name, principal, host = (
+        "ANY" if each is None else each for each in (acl.resource_name, acl.principal, acl.host)
+    )
+    return f"{permissions} {principal} {operations} {kinds} {patterns} {name} from {host}"
+
+
+def _code(kind: type[IntEnum], code: int) -> str:
+    try:
+        return kind(code).name
+    except ValueError:
+        return {ANY: "ANY", ALL: "ALL"}.get(code, str(code))
 
 
 def quota_entities(request: Any, context: Any) -> Iterator[Key]:
     for entry in request.entries:
-        pairs = sorted((each.entity_type, each.entity_name) for each in entry.entity)
-        yield "Quota", *(f"{kind}={'<default>' if name is None else name}" for kind, name in pairs)
+        yield "Quota", _entity((each.entity_type, each.entity_name) for each in entry.entity)
+
+
+def _entity(pairs: Iterable[tuple[str, str | None]]) -> str:
+    return ",".join(
+        f"{kind}={'<default>' if name is None else name}" for kind, name in sorted(pairs)
+    )
 
 
 # -- states ---------------------------------------------------------------------------------------
@@ -204,6 +237,24 @@ def group(key: Key, context: RequestContext[Any]) -> object:
     offsets = _offsets(key[1], context)
     count = sum(map(len, offsets.values()))
     return {"offsets": count} if count else None
+
+
+def credentials(key: Key, context: RequestContext[Any]) -> object:
+    """Which mechanisms a user has; nothing by which a password could be guessed."""
+    known = context.image.scram_credentials
+    own = {name: each.iterations for (user, name), each in known.items() if user == key[1]}
+    return own or None
+
+
+def acl(key: Key, context: RequestContext[Any]) -> object:
+    return "present" if any(_acl_text(each) == key[1] for each in context.image.acls) else None
+
+
+def quota(key: Key, context: RequestContext[Any]) -> object:
+    for entity, limits in context.image.client_quotas.items():
+        if _entity(entity) == key[1]:
+            return dict(limits)
+    return None
 
 
 # -- what was asked for ---------------------------------------------------------------------------

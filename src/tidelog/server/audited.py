@@ -16,7 +16,7 @@ from dataclasses import fields, is_dataclass, replace
 from types import CoroutineType, GeneratorType
 from typing import Any, Final, NamedTuple
 
-from tidelog.errors import ErrorCode, KafkaError
+from tidelog.errors import ErrorCode
 from tidelog.server import audit_states as states
 from tidelog.server.audit_log import ADMIN, AuditEvent, AuditLog
 from tidelog.server.audit_states import Key
@@ -77,10 +77,10 @@ AUDITED: Final[dict[str, Row]] = {
     "OffsetDelete": Row(states.offsets_of_group, states.offset),
     "OffsetCommit": Row(states.offsets_of_group, states.offset, _is_of_no_member, at_rate=True),
     "WriteTxnMarkers": Row(_named("Producer", "markers", "producer_id"), counts=_is_of_a_client),
-    "AlterUserScramCredentials": Row(states.users),
-    "CreateAcls": Row(states.created_acls),
+    "AlterUserScramCredentials": Row(states.users, states.credentials),
+    "CreateAcls": Row(states.created_acls, states.acl),
     "DeleteAcls": Row(states.acl_filters),
-    "AlterClientQuotas": Row(states.quota_entities),
+    "AlterClientQuotas": Row(states.quota_entities, states.quota),
 }
 
 NOT_ADMIN: Final = frozenset(
@@ -156,7 +156,7 @@ class _Audited:
         """Serve the request as ever, and record it exactly once, whatever becomes of it."""
         context, row, audit = self._context, self._row, self._audit
         if audit.fail_closed and not await audit.is_writable():
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, _REFUSAL)
+            raise _refusal()
         pace = context.pace()
         keys: list[Key] = []
         for key in row.keys(request, context):
@@ -174,7 +174,7 @@ class _Audited:
         self._record(asked, keys, before, outcome_of(answer), None if after == before else after)
         if audit.fail_closed and not await audit.settle():
             # It is done, but must not be acknowledged.
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, _REFUSAL)
+            raise _refusal()
         return answer
 
     async def _states(self, keys: Iterable[Key]) -> dict[str, object]:
@@ -226,6 +226,13 @@ class _Audited:
                 self._audit.record_at_rate(event, (event.action, event.principal, *group))
             else:
                 self._audit.record(event)
+
+
+def _refusal() -> Exception:
+    """Ends the connection: not every answer has a place for an error of the whole request."""
+    from tidelog.server.dispatch import CloseConnection
+
+    return CloseConnection(_REFUSAL)
 
 
 def _goes_back(before: Mapping[str, object], after: Mapping[str, object]) -> bool:

@@ -109,6 +109,13 @@ class RequestContext(Generic[Tools]):
         return self._shared.metadata.image
 
     def authorize(self, operation: Operation, resource: Resource) -> bool:
+        """Whether the principal may; a no is audited, unless it only hides something."""
+        allowed = self._allows(operation, resource)
+        if not allowed and operation is not Operation.DESCRIBE:
+            self._denied(operation, resource)
+        return allowed
+
+    def _allows(self, operation: Operation, resource: Resource) -> bool:
         connection = self.connection
         return self._shared.authorizer.authorize(
             connection.principal, connection.host, operation, resource
@@ -143,11 +150,11 @@ class RequestContext(Generic[Tools]):
 
     def require(self, operation: Operation, resource: Resource) -> None:
         """KafkaError with the code of the resource's type unless the principal may."""
-        if not self.authorize(operation, resource):
-            self.denied(operation, resource)
+        if not self._allows(operation, resource):
+            self._denied(operation, resource)
             raise KafkaError(_DENIED[resource.type])
 
-    def denied(self, operation: Operation, resource: Resource) -> None:
+    def _denied(self, operation: Operation, resource: Resource) -> None:
         """Have the audit log say that the request is refused, or a part of it."""
         from tidelog.server.audit_connections import record_denial
 
