@@ -14,7 +14,7 @@ from tidelog.testing import Broker
 from tidelog.testing.certificates import Authority
 
 _MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
-_USERS = f'{_MODULE} required user_alice="s3cret";'
+USERS = f'{_MODULE} required user_alice="s3cret";'
 _PORT_COUNT = 3
 
 
@@ -56,7 +56,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         "listener.name.mutual.ssl.principal.mapping.rules": "RULE:^CN=([a-z]+),O=Sea$/$1/",
         "sasl.enabled.mechanisms": "PLAIN",
         **{
-            f"listener.name.{name}.plain.sasl.jaas.config": _USERS
+            f"listener.name.{name}.plain.sasl.jaas.config": USERS
             for name in ("sasl_ssl", "sasl_plaintext")
         },
     }

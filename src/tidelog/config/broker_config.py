@@ -132,10 +132,11 @@ class BrokerConfig:
     def for_listener(self, listener: str, name: str, mechanism: str = "") -> Value:
         """The value that counts on one listener: its own, or else that of all."""
         prefix = f"{LISTENER_PREFIX}{listener.lower()}."
-        own = f"{prefix}{mechanism.lower()}.{name}" if mechanism else prefix + name
-        for _, values in self._layers:
-            if own in values:
-                return values[own]
+        owned = [f"{prefix}{mechanism.lower()}.{name}", prefix + name]
+        for own in owned if mechanism else owned[1:]:
+            for _, values in self._layers:
+                if own in values:
+                    return values[own]
         return self._values[name]
 
     def is_own_of_listener(self, listener: str, name: str) -> bool:

@@ -18,7 +18,7 @@ add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.m
 alter.config.policy.class.name alter.log.dirs.replication.quota.window.num
 alter.log.dirs.replication.quota.window.size.seconds
 broker.heartbeat.interval.ms broker.session.timeout.ms
-client.quota.callback.class connection.failed.authentication.delay.ms connections.max.reauth.ms
+client.quota.callback.class connection.failed.authentication.delay.ms
 controlled.shutdown.enable controller.quorum.append.linger.ms controller.quorum.auto.join.enable
 controller.quorum.bootstrap.servers controller.quorum.election.backoff.max.ms
 controller.quorum.election.timeout.ms controller.quorum.fetch.max.bytes

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from tidelog.config.setting import Setting, Update, Value, boolean, items, password, text
+from tidelog.config.setting import Setting, Update, Value, boolean, items, long, password, text
 from tidelog.errors import ConfigError
 
 # What stands before a setting that one listener of a broker has for itself.
@@ -146,6 +146,15 @@ _SASL: Final = (
         "a listener and a mechanism.",
         update=_PER_BROKER,
     ),
+    long(
+        "connections.max.reauth.ms",
+        0,
+        "How long a login on a SASL listener lasts: the client must authenticate again before, or "
+        "the connection is closed with its next request. 0 is for ever, but a token's own end "
+        "counts in any case. It may have the prefix of a listener, or of a listener and a "
+        "mechanism.",
+        minimum=0,
+    ),
     boolean(
         "sasl.plain.without.tls",
         False,
@@ -209,9 +218,9 @@ SECURITY_SETTINGS: Final = (*_TLS, *_SASL, *_AUTHORIZATION)
 _OF_A_LISTENER: Final = {
     setting.name: setting
     for setting in SECURITY_SETTINGS
-    if setting.name.startswith(("ssl.", "sasl."))
+    if setting.name.startswith(("ssl.", "sasl.", "connections."))
 }
-_OF_A_MECHANISM: Final = ("sasl.jaas.config",)
+_OF_A_MECHANISM: Final = ("sasl.jaas.config", "connections.max.reauth.ms")
 
 
 def listener_setting(name: str) -> Setting | None:

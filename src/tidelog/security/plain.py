@@ -25,6 +25,8 @@ class PlainServer:
         self.user = ""
         self.is_complete = False
         self._find = find
+        # The password that was right.
+        self.password = ""
 
     def answer(self, message: bytes) -> bytes:
         if self.is_complete:
@@ -50,6 +52,7 @@ class PlainServer:
         if acting_as and acting_as != user:
             raise SaslError("a user may only act as itself")
         self.is_complete = True
+        self.password = known
         return b""
 
 

@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 from tidelog.errors import TidelogError
+from tidelog.security.authorizer import Principal
 
 
 class SaslError(TidelogError):
     """The exchange has failed; the text is for the log, not for the peer."""
+
+
+def _always() -> bool:
+    return True
+
+
+@dataclass(slots=True, frozen=True)
+class Login:
+    """Who has authenticated, whether it still may, and for how long."""
+
+    principal: Principal
+    mechanism: str
+    # False once the user was deleted or has another password.
+    is_current: Callable[[], bool] = _always
+    lifetime_ms: int = 0
 
 
 class SaslServer(Protocol):

@@ -152,7 +152,8 @@ class ScramServer:
         self._find = find
         self._own_nonce = nonce.encode()
         self._gs2_header = self._first_bare = self._server_first = self._nonce = b""
-        self._credential: Credential | None = None
+        # What the client must prove to know, once it has said its name.
+        self.credential: Credential | None = None
 
     def answer(self, message: bytes) -> bytes:
         """The next message for the client; complete when this has returned for the second time."""
@@ -160,9 +161,9 @@ class ScramServer:
             raise ScramError(f"a message of {len(message)} bytes")
         if self.is_complete:
             raise ScramError("a message after the last one")
-        if self._credential is None:
+        if self.credential is None:
             return self._challenge(message)
-        return self._verify(message, self._credential)
+        return self._verify(message, self.credential)
 
     def _challenge(self, client_first: bytes) -> bytes:
         binding, authorization_id, bare = _split(client_first)
@@ -177,7 +178,7 @@ class ScramServer:
         self._gs2_header = client_first[: len(client_first) - len(bare)]
         self._first_bare = bare
         self._nonce = client_nonce + self._own_nonce
-        found = self._credential = self._find(self.user)
+        found = self.credential = self._find(self.user)
         self._server_first = b"r=%b,s=%b,i=%d" % (
             self._nonce,
             base64.b64encode(found.salt),

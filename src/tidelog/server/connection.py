@@ -16,8 +16,9 @@ from collections import deque
 from typing import TYPE_CHECKING, cast
 
 from tidelog.errors import ProtocolError, TidelogError
-from tidelog.security.authorizer import ANONYMOUS, Principal
-from tidelog.security.sasl import SaslServer
+from tidelog.protocol.apis import SASL_KEYS
+from tidelog.security.authorizer import ANONYMOUS
+from tidelog.security.sasl import Login, SaslServer
 from tidelog.server.audit_connections import record_login
 from tidelog.server.dispatch import CloseConnection, Pending, Result
 from tidelog.server.outbox import Outbox
@@ -66,7 +67,9 @@ class Connection(asyncio.BufferedProtocol):
         # True while the request that came last is still decoded or prepared from its frame.
         self.frame_in_use = False
         self.principal = ANONYMOUS
-        self.is_authenticated = False
+        # How it has authenticated, and when.
+        self.login: Login | None = None
+        self.authenticated_at = 0.0
         # The exchange that is to prove who this is, while it is under way.
         self.sasl: SaslServer | None = None
         self.sasl_mechanism = ""
@@ -160,16 +163,31 @@ class Connection(asyncio.BufferedProtocol):
         if without_headers:
             self._start_request = self._frontend.dispatcher.start_token
 
-    def authenticated(self, principal: Principal) -> None:
+    def authenticated(self, login: Login) -> None:
         self.sasl = None
         self._unproven_since = None
-        self.is_authenticated = True
-        self.principal = principal
-        if principal.is_broker:
+        self.login = login
+        self.authenticated_at = self._loop.time()
+        self.principal = login.principal
+        if login.principal.is_broker:
             self._outbox.serve_broker()
         self._start_request = self._frontend.dispatcher.start
+        if login.lifetime_ms:
+            self._start_request = self._start_in_session
         self._buffer.frame_bytes_max = self._frontend.limits.frame_bytes_max
         record_login(self._frontend.dispatcher.audit, self)
+
+    @property
+    def is_authenticated(self) -> bool:
+        return self.login is not None
+
+    def _start_in_session(self, frame: memoryview, connection: Connection) -> Result:
+        """For a login that ends: after that it may be renewed, and nothing else is taken."""
+        assert self.login is not None
+        is_over = (self._loop.time() - self.authenticated_at) * 1000 > self.login.lifetime_ms
+        if is_over and int.from_bytes(frame[:2], "big") not in SASL_KEYS:
+            raise CloseConnection("its session has ended, and it has not authenticated again")
+        return self._frontend.dispatcher.start(frame, connection)
 
     # -- what the listener and the housekeeping ask ---------------------------------------------
 

@@ -108,6 +108,11 @@ class RequestContext(Generic[Tools]):
     def image(self) -> MetadataImage:
         return self._shared.metadata.image
 
+    def image_source(self) -> Callable[[], MetadataImage]:
+        """The metadata as it is then; may be asked when the request is done with."""
+        metadata = self._shared.metadata
+        return lambda: metadata.image
+
     def authorize(self, operation: Operation, resource: Resource) -> bool:
         """Whether the principal may; a no is audited, unless it only hides something."""
         allowed = self._allows(operation, resource)

@@ -119,6 +119,8 @@ class Listener:
                     connection.close(f"no byte within {limits.first_byte_ms_max} ms")
             elif connection.is_receiving_frame and quiet_ms > limits.frame_ms_max:
                 connection.close(f"frame unfinished for {limits.frame_ms_max} ms")
+            elif connection.login is not None and not connection.login.is_current():
+                connection.close("its user was deleted or has another password")
             elif connection.is_unproven_for(now) > _AUTHENTICATION_SECONDS_MAX:
                 connection.close("not authenticated in time")
             elif 0 <= limits.idle_ms_max < quiet_ms:

@@ -7,6 +7,7 @@ and what was in force goes on.
 
 from __future__ import annotations
 
+import logging
 import ssl
 from collections.abc import Mapping
 from typing import Final
@@ -19,6 +20,8 @@ from tidelog.security.authorizer import ANONYMOUS, Principal
 from tidelog.security.distinguished_name import PrincipalRules, subject_of
 from tidelog.security.jaas import PLAIN_MODULE, parse_jaas
 from tidelog.security.tls import TlsSettings, server_context, stamp_of, tls_settings
+
+_log = logging.getLogger(__name__)
 
 
 class UnknownPrincipalError(TidelogError):
@@ -40,9 +43,36 @@ class ListenerSecurity:
         self.plain_users: Mapping[str, str] = {}
         self._context: ssl.SSLContext | None = None
         self._stamp: tuple[object, ...] = ()
+        # What was tried last and does not work.
+        self._failed: tuple[BrokerConfig, tuple[object, ...]] | None = None
         self._rules = PrincipalRules("DEFAULT")
         if config is not None:
             self.take(config)
+
+    def session_ms(self, mechanism: str) -> int:
+        """How long a login by this mechanism lasts; 0 where it does not end."""
+        if self._listener is None or self._config is None:
+            return 0
+        name = "connections.max.reauth.ms"
+        value = self._config.for_listener(self._listener.name, name, mechanism)
+        assert isinstance(value, int)
+        return value
+
+    def refresh(self, config: BrokerConfig) -> None:
+        """Take what has changed since: the settings in force, or the files that they name."""
+        listener = self._listener
+        if listener is None:
+            return
+        stamp = stamp_of(_tls_of(listener, config)) if listener.is_tls else ()
+        if (config is self._config and stamp == self._stamp) or (config, stamp) == self._failed:
+            return
+        try:
+            self.take(config)
+        except ConfigError as error:
+            self._failed = (config, stamp)
+            _log.error("changed security is not used, what was in force goes on: %s", error)
+        else:
+            _log.info("security taken again listener=%s", listener.name)
 
     def tls(self) -> ssl.SSLContext | None:
         """What a new connection is secured with."""

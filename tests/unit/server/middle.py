@@ -62,6 +62,7 @@ class Middle:
         self.metrics = BrokerMetrics()
         self.answer_memory = AnswerMemory()
         metadata: Any = SimpleNamespace(image=MetadataImage())
+        self.metadata = metadata
         shared = RequestTools(
             self.host.clock,
             OpenAuthorizer(),

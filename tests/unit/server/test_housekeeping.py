@@ -21,6 +21,7 @@ from tidelog.server import housekeeping
 from tidelog.server.answer_cache import AnswerCache
 from tidelog.server.housekeeping import Household, Housekeeping
 from tidelog.server.listener import Listener
+from tidelog.server.listener_security import OPEN
 from tidelog.server.metrics import BrokerMetrics
 from tidelog.storage.log import Log
 from tidelog.storage.running_clock import CLOCK_FILE
@@ -32,6 +33,8 @@ HOUR, DAY = 3600, 86_400
 
 class CountingListener:
     """Knows when it was swept."""
+
+    security = OPEN
 
     def __init__(self) -> None:
         self.sweeps: list[float] = []

@@ -14,13 +14,18 @@ Mechanisms: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512. Brokers use SCRAM-SHA-512 on an
 Version notes: after version 0 of the handshake the mechanism's messages come without headers, and a
 refusal closes the connection without an answer.
 
-Gaps: a connection is not authenticated a second time (KIP-368). Kerberos is not offered.
+A connection may authenticate again (KIP-368), as the same principal by the same mechanism, a second
+after it did at the earliest. Where `connections.max.reauth.ms` ends its session and it did not, the
+next request closes it. The connections of a user that was deleted, or has another password, are
+closed within a second of the news.
+
+Gaps: Kerberos is not offered.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from tidelog.config.security_settings import PLAIN
@@ -34,7 +39,7 @@ from tidelog.protocol.messages.sasl import (
 from tidelog.security.authorizer import Principal
 from tidelog.security.broker_identity import BROKER_USER, BrokerIdentity
 from tidelog.security.plain import PlainServer
-from tidelog.security.sasl import SaslError, SaslServer
+from tidelog.security.sasl import Login, SaslError, SaslServer
 from tidelog.security.scram import SCRAM_SHA_256, SCRAM_SHA_512, ScramServer
 from tidelog.security.scram_users import credentials_of
 from tidelog.server.routes import served
@@ -45,6 +50,8 @@ T = TypeVar("T")
 _SCRAM: Final = {each.name: each for each in (SCRAM_SHA_256, SCRAM_SHA_512)}
 _BROKERS_MECHANISM: Final = BrokerIdentity.mechanism.name
 _BROKER: Final = Principal(f"User:{BROKER_USER}", is_broker=True)
+# As in Kafka: a client that authenticates more often than that is not well.
+_AGAIN_SECONDS_MIN: Final = 1.0
 
 
 @served(is_brief=True)
@@ -53,15 +60,25 @@ def sasl_handshake(
 ) -> SaslHandshakeResponse | Awaitable[SaslHandshakeResponse]:
     connection = context.connection
     offered = _offered(context)
-    if connection.sasl is not None or connection.is_authenticated:
+    if connection.sasl is not None or not _may_begin(context):
         refused = SaslHandshakeResponse(ErrorCode.ILLEGAL_SASL_STATE, offered)
         return _refuse(refused, context, "a second SASL handshake")
     server = _server(request.mechanism, context)
-    if server is None:
+    login = connection.login
+    if server is None or (login is not None and login.mechanism != request.mechanism):
         refused = SaslHandshakeResponse(ErrorCode.UNSUPPORTED_SASL_MECHANISM, offered)
         return _refuse(refused, context, "a SASL mechanism that is not served")
     connection.begin_authentication(server, request.mechanism, without_headers=context.version == 0)
     return SaslHandshakeResponse(mechanisms=offered)
+
+
+def _may_begin(context: SaslContext) -> bool:
+    """Whether a connection may authenticate now: at first, or again after a while."""
+    connection = context.connection
+    if connection.login is None:
+        return True
+    age = asyncio.get_running_loop().time() - connection.authenticated_at
+    return connection.listener.security.is_sasl and age >= _AGAIN_SECONDS_MIN
 
 
 def _offered(context: SaslContext) -> list[str]:
@@ -83,7 +100,7 @@ def _server(mechanism: str, context: SaslContext) -> SaslServer | None:
         return None
     scram = _SCRAM[mechanism]
     # Without an offer brokers alone are known.
-    stored = getattr(context.image, "scram_credentials", {}) if is_offered else {}
+    stored = context.image.scram_credentials if is_offered else {}
     nonce = context.tools.random.uuid().hex
     return ScramServer(scram, credentials_of(scram, identity, stored), nonce)
 
@@ -99,8 +116,11 @@ def sasl_authenticate(
             ErrorCode.ILLEGAL_SASL_STATE, "SaslAuthenticate came without a SaslHandshake before it"
         )
         return _refuse(refused, context, "SaslAuthenticate without a handshake")
+    login: Login | None = None
     try:
         token = sasl.answer(request.auth_bytes)
+        if sasl.is_complete:
+            login = _login(sasl, context)
     except SaslError as error:
         connection.listener.authentication_failed(connection, str(error))
         # What was wrong is in the log: the answer must not help to guess names.
@@ -110,16 +130,49 @@ def sasl_authenticate(
         )
         delay = context.tools.failure_delays.next_delay(connection.host, sasl.user)
         return _refuse(refused, context, "authentication failed", delay)
-    if sasl.is_complete:
-        connection.authenticated(_principal(sasl.user, mechanism))
-    return SaslAuthenticateResponse(auth_bytes=token)
+    if login is None:
+        return SaslAuthenticateResponse(auth_bytes=token)
+    connection.authenticated(login)
+    return SaslAuthenticateResponse(auth_bytes=token, session_lifetime_ms=login.lifetime_ms)
 
 
-def _principal(user: str, mechanism: str) -> Principal:
-    """Who has proved its name; nobody but brokers has theirs, by their mechanism."""
-    if user == BROKER_USER and mechanism == _BROKERS_MECHANISM:
-        return _BROKER
-    return Principal(f"User:{user}", is_broker=False)
+def _login(sasl: SaslServer, context: SaslContext) -> Login:
+    """What a complete exchange proves; SaslError where it proves too little by now."""
+    connection = context.connection
+    mechanism, security = connection.sasl_mechanism, connection.listener.security
+    user, before = sasl.user, connection.login
+    # Nobody but brokers has their name, by their mechanism.
+    is_broker = user == BROKER_USER and mechanism == _BROKERS_MECHANISM
+    principal = _BROKER if is_broker else Principal(f"User:{user}", is_broker=False)
+    if before is not None and before.principal != principal:
+        raise SaslError("another principal than before")
+    if is_broker:
+        return Login(principal, mechanism)
+    if isinstance(sasl, ScramServer):
+        is_current = _scram_check(user, mechanism, sasl, context)
+    else:
+        assert isinstance(sasl, PlainServer)
+        password = sasl.password
+
+        def is_current() -> bool:
+            return security.plain_users.get(user) == password
+
+    if not is_current():
+        raise SaslError("the password was changed meanwhile")
+    return Login(principal, mechanism, is_current, security.session_ms(mechanism))
+
+
+def _scram_check(
+    user: str, mechanism: str, sasl: ScramServer, context: SaslContext
+) -> Callable[[], bool]:
+    assert sasl.credential is not None
+    image, proven, key = context.image_source(), sasl.credential.stored_key, (user, mechanism)
+
+    def is_current() -> bool:
+        found = image().scram_credentials.get(key)
+        return found is not None and found.stored_key == proven
+
+    return is_current
 
 
 async def _refuse(answer: T, context: SaslContext, reason: str, delay_seconds: float = 0.0) -> T:

@@ -1,0 +1,126 @@
+"""Brokers that speak TLS with each other and with clients, while certificates are replaced."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import threading
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Producer
+
+from tests.certificates import Authority
+from tests.e2e.test_secure_listeners import USERS, round_trip
+from tests.waiting import eventually
+from tidelog.server.broker import Broker as ServerBroker
+from tidelog.testing import Cluster, VirtualClock
+
+BROKERS = 3
+
+
+class Secured:
+    """Three brokers, whose one listener is for clients and for themselves."""
+
+    def __init__(self, directory: Path, **changes: str) -> None:
+        self.directory = directory
+        self.authority = Authority()
+        self.key_file = directory / "broker.pem"
+        self.authority.issue("CN=broker,O=before").write(self.key_file)
+        self.authority.write(directory / "ca.pem")
+        settings = {
+            "listeners": "SASL_SSL://127.0.0.1:0",
+            "listener.security.protocol.map": "SASL_SSL:SASL_SSL",
+            "inter.broker.listener.name": "SASL_SSL",
+            "ssl.keystore.location": str(self.key_file),
+            "ssl.truststore.location": str(directory / "ca.pem"),
+            "sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.sasl_ssl.plain.sasl.jaas.config": USERS,
+            **changes,
+        }
+        self.cluster = Cluster(BROKERS, settings=settings, clock=VirtualClock())
+
+    @property
+    def servers(self) -> list[ServerBroker]:
+        threaded = self.cluster._threaded
+        assert threaded is not None
+        return [threaded._brokers[each] for each in range(BROKERS)]
+
+    def client(self) -> dict[str, Any]:
+        return {
+            "bootstrap.servers": self.cluster.bootstrap_servers,
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": "alice",
+            "sasl.password": "s3cret",
+            "ssl.ca.location": str(self.directory / "ca.pem"),
+            "log_level": 0,
+        }
+
+    def shown_certificate(self, address: str) -> str:
+        """The organization in the certificate that a new connection is shown."""
+        host, _, port = address.rpartition(":")
+        context = ssl.create_default_context(cadata=self.authority.pem)
+
+        async def look() -> str:
+            _, writer = await asyncio.open_connection(host, int(port), ssl=context)
+            shown = writer.get_extra_info("peercert")
+            writer.transport.abort()
+            return dict(part[0] for part in shown["subject"])["organizationName"]
+
+        return asyncio.run(look())
+
+
+class Load:
+    """A producer in the background; counts what is acknowledged, and what is not."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self.acknowledged = 0
+        self.failed: list[object] = []
+        self._producer = Producer(settings)
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Load:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+        assert self._producer.flush(20) == 0
+
+    def goes_on(self, count: int = 50) -> None:
+        target = self.acknowledged + count
+        eventually(lambda: self.acknowledged >= target)
+
+    def _run(self) -> None:
+        while not self._done.wait(0.001):
+            self._producer.produce("rotated", b"x" * 500, on_delivery=self._delivered)
+            self._producer.poll(0)
+
+    def _delivered(self, error: object, _: object) -> None:
+        self.acknowledged += 1
+        if error is not None:
+            self.failed.append(error)
+
+
+def test_x4_brokers_and_clients_speak_tls_while_certificates_are_replaced(tmp_path: Path) -> None:
+    secured = Secured(tmp_path, **{"listener.name.sasl_ssl.ssl.client.auth": "requested"})
+    with secured.cluster:
+        round_trip(secured.client() | {"acks": "all"}, "secured")
+        for server in secured.servers:
+            partition = server.parts.metadata.image.topics["secured"].partitions[0]
+            assert sorted(partition.isr) == list(range(BROKERS))
+            names = [each.principal.name for each in server.parts.listeners[0].connections]
+            assert "User:__broker" in names
+        with Load(secured.client() | {"acks": "all"}) as load:
+            load.goes_on()
+            kept = [set(each.parts.listeners[0].connections) for each in secured.servers]
+            secured.authority.issue("CN=broker,O=after").write(secured.key_file)
+            for address in secured.cluster.bootstrap_servers.split(","):
+                eventually(lambda at=address: secured.shown_certificate(at) == "after")
+            load.goes_on()
+        assert load.failed == []
+        for server, before in zip(secured.servers, kept, strict=True):
+            assert before <= set(server.parts.listeners[0].connections), "none was dropped"

@@ -1,0 +1,103 @@
+"""How a broker secures its connections to others, and whom it does not talk to."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from pathlib import Path
+
+import pytest
+
+from tests.certificates import Authority, Identity
+from tidelog.client.faults import ConnectError
+from tidelog.cluster.image import Endpoint
+from tidelog.cluster.peer import PeerConnection, PeerOptions
+from tidelog.config import BrokerConfig
+from tidelog.host.network import SystemNetwork
+from tidelog.security.tls import TlsSettings, server_context
+from tidelog.server.peer_tls import PeerTls
+
+AUTHORITY = Authority()
+
+
+def settings_of(directory: Path, identity: Identity) -> dict[str, str]:
+    return {
+        "listeners": "INSIDE://127.0.0.1:1,PLAINTEXT://127.0.0.1:2",
+        "listener.security.protocol.map": "INSIDE:SASL_SSL,PLAINTEXT:PLAINTEXT",
+        "inter.broker.listener.name": "INSIDE",
+        "listener.name.inside.ssl.keystore.location": identity.write(directory / "own.pem"),
+        "listener.name.inside.ssl.truststore.location": AUTHORITY.write(directory / "ca.pem"),
+    }
+
+
+def refusal(tmp_path: Path, other: Identity, own: Identity | None = None) -> str:
+    """Why a broker does not connect to one with that certificate, which wants to see one, too;
+    empty where it does."""
+    config = BrokerConfig(settings_of(tmp_path, own or AUTHORITY.issue()))
+    tls = PeerTls(lambda: config)
+    context = server_context(
+        TlsSettings(
+            keystore_key=other.key_pem(),
+            keystore_certificate_chain=other.certificate_pem,
+            truststore_certificates=AUTHORITY.pem,
+            client_auth="required",
+            # So that the client learns of it during the handshake.
+            protocol="TLSv1.2",
+        )
+    )
+
+    async def connect() -> None:
+        server = await asyncio.start_server(
+            lambda _, writer: writer.close(), "127.0.0.1", 0, ssl=context
+        )
+        port = server.sockets[0].getsockname()[1]
+        peer = PeerConnection(
+            SystemNetwork(), Endpoint("INSIDE", "127.0.0.1", port), PeerOptions(tls=tls)
+        )
+        try:
+            await peer.connect(5)
+        finally:
+            peer.close()
+            server.close()
+            await server.wait_closed()
+
+    try:
+        asyncio.run(connect())
+    except ConnectError as error:
+        return str(error)
+    return ""
+
+
+def test_a_broker_with_the_right_certificate_is_connected_to(tmp_path: Path) -> None:
+    assert refusal(tmp_path, AUTHORITY.issue()) == ""
+
+
+def test_x2_a_broker_with_a_certificate_for_another_host_is_not_talked_to(tmp_path: Path) -> None:
+    other = AUTHORITY.issue(hosts=["elsewhere.example"])
+    assert "IP address mismatch" in refusal(tmp_path, other)
+
+
+@pytest.mark.parametrize("other", [Authority().issue(), AUTHORITY.issue(expired=True)])
+def test_x1_a_broker_with_a_bad_certificate_is_not_talked_to(
+    tmp_path: Path, other: Identity
+) -> None:
+    assert "certificate" in refusal(tmp_path, other)
+
+
+def test_x3_a_broker_is_refused_where_its_own_certificate_is_not_good(tmp_path: Path) -> None:
+    assert refusal(tmp_path, AUTHORITY.issue(), own=Authority().issue())
+
+
+def test_a_context_is_made_again_only_once_a_file_has_changed(tmp_path: Path) -> None:
+    config = BrokerConfig(settings_of(tmp_path, AUTHORITY.issue()))
+    tls = PeerTls(lambda: config)
+    first = tls()
+    assert isinstance(first, ssl.SSLContext) and tls() is first
+    AUTHORITY.issue("CN=broker,O=renewed").write(tmp_path / "own.pem")
+    assert tls() is not first
+
+
+def test_without_tls_on_the_brokers_listener_there_is_none(tmp_path: Path) -> None:
+    settings = settings_of(tmp_path, AUTHORITY.issue())
+    config = BrokerConfig(settings | {"inter.broker.listener.name": "PLAINTEXT"})
+    assert PeerTls(lambda: config)() is None
