@@ -70,6 +70,7 @@ MASKED = {
     "leader_epoch": -1,
     "timestamp": -1,
     "log_append_time_ms": -1,
+    "transaction_start_time_ms": -1,
     "session_id": 0,
     "configs": (),
     "log_dir": "",

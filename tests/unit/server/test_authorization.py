@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.e2e.authorization_requests import UNASKED, requests
 from tests.e2e.in_process import InProcessBroker
-from tests.unit.server.permissions import Permissions, build, connect_as, put_in_force
+from tests.unit.server.permissions import Permissions, build_in_process, connect_as, put_in_force
 from tidelog.errors import ErrorCode
 from tidelog.protocol.apis import APIS
 from tidelog.protocol.messages.init_producer_id import InitProducerIdRequest
@@ -72,7 +72,7 @@ def test_every_api_says_what_it_asks() -> None:
 
 def test_every_api_asks_what_its_row_says_and_nothing_else(tmp_path: Path) -> None:
     async def scenario(broker: InProcessBroker, permissions: Permissions) -> None:
-        topic_ids = await build(broker)
+        topic_ids = await build_in_process(broker)
         walked = 0
         for api in APIS:
             if api.name in UNASKED:

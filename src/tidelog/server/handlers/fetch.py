@@ -40,6 +40,7 @@ from tidelog.server.handlers.fetch_answers import (
     DivergingEpochError,
     has_changed,
     partition_data,
+    refused,
     remember,
 )
 from tidelog.server.handlers.fetch_wait import FetchWait
@@ -80,7 +81,7 @@ def fetch(
         if request.session_epoch != FINAL_EPOCH:
             sessions.settle(plan, -1 if replica is None else replica.broker_id)
     except KafkaError as error:
-        return FetchResponse(error_code=error.code)
+        return refused(request, error.code, context.version)
     attempt = FetchAttempt(request, context, plan, replica)
     try:
         for target in attempt.to_look_at():

@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.protocol.messages.fetch import AbortedTransaction, EpochEndOffset, PartitionData
+from tidelog.protocol.messages.fetch import (
+    AbortedTransaction,
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
 from tidelog.replication.reading import PartitionRead
 from tidelog.server.fetch_sessions import FetchTarget
+
+_VERSION_WITH_ERROR = 7
 
 
 class DivergingEpochError(KafkaError):
@@ -15,6 +24,18 @@ class DivergingEpochError(KafkaError):
         super().__init__(ErrorCode.NONE)
         self.leader_epoch = leader_epoch
         self.end_offset = end_offset
+
+
+def refused(request: FetchRequest, code: ErrorCode, version: int) -> FetchResponse:
+    """A refusal of the whole request; the first versions can tell it of each partition alone."""
+    answer = FetchResponse(error_code=code)
+    for topic in request.topics if version < _VERSION_WITH_ERROR else ():
+        partitions = [
+            PartitionData(each.partition, code, -1, -1, -1, records=b"")
+            for each in topic.partitions
+        ]
+        answer.responses.append(FetchableTopicResponse(topic.topic, partitions=partitions))
+    return answer
 
 
 def partition_data(target: FetchTarget, read: PartitionRead | KafkaError) -> PartitionData:

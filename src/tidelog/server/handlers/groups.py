@@ -22,7 +22,7 @@ from tidelog.coordinators.groups.settings import Caller
 from tidelog.coordinators.groups.shard import GroupShard
 from tidelog.coordinators.outcome import Outcome
 from tidelog.coordinators.timers import Now
-from tidelog.errors import KafkaError
+from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from tidelog.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from tidelog.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
@@ -49,7 +49,9 @@ async def join_group(request: JoinGroupRequest, context: GroupContext) -> JoinGr
             context, Operation.READ, request.group_id, join, core_only=True
         )
     except KafkaError as error:
-        answer = JoinGroupResponse(error_code=error.code, member_id=request.member_id)
+        is_denied = error.code is ErrorCode.GROUP_AUTHORIZATION_FAILED
+        member_id = "" if is_denied else request.member_id
+        answer = JoinGroupResponse(error_code=error.code, member_id=member_id)
     if answer.error_code and context.version >= _VERSION_WITHOUT_PROTOCOL:
         answer.protocol_name = None
     return answer

@@ -225,7 +225,10 @@ class _Description:
         topic = image.topics.get(asked.name)
         if topic is None:
             code = _missing_code(asked.name, errors.get(asked.name))
-            return MetadataResponseTopic(error_code=code, name=asked.name)
+            answer = MetadataResponseTopic(error_code=code, name=asked.name)
+            if code is not ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                self._add_operations(answer, asked.name)
+            return answer
         return self.topic(topic)
 
     def topic(self, topic: TopicImage) -> MetadataResponseTopic:
@@ -237,10 +240,13 @@ class _Description:
             is_internal=topic.name in INTERNAL_TOPICS,
             partitions=LazyList(len(topic.partitions), partitions),
         )
-        if self._request.include_topic_authorized_operations:
-            resource = Resource(ResourceType.TOPIC, topic.name)
-            answer.topic_authorized_operations = self._context.allowed_operations(resource)
+        self._add_operations(answer, topic.name)
         return answer
+
+    def _add_operations(self, answer: MetadataResponseTopic, name: str) -> None:
+        if self._request.include_topic_authorized_operations:
+            resource = Resource(ResourceType.TOPIC, name)
+            answer.topic_authorized_operations = self._context.allowed_operations(resource)
 
     def _partition(
         self, state: PartitionState, failed: Collection[int]

@@ -60,6 +60,8 @@ from tidelog.server.tools import GroupContext
 
 _VERSION_WITH_TOPIC_IDS = 10
 _VERSION_WITH_GROUPS = 8
+# Of the group as a whole; before, each partition has it.
+_VERSION_WITH_ERROR = 2
 _INDEX = "partition_index"
 # How many offsets a shard deals with at a stretch, while everything else waits.
 _OFFSETS_AT_ONCE = 500
@@ -228,8 +230,7 @@ async def offset_fetch(request: OffsetFetchRequest, context: GroupContext) -> Of
                         each.committed_offset,
                         each.committed_leader_epoch,
                         each.metadata,
-                        # Version 1 has no other place to tell the error of the group.
-                        each.error_code or (group.error_code if context.version < 2 else 0),
+                        each.error_code,
                     )
                     for each in topic.partitions
                 ],
@@ -262,7 +263,7 @@ async def _fetch(
                     [_no_offset(index, error.code) for index in indexes],
                 )
                 for topic, indexes in topics
-                if context.version < _VERSION_WITH_GROUPS
+                if context.version < _VERSION_WITH_ERROR
             ],
             error.code,
         )

@@ -54,17 +54,22 @@ async def elect_leaders(
     request: ElectLeadersRequest, context: ClusterContext
 ) -> ElectLeadersResponse:
     refusal = None
-    if not context.authorize(Operation.ALTER, CLUSTER):
+    is_denied = not context.authorize(Operation.ALTER, CLUSTER)
+    if is_denied:
         refusal = KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     elif request.election_type not in (_PREFERRED, _UNCLEAN):
         refusal = KafkaError(
             ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}"
         )
+    if is_denied and request.topic_partitions is None:
+        # Which partitions need an election is not for everybody to know.
+        request.topic_partitions = []
     places = await context.complete(_places_to_elect(request, context.image))
     if refusal is not None:
         # The first version has no place for an error of the whole.
         told = _told(refusal)
-        outcomes: _Outcomes = [(place, told) for place in places if context.version == 0]
+        is_for_each = is_denied or context.version == 0
+        outcomes: _Outcomes = [(place, told) for place in places if is_for_each]
         code = refusal.code if context.version > 0 else ErrorCode.NONE
         results = await context.complete(_elected((), outcomes))
         return ElectLeadersResponse(error_code=code, replica_election_results=results)
@@ -120,14 +125,13 @@ def _elected(
 async def alter_partition_reassignments(
     request: AlterPartitionReassignmentsRequest, context: ClusterContext
 ) -> AlterPartitionReassignmentsResponse:
-    if not context.authorize(Operation.ALTER, CLUSTER):
-        error = KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-        return AlterPartitionReassignmentsResponse(
-            error_code=error.code, error_message=error.message
-        )
     topics = await context.complete(by_topic(request.topics, ("name",), "partition_index"))
     may_change = request.allow_replication_factor_change
     asked = await context.complete(_asked(topics))
+    if not context.authorize(Operation.ALTER, CLUSTER):
+        told = _told(KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+        denied = await context.complete(_reassigned([(place, told) for place in asked]))
+        return AlterPartitionReassignmentsResponse(0, True, *told, denied)
 
     def command(place: _Place) -> Command:
         return Reassign(*place, asked[place], may_change)
@@ -188,12 +192,14 @@ def _told(outcome: Answer | KafkaError) -> _Told:
 def list_partition_reassignments(
     request: ListPartitionReassignmentsRequest, context: ClusterContext
 ) -> Generator[int, None, ListPartitionReassignmentsResponse]:
-    if not context.authorize(Operation.DESCRIBE, CLUSTER):
-        error = KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-        return ListPartitionReassignmentsResponse(
-            error_code=error.code, error_message=error.message
-        )
     found = []
+    if not context.authorize(Operation.DESCRIBE, CLUSTER):
+        for each, partitions in (yield from by_topic(request.topics or (), ("name",), None)):
+            moves = [OngoingPartitionReassignment(index) for index in partitions]
+            found.append(OngoingTopicReassignment(each.name, moves))
+            yield 1 + len(partitions)
+        error = KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        return ListPartitionReassignmentsResponse(0, error.code, error.message, found)
     if request.topics is None:
         for topic in context.image.topics.values():
             found.append(_moving(topic, range(len(topic.partitions))))
