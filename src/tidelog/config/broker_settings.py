@@ -17,6 +17,7 @@ from tidelog.config.checks import (
     check_roles,
 )
 from tidelog.config.group_settings import GROUP_SETTINGS
+from tidelog.config.quota_settings import QUOTA_SETTINGS
 from tidelog.config.replication_settings import REPLICATION_SETTINGS
 from tidelog.config.security_settings import SECURITY_SETTINGS
 from tidelog.config.setting import INT_MAX, LONG_MAX, Update, boolean, integer, items, long, text
@@ -392,6 +393,7 @@ BROKER_SECTIONS: Final = (
     ("Listeners", _LISTENERS),
     ("TLS and SASL", SECURITY_SETTINGS),
     ("Connections and requests", _CONNECTIONS),
+    ("Quotas", QUOTA_SETTINGS),
     ("Topics and producers", _TOPICS),
     ("Groups and their offsets", GROUP_SETTINGS),
     ("Transactions", TRANSACTION_SETTINGS),

@@ -24,7 +24,7 @@ controller.quorum.bootstrap.servers controller.quorum.election.backoff.max.ms
 controller.quorum.election.timeout.ms controller.quorum.fetch.max.bytes
 controller.quorum.fetch.snapshot.max.bytes controller.quorum.fetch.timeout.ms
 controller.quorum.request.timeout.ms controller.quorum.retry.backoff.ms controller.quorum.voters
-controller.quota.window.num controller.quota.window.size.seconds controller.socket.timeout.ms
+controller.socket.timeout.ms
 create.topic.policy.class.name delegation.token.expiry.check.interval.ms
 delegation.token.expiry.time.ms delegation.token.max.lifetime.ms delegation.token.secret.key
 delete.records.purgatory.purge.interval.requests early.start.listeners
@@ -54,8 +54,8 @@ metadata.log.max.snapshot.interval.ms metadata.log.segment.bytes metadata.log.se
 metadata.max.idle.interval.ms metadata.max.retention.bytes metadata.max.retention.ms
 metrics.num.samples metrics.recording.level metrics.sample.window.ms
 num.replica.alter.log.dirs.threads offsets.load.buffer.size offsets.topic.compression.codec
-producer.purgatory.purge.interval.requests queued.max.requests quota.window.num
-quota.window.size.seconds remote.log.manager.copy.quota.window.num
+producer.purgatory.purge.interval.requests queued.max.requests
+remote.log.manager.copy.quota.window.num
 remote.log.manager.copy.quota.window.size.seconds remote.log.manager.fetch.quota.window.num
 remote.log.manager.fetch.quota.window.size.seconds remote.log.manager.task.interval.ms
 remote.log.manager.thread.pool.size remote.log.metadata.custom.metadata.max.bytes

@@ -21,6 +21,7 @@ from tidelog.protocol.schema import NEVER_FLEXIBLE, message
 
 T = TypeVar("T")
 
+METADATA_KEY: Final = 3
 API_VERSIONS_KEY: Final = 18
 SASL_AUTHENTICATE_KEY: Final = 36
 SASL_KEYS: Final = (17, SASL_AUTHENTICATE_KEY)

@@ -43,6 +43,7 @@ from tidelog.server.configured import (
     connection_limits,
     data_directory,
     descriptor_shares,
+    make_throttling,
     own_min_isr,
     session_limits,
 )
@@ -179,12 +180,8 @@ class Broker:
         login = BrokerLogin(lambda: read_identity(membership.store), host.random)
         tls = PeerTls(lambda: replicas.config)
         options = PeerOptions(authenticate=login.authenticate, tls=tls)
-        link = ControllerLink(
-            membership,
-            rules,
-            lambda endpoint: PeerConnection(host.network, endpoint, options),
-            host.offload,
-        )
+        connect = partial(PeerConnection, host.network, options=options)
+        link = ControllerLink(membership, rules, connect, host.offload)
         metadata = ImageFeed(link.changes_after)
         link.on_controller_changed = metadata.hurry
         membership.shows_entry = lambda epoch: _is_in(metadata.image, config.node_id, epoch)
@@ -206,12 +203,13 @@ class Broker:
                 submitter,
                 groups,
                 allocated_ids(membership, link),
-                lambda endpoint: PeerConnection(host.network, endpoint, options),
+                connect,
                 config.listeners.inter_broker,
             )
         )
         fetch_sessions = FetchSessions(session_limits(config), host.clock, host.random)
         answers, metrics = AnswerCache(), BrokerMetrics()
+        throttling = make_throttling(config, host.clock, metadata, metrics)
         requests = RequestTools(
             host.clock,
             authorizer_of(config, lambda: metadata.image.acls),
@@ -220,6 +218,7 @@ class Broker:
             AnswerMemory(),
             metrics,
             make_audit_log(config, data_dir.path, host),
+            throttling,
         )
         families = (
             DataTools(
@@ -255,6 +254,7 @@ class Broker:
             host.offload,
             host.network,
             metrics,
+            throttling,
         )
         listeners = make_listeners(config, frontend)
         mending = Mending(replicas, isr_changes, data_dir, host)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from tidelog.cluster.image_feed import ImageFeed
 from tidelog.config import BrokerConfig
 from tidelog.errors import ConfigError
+from tidelog.host.clock import Clock
+from tidelog.security.quotas import Windows
 from tidelog.server.descriptors import DescriptorShares, descriptor_limit, share_out
 from tidelog.server.fetch_sessions import SessionLimits
 from tidelog.server.frontend import Limits
+from tidelog.server.metrics import BrokerMetrics
+from tidelog.server.throttling import QuotaWindows, Throttling
 
 
 def session_limits(config: BrokerConfig) -> SessionLimits:
@@ -34,6 +39,26 @@ def connection_limits(config: BrokerConfig) -> Limits:
 
 def descriptor_shares(config: BrokerConfig) -> DescriptorShares:
     return share_out(descriptor_limit(), config.get_int("open.files.max"))
+
+
+def make_throttling(
+    config: BrokerConfig, clock: Clock, metadata: ImageFeed, metrics: BrokerMetrics
+) -> Throttling:
+    """What holds clients to the quotas in the metadata."""
+    windows = QuotaWindows(
+        Windows(
+            config.get_int("quota.window.num"),
+            config.get_int("quota.window.size.seconds") * 1000,
+        ),
+        Windows(
+            config.get_int("controller.quota.window.num"),
+            config.get_int("controller.quota.window.size.seconds") * 1000,
+        ),
+    )
+    throttling = Throttling(clock, windows)
+    metadata.subscribe(lambda _, image, __: throttling.follow(image.client_quotas))
+    metrics.more.append(throttling.lines)
+    return throttling
 
 
 def data_directory(config: BrokerConfig) -> str:

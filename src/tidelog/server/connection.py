@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 import ssl
 from collections import deque
 from typing import TYPE_CHECKING, cast
@@ -23,6 +22,8 @@ from tidelog.server.audit_connections import record_login
 from tidelog.server.dispatch import CloseConnection, Pending, Result
 from tidelog.server.outbox import Outbox
 from tidelog.server.receive_buffer import INITIAL_BYTES, ReceiveBuffer
+from tidelog.server.sockets import address_of, size_buffers
+from tidelog.server.throttling import LoopUse
 
 if TYPE_CHECKING:
     from tidelog.protocol.primitives import Part
@@ -66,6 +67,11 @@ class Connection(asyncio.BufferedProtocol):
         self.known_head_bytes = 0
         # True while the request that came last is still decoded or prepared from its frame.
         self.frame_in_use = False
+        # How long its requests have kept the loop busy, and when it may go on after too much.
+        self.loop_use = LoopUse()
+        self._muted: asyncio.TimerHandle | None = None
+        # Its address has opened too many: the seconds after which it is closed, unread.
+        self.closes_after = 0.0
         self.principal = ANONYMOUS
         # How it has authenticated, and when.
         self.login: Login | None = None
@@ -86,13 +92,13 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         peername = transport.get_extra_info("peername")
-        self.peer = _address(peername)
+        self.peer = address_of(peername)
         if isinstance(peername, tuple):
             self.host = peername[0]
         sockname = transport.get_extra_info("sockname")
         if isinstance(sockname, tuple):
             self.local_host, self.local_port = sockname[0], sockname[1]
-        self._size_socket_buffers()
+        size_buffers(transport, self._frontend.limits)
         self._outbox = Outbox(
             self._transport, self._frontend.offload, self._frontend.scratch, self._process
         )
@@ -105,9 +111,16 @@ class Connection(asyncio.BufferedProtocol):
         if not is_wanted:
             self._closing = True
             self._transport.abort()
+        elif self.closes_after:
+            # As in Kafka it is kept for a moment, so that its client does not come again at once.
+            self._pause_reading()
+            self._muted = self._loop.call_later(
+                self.closes_after, self.close, "its address opens connections too fast"
+            )
 
     def connection_lost(self, error: Exception | None) -> None:
         self._closing = True
+        self._unmute()
         self._outbox.close()
         self._frontend.memory.forget(self)
         for exchange in self._exchanges:
@@ -212,6 +225,32 @@ class Connection(asyncio.BufferedProtocol):
         return is_read and self._buffer.unread_bytes > 0
 
     @property
+    def is_muted(self) -> bool:
+        """True where it has used more than its quota, and is not read for a while."""
+        return self._muted is not None
+
+    def mute(self, seconds: float) -> None:
+        """Read nothing for so long; what was asked before is answered all the same."""
+        if self._closing:
+            return
+        until = self._loop.time() + seconds
+        if self._muted is not None:
+            until = max(until, self._muted.when())
+            self._muted.cancel()
+        self._muted = self._loop.call_at(until, self._go_on)
+        self._pause_reading()
+
+    def _unmute(self) -> None:
+        if self._muted is not None:
+            self._muted.cancel()
+            self._muted = None
+
+    def _go_on(self) -> None:
+        self._muted = None
+        self.last_active_at = self._loop.time()
+        self._process()
+
+    @property
     def held_bytes(self) -> int:
         return self._buffer.capacity
 
@@ -282,23 +321,12 @@ class Connection(asyncio.BufferedProtocol):
         """Do not wait for the peer any more."""
         self._transport.abort()
 
-    def _size_socket_buffers(self) -> None:
-        limits = self._frontend.limits
-        if limits.send_buffer_bytes < 0 and limits.receive_buffer_bytes < 0:
-            return
-        stream = self._transport.get_extra_info("socket")
-        for option, size in (
-            (socket.SO_SNDBUF, limits.send_buffer_bytes),
-            (socket.SO_RCVBUF, limits.receive_buffer_bytes),
-        ):
-            if size >= 0:
-                stream.setsockopt(socket.SOL_SOCKET, option, size)
-
     # -- requests -------------------------------------------------------------------------------
 
     def _process(self) -> None:
         """Take up frames for as long as neither order nor back-pressure forbids it."""
         buffer = self._buffer
+        start = self._start_timed if self._frontend.throttling.times_requests else self._start
         try:
             while not self._is_blocked():
                 frame = buffer.next_frame()
@@ -308,7 +336,7 @@ class Connection(asyncio.BufferedProtocol):
                 if buffer.unread_bytes:
                     # More was sent with it: let the small answers leave together.
                     self._outbox.hold()
-                self._start(frame)
+                start(frame)
         except (ProtocolError, CloseConnection) as error:
             self._frontend.metrics.protocol_errors += 1
             self._outbox.let_go()
@@ -325,7 +353,7 @@ class Connection(asyncio.BufferedProtocol):
             self._pause_reading()
 
     def _is_blocked(self) -> bool:
-        if self._closing or self._draining or self._outbox.is_busy:
+        if self._closing or self._draining or self._muted is not None or self._outbox.is_busy:
             return True
         exchanges = self._exchanges
         if not exchanges:
@@ -344,6 +372,14 @@ class Connection(asyncio.BufferedProtocol):
         exchange = Exchange()
         self._exchanges.append(exchange)
         self._take(exchange, result)
+
+    def _start_timed(self, frame: memoryview) -> None:
+        """As `_start`, where somebody has a quota for the time of requests."""
+        self.loop_use.begin(self._loop.time())
+        try:
+            self._start(frame)
+        finally:
+            self.loop_use.end(self._loop.time())
 
     def _take(self, exchange: Exchange, result: Result) -> None:
         """Deal with what a stage of the request came to: an answer, nothing, or a wait."""
@@ -364,6 +400,9 @@ class Connection(asyncio.BufferedProtocol):
         if is_followed:
             # One commit has ended both waits: let the answers leave together.
             self._outbox.hold()
+        is_timed = self._frontend.throttling.times_requests
+        if is_timed:
+            self.loop_use.begin(self._loop.time())
         try:
             self._take(exchange, pending.resume())
         except (ProtocolError, CloseConnection) as error:
@@ -373,6 +412,8 @@ class Connection(asyncio.BufferedProtocol):
             self._outbox.let_go()
             self._fail()
         else:
+            if is_timed:
+                self.loop_use.end(self._loop.time())
             if not is_followed:
                 self._process()
 
@@ -439,12 +480,8 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.pause_reading()
 
     def _resume_reading(self) -> None:
-        if self._reading_paused and not self._draining and not self._transport.is_closing():
+        if self._draining or self._muted is not None or self._transport.is_closing():
+            return
+        if self._reading_paused:
             self._reading_paused = False
             self._transport.resume_reading()
-
-
-def _address(peername: object) -> str:
-    if isinstance(peername, tuple) and len(peername) >= 2:
-        return f"{peername[0]}:{peername[1]}"
-    return str(peername)

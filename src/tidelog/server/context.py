@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tidelog.server.connection import Connection
     from tidelog.server.metrics import ApiMetrics
     from tidelog.server.routes import Route
+    from tidelog.server.throttling import MutationQuota, Throttling
     from tidelog.server.tools import RequestTools
 
 T = TypeVar("T")
@@ -52,9 +53,12 @@ class RequestContext(Generic[Tools]):
         "header",
         "in_pieces",
         "metrics",
+        "mutations",
         "overlaps",
         "prepared",
+        "request_bytes",
         "started_at",
+        "throttle_ms",
         "tools",
     )
 
@@ -77,6 +81,14 @@ class RequestContext(Generic[Tools]):
         # Whether the answer may have so many elements that it is encoded in pieces.
         self.in_pieces = True
         self.started_at = shared.clock.monotonic()
+        self.request_bytes = 0
+        # What a handler has found out about the quotas of its client.
+        self.throttle_ms: int | None = None
+        self.mutations: MutationQuota | None = None
+
+    @property
+    def throttling(self) -> Throttling:
+        return self._shared.throttling
 
     @property
     def turns(self) -> Turns:

@@ -23,6 +23,7 @@ from tidelog.errors import PartitionBrokenError, ProtocolError, TidelogError
 from tidelog.protocol.apis import (
     API_BY_KEY,
     API_VERSIONS_KEY,
+    METADATA_KEY,
     SASL_AUTHENTICATE_KEY,
     SASL_KEYS,
     Api,
@@ -46,6 +47,7 @@ from tidelog.server.audited import audited_route
 from tidelog.server.context import RequestContext, ServedApi
 from tidelog.server.pieces import Work, first_piece
 from tidelog.server.routes import EARLY, TOOLS, Answer, Route, SplitAndJoin, route
+from tidelog.server.throttling import timed
 
 if TYPE_CHECKING:
     from tidelog.server.audit_log import AuditLog
@@ -58,6 +60,8 @@ T = TypeVar("T")
 
 # A frame of this size holds some thousand elements at most and is decoded at a stretch.
 _BRIEF_FRAME_BYTES = 16 * 1024
+# From this version on its answer begins with the throttle time.
+_METADATA_WITH_THROTTLE = 3
 
 
 class CloseConnection(TidelogError):
@@ -134,7 +138,8 @@ class Dispatcher:
         context = RequestContext(self._shared, served, connection, header)
         context.in_pieces = not route_.is_brief
         metrics.requests += 1
-        metrics.request_bytes += len(frame) + 4
+        context.request_bytes = len(frame) + 4
+        metrics.request_bytes += context.request_bytes
         if len(frame) <= _BRIEF_FRAME_BYTES:
             request, _ = decode(api.request, version, frame, position)
             return self._begin(route_, request, context, frame)
@@ -228,6 +233,8 @@ class Dispatcher:
 
     def _pending(self, work: Coroutine[Any, Any, Parts], context: Context) -> Pending:
         """A request that goes on in a task of its own, up to the parts of its answer."""
+        if self._shared.throttling.times_requests:
+            work = timed(work, context.connection.loop_use, self._shared.clock)
         task = asyncio.get_running_loop().create_task(work)
         self._tasks[task] = None
         task.add_done_callback(self._tasks.pop)
@@ -305,6 +312,8 @@ class Dispatcher:
         """The parts of an answer, or a coroutine that comes to them where it is large."""
         metrics = context.metrics
         metrics.latency.observe(self._shared.clock.monotonic() - context.started_at)
+        if self._shared.throttling.is_on:
+            message = self._throttled(context, message)
         if message is None:
             return None
         version = context.header.api_version
@@ -325,6 +334,21 @@ class Dispatcher:
         if encoding.run_piece():
             return self._frame(context, *encoding.result)
         return self._encode_rest(encoding, context)
+
+    def _throttled(self, context: Context, message: Any) -> object:
+        """Count the request against the quotas of its client; its answer, which says how long to
+        wait."""
+        wait_ms = self._shared.throttling.answered(context, is_silent=message is None)
+        if not wait_ms or message is None:
+            return message
+        if isinstance(message, EncodedAnswer):
+            body = message.body
+            if context.api.key == METADATA_KEY and context.version >= _METADATA_WITH_THROTTLE:
+                return EncodedAnswer(wait_ms.to_bytes(4, "big") + body[4:])
+            message, _ = decode(context.api.response, context.version, memoryview(body), 0)
+        if hasattr(message, "throttle_time_ms"):
+            message.throttle_time_ms = wait_ms
+        return message
 
     async def _encode_rest(self, encoding: Work[tuple[list[Part], int]], context: Context) -> Parts:
         """Encode a large answer piece by piece, unless it gets too large."""

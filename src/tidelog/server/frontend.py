@@ -11,6 +11,7 @@ from tidelog.server.dispatch import Dispatcher
 from tidelog.server.metrics import BrokerMetrics
 from tidelog.server.outbox import ScratchBuffer
 from tidelog.server.request_memory import RequestMemory
+from tidelog.server.throttling import Throttling
 
 
 @dataclass(slots=True, frozen=True)
@@ -46,3 +47,4 @@ class Frontend:
     offload: Offload
     network: Network
     metrics: BrokerMetrics
+    throttling: Throttling

@@ -80,6 +80,7 @@ class Listener:
 
     def opened(self, host: str) -> Connection:
         connection = Connection(self)
+        connection.closes_after = self.frontend.throttling.connected(host)
         self._counts.add(connection, host)
         self.frontend.metrics.connections_opened += 1
         return connection
@@ -113,6 +114,8 @@ class Listener:
         """Close what is idle or stalled past its deadline; give back unused memory."""
         limits = self.frontend.limits
         for connection in tuple(self.connections):
+            if connection.is_muted:
+                continue
             quiet_ms = (now - connection.last_active_at) * 1000
             if connection.bytes_received == 0:
                 if quiet_ms > limits.first_byte_ms_max:

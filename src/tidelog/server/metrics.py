@@ -6,7 +6,7 @@ Two brokers in one process each have their own; an increment is an attribute and
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 LATENCY_BOUNDS_SECONDS = (
@@ -71,6 +71,8 @@ class BrokerMetrics:
         self.loop_stall_max_seconds = 0.0
         self.loop_busy_max_seconds = 0.0
         self.loop_cpu_seconds = 0.0
+        # Those who count for themselves: each gives its lines.
+        self.more: list[Callable[[], Iterator[str]]] = []
 
     def api(self, key: int, name: str) -> ApiMetrics:
         found = self.apis.get(key)
@@ -102,6 +104,8 @@ class BrokerMetrics:
         name = "tidelog_loop_stall_seconds"
         yield from _family(name, "histogram", "How late the event loop ran its heartbeat.")
         yield from self.loop_stall.lines(name, "")
+        for lines in self.more:
+            yield from lines()
 
     def _totals(self) -> Iterator[str]:
         for name, value, text in (

@@ -33,11 +33,12 @@ from tidelog.server.fetch_sessions import FetchSessions
 from tidelog.server.metrics import BrokerMetrics
 from tidelog.server.pieces import Turns
 from tidelog.server.submitter import Submitter
+from tidelog.server.throttling import Throttling
 
 
 @dataclass(slots=True, frozen=True)
 class RequestTools:
-    """For every request: how it is timed, allowed, paced and answered."""
+    """For every request: how it is timed, allowed, paced, answered and held to quotas."""
 
     clock: Clock
     authorizer: Authorizer
@@ -46,6 +47,7 @@ class RequestTools:
     answer_memory: AnswerMemory
     metrics: BrokerMetrics
     audit: AuditLog
+    throttling: Throttling
 
 
 @dataclass(slots=True, frozen=True)

@@ -26,6 +26,7 @@ from tidelog.server.listener import ListenerAddress
 from tidelog.server.metrics import ApiMetrics
 from tidelog.server.pieces import Turns
 from tidelog.server.routes import route
+from tidelog.server.throttling import Throttling
 from tidelog.storage.slices import Slices
 
 TOPIC_ID = UUID(int=7)
@@ -88,6 +89,7 @@ class Asking:
             authorizer=OpenAuthorizer(),
             metadata=SimpleNamespace(image=image),
             turns=Turns(),
+            throttling=Throttling(SystemClock()),
         )
         address = ListenerAddress(listener, "0.0.0.0", 9092, advertised)
         self._connection: Any = SimpleNamespace(

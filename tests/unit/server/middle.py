@@ -28,6 +28,7 @@ from tidelog.server.outbox import ScratchBuffer
 from tidelog.server.pieces import Turns
 from tidelog.server.request_memory import RequestMemory
 from tidelog.server.routes import Handler, Route
+from tidelog.server.throttling import Throttling
 from tidelog.server.tools import (
     ClusterTools,
     DataTools,
@@ -52,8 +53,10 @@ class Middle:
         handlers: Mapping[str, Handler | Route],
         security: ListenerSecurity = OPEN,
     ) -> None:
+        self._handlers = dict(handlers)
+
         def resolve(name: str) -> Route:
-            found = handlers[name]
+            found = self._handlers[name]
             return found if isinstance(found, Route) else Route(found)
 
         monkeypatch.setattr(dispatch, "route", resolve)
@@ -61,6 +64,7 @@ class Middle:
         self.turns = Turns()
         self.metrics = BrokerMetrics()
         self.answer_memory = AnswerMemory()
+        self.throttling = Throttling(self.host.clock)
         metadata: Any = SimpleNamespace(image=MetadataImage())
         self.metadata = metadata
         shared = RequestTools(
@@ -71,6 +75,7 @@ class Middle:
             self.answer_memory,
             self.metrics,
             AuditLog(None, self.host, 0, AuditSettings()),
+            self.throttling,
         )
         families = (DataTools, DiskTools, TransactionTools, SaslTools, GroupTools, ClusterTools)
         self.dispatcher = Dispatcher(shared, [object.__new__(each) for each in families])
@@ -93,9 +98,14 @@ class Middle:
             self.host.offload,
             self.host.network,
             self.metrics,
+            self.throttling,
         )
         address = ListenerAddress("PLAINTEXT", "127.0.0.1", 0)
         self.listener = Listener(address, frontend, ConnectionCounts(), security)
+
+    def serve(self, name: str, route: Route) -> None:
+        """Serve an API otherwise; before it is first asked for."""
+        self._handlers[name] = route
 
     def connect(self) -> Peer:
         return Peer(self.listener.opened("127.0.0.1"))
@@ -192,6 +202,7 @@ class Peer(MemoryTransport):
         while view and not self.is_closed:
             room = self.connection.get_buffer(-1)
             count = min(len(room), len(view))
+            assert count, "the connection is not read, and its buffer is full"
             room[:count] = view[:count]
             del room
             self.connection.buffer_updated(count)

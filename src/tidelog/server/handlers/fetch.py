@@ -9,7 +9,8 @@ partition of a session is looked at when it may have something to tell, and not 
 A follower reads to the end of the log; that it asks from an offset says that it has all before it,
 and may move the watermark and the ISR. Only a broker may fetch as a replica; while it waits,
 another fetch of its session ends the wait and tells of places that have changed. Of a throttled
-partition a follower that is not in sync gets what the rate leaves (KIP-73).
+partition a follower that is not in sync gets what the rate leaves (KIP-73). A client beyond its
+quota gets nothing but the time to wait, and its session stays as it was.
 Versions: 7 sessions, 9 and 12 leader epochs and divergence, 10 zstd, 11 racks, 13 topic ids, 15 the
 broker epoch of a follower, 16 who leads instead (KIP-951). What 17 and 18 add is not needed.
 """
@@ -54,6 +55,8 @@ from tidelog.server.tools import DataContext
 _log = logging.getLogger(__name__)
 
 _VERSION_WITH_ZSTD, _VERSION_WITH_LEADERS = 10, 16
+# What a partition takes of an answer, beside its records; an estimate for quotas.
+_PARTITION_BYTES = 64
 
 
 @served(waits=True, is_brief=True)
@@ -136,6 +139,10 @@ class FetchAttempt:
         self._max_wait_ms = request.max_wait_ms
         config = context.tools.replicas.config
         self._max_bytes = min(request.max_bytes, config.get_int("fetch.max.bytes"))
+        self._is_limited = context.throttling.is_on and not is_replica
+        if self._is_limited:
+            self._max_bytes = min(self._max_bytes, context.throttling.fetch_bytes_max(context))
+        self._throttle_ms = 0
         # Nobody waits for more than one answer may hold.
         self.min_bytes = min(request.min_bytes, self._max_bytes)
         self.reads: dict[FetchTarget, PartitionRead | KafkaError] = {}
@@ -384,10 +391,32 @@ class FetchAttempt:
 
     def tell_all(self) -> Generator[int, None, FetchResponse]:
         """The answer, of what was read."""
+        if self._is_limited:
+            self._throttle_ms, is_given = self._context.throttling.fetched(
+                self._context, self._size_bytes()
+            )
+            if not is_given:
+                return self._withheld()
         for target, read in self.reads.items():
             self._tell(target, read)
             yield 1
         return self._response()
+
+    def _size_bytes(self) -> int:
+        """What the answer counts for, before it is made."""
+        return self._bytes_read + _PARTITION_BYTES * len(self.reads)
+
+    def _withheld(self) -> FetchResponse:
+        """The answer to a client beyond its quota: nothing, and the session is as it was.
+
+        A session that begins with this fetch does not begin: the client has yet to hear of it.
+        """
+        if not self._is_incremental:
+            self.abandon()
+        else:
+            self._release()
+        self.reads.clear()
+        return FetchResponse(self._throttle_ms, session_id=self.session.session_id)
 
     def _tell(self, target: FetchTarget, read: PartitionRead | KafkaError) -> None:
         """Put what was read of one partition into the answer."""
@@ -417,7 +446,9 @@ class FetchAttempt:
             self._throttle.answered()
         self._context.tools.metrics.fetched_bytes += self._bytes_read
         topics = list(self._topics.values())
-        answer = FetchResponse(session_id=self.session.session_id, responses=topics)
+        answer = FetchResponse(
+            self._throttle_ms, session_id=self.session.session_id, responses=topics
+        )
         if self._leaders is not None:
             answer.node_endpoints = self._leaders.endpoints(NodeEndpoint)
         self._leave()

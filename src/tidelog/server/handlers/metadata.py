@@ -46,6 +46,8 @@ _Answer = EncodedAnswer | MetadataResponse | asyncio.Future[MetadataResponse]
 
 # The names are part of what is kept; a consumer of more asks for all topics or rarely.
 _CACHED_NAMES_MAX = 1_000
+# A client that did not mean to create a topic is made to wait, and not refused.
+_NEVER = 1 << 15
 _TOLD_OF_CREATION = (ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.INVALID_REPLICATION_FACTOR)
 
 
@@ -114,6 +116,8 @@ async def _create_then_answer(
     context: ClusterContext,
 ) -> MetadataResponse:
     allowed = [name for name in missing if name not in errors]
+    quota = context.throttling.mutations(context, strict_since=_NEVER)
+    quota.take(len(allowed) * context.tools.config().get_int("num.partitions"))
     commands = [CreateTopic(name) for name in allowed]
     answers = await context.tools.submitter.submit_all(commands, context.principal)
     # One that another client was quicker to create is found in the image all the same.

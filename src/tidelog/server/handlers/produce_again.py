@@ -86,15 +86,23 @@ class Head:
         self._size = len(whole) - 4
         self._layout = struct.Struct(f">ii{len(self._before)}s{self._numbers}q{len(self._after)}s")
 
-    def answer(self, base_offset: int, append_time_ms: int, log_start: int) -> ProduceResponse:
+    def answer(
+        self, base_offset: int, append_time_ms: int, log_start: int, throttle_ms: int = 0
+    ) -> ProduceResponse:
         part = PartitionProduceResponse(self.index, 0, base_offset, append_time_ms, log_start)
-        return ProduceResponse([TopicProduceResponse(self.topic.name, self.topic_id, [part])])
+        topic = TopicProduceResponse(self.topic.name, self.topic_id, [part])
+        return ProduceResponse([topic], throttle_ms)
 
-    def encoded_answer(self, correlation_id: int, result: AppendResult) -> bytes:
+    def encoded_answer(self, correlation_id: int, result: AppendResult, throttle_ms: int) -> bytes:
         """What `answer` comes to on the wire."""
+        after = self._after
+        if throttle_ms:
+            # It is the last field; only a flexible version has something behind it.
+            end = len(after) - self.is_flexible
+            after = after[: end - 4] + throttle_ms.to_bytes(4, "big") + after[end:]
         numbers = (result.base_offset, result.log_append_time_ms, result.log_start_offset)
         return self._layout.pack(
-            self._size, correlation_id, self._before, *numbers[: self._numbers], self._after
+            self._size, correlation_id, self._before, *numbers[: self._numbers], after
         )
 
     def records(self, frame: memoryview, position: int) -> memoryview | None:
@@ -122,6 +130,9 @@ class Asked(NamedTuple):
     correlation_id: int
     connection: Connection
     started_at: float
+    # Of whom, and how large, where that counts against a quota.
+    client_id: str = ""
+    size_bytes: int = 0
 
 
 class ProduceShortcut:
@@ -178,7 +189,8 @@ class ProduceShortcut:
             return DECLINED
         metrics.requests += 1
         metrics.request_bytes += len(frame) + 4
-        asked = Asked(head, correlation_id, connection, started_at)
+        client_id = self._client_id(frame) if self._shared.throttling.is_on else ""
+        asked = Asked(head, correlation_id, connection, started_at, client_id, len(frame) + 4)
         try:
             result = found.append(admitted, head.acks, now_ms)
         except KafkaError as error:
@@ -202,6 +214,17 @@ class ProduceShortcut:
         records = head.records(frame, start + head_bytes)
         return None if records is None else (head, records, correlation_id)
 
+    def _client_id(self, frame: memoryview) -> str:
+        *_, name_bytes = _START.unpack_from(frame)
+        # One that is no text has no quota of its own; only the long way looks at it.
+        return str(frame[_START.size : _START.size + max(name_bytes, 0)], "utf-8", "replace")
+
+    def _throttle_ms(self, asked: Asked) -> int:
+        """Count the request; how long its client must wait."""
+        return self._shared.throttling.produced(
+            asked.connection, asked.client_id, asked.size_bytes, is_silent=asked.head.acks == 0
+        )
+
     def _topic(self, head: Head, connection: Connection) -> str:
         """The topic's name; KafkaError where it is none, or the client may not write to it."""
         topic = head.topic
@@ -222,9 +245,10 @@ class ProduceShortcut:
         """The answer to what was appended, and committed where that was asked for."""
         metrics, head = self._served.metrics, asked.head
         metrics.latency.observe(self._shared.clock.monotonic() - asked.started_at)
+        throttle_ms = self._throttle_ms(asked) if self._shared.throttling.is_on else 0
         if head.acks == 0:
             return None
-        answer = head.encoded_answer(asked.correlation_id, result)
+        answer = head.encoded_answer(asked.correlation_id, result, throttle_ms)
         metrics.response_bytes += len(answer)
         return [answer]
 
@@ -241,7 +265,8 @@ class ProduceShortcut:
         if head.acks == 0:
             raise unanswerable(error.code, error.message)
         answers = Answers()
-        answers.response = head.answer(-1, -1, -1)
+        throttle_ms = self._throttle_ms(asked) if self._shared.throttling.is_on else 0
+        answers.response = head.answer(-1, -1, -1, throttle_ms)
         if head.version >= VERSION_WITH_LEADERS:
             header = RequestHeader(api.key, head.version, asked.correlation_id, None)
             answers.context = RequestContext(self._shared, self._served, asked.connection, header)

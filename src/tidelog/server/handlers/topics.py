@@ -2,7 +2,8 @@
 
 Behaviour: each topic of a request is done wholly or not at all, with its own error; the answer
 comes when the change is durable and this broker serves it. `validate_only` checks and changes
-nothing. A topic named twice in one request is refused, as in Kafka.
+nothing. A topic named twice in one request is refused, as in Kafka. What a client may create and
+delete in a second is limited by its quota `controller_mutation_rate` (KIP-599).
 Versions: CreateTopics 5 returns the effective settings, 7 the topic id; DeleteTopics 6 takes ids.
 """
 
@@ -57,10 +58,14 @@ async def create_topics(
     request: CreateTopicsRequest, context: ClusterContext
 ) -> CreateTopicsResponse:
     topics, repeated = await context.complete(distinct_by(request.topics, "name"))
+    quota = context.throttling.mutations(context, strict_since=6)
 
     def creation(topic: CreatableTopic) -> CreateTopic:
         _refuse_repeated(topic.name, repeated)
-        return _creation(topic, request.validate_only, context)
+        command = _creation(topic, request.validate_only, context)
+        if topic.name not in context.image.topics:
+            quota.take(_partitions_to_create(topic, context))
+        return command
 
     answers = await _submit_each(topics, creation, request.timeout_ms, context)
     results = (
@@ -116,6 +121,14 @@ def _creation(topic: CreatableTopic, validate_only: bool, context: ClusterContex
     )
 
 
+def _partitions_to_create(topic: CreatableTopic, context: ClusterContext) -> int:
+    if topic.assignments:
+        return len(topic.assignments)
+    if topic.num_partitions > 0:
+        return topic.num_partitions
+    return context.tools.config().get_int("num.partitions")
+
+
 def _created(
     name: str, answer: Answer | KafkaError, context: ClusterContext
 ) -> CreatableTopicResult:
@@ -164,6 +177,7 @@ async def delete_topics(
     asked, repeated = await context.complete(distinct_by(asked, "name", "topic_id"))
     results = [DeletableTopicResult(name=each.name, topic_id=each.topic_id) for each in asked]
     is_enabled = context.tools.config().get_bool("delete.topic.enable")
+    quota = context.throttling.mutations(context, strict_since=5)
 
     def deletion(result: DeletableTopicResult) -> DeleteTopic:
         _refuse_repeated((result.name, result.topic_id), repeated)
@@ -171,6 +185,7 @@ async def delete_topics(
             raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED)
         found = _topic_to_delete(result, context)
         result.name, result.topic_id = found.name, found.topic_id
+        quota.take(len(found.partitions))
         return DeleteTopic(topic_id=found.topic_id)
 
     answers = await _submit_each(results, deletion, request.timeout_ms, context)
@@ -218,11 +233,15 @@ async def create_partitions(
     request: CreatePartitionsRequest, context: ClusterContext
 ) -> CreatePartitionsResponse:
     topics, repeated = await context.complete(distinct_by(request.topics, "name"))
+    quota = context.throttling.mutations(context, strict_since=3)
 
     def extension(topic: CreatePartitionsTopic) -> AddPartitions:
         _refuse_repeated(topic.name, repeated)
         context.require_topic(Operation.ALTER, topic.name)
         _refuse_internal(topic.name)
+        known = context.image.topics.get(topic.name)
+        if known is not None and topic.count > len(known.partitions):
+            quota.take(topic.count - len(known.partitions))
         return _add_partitions(topic, request.validate_only)
 
     answers = await _submit_each(topics, extension, request.timeout_ms, context)
