@@ -10,11 +10,11 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from tests.certificates import Authority
 from tests.e2e.test_secure_listeners import USERS, round_trip
 from tests.waiting import eventually
 from tidelog.server.broker import Broker as ServerBroker
 from tidelog.testing import Cluster, VirtualClock
+from tidelog.testing.certificates import Authority
 
 BROKERS = 3
 

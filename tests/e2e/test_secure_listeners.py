@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,9 +11,17 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
 
+from tests.waiting import eventually
 from tidelog.testing import Broker
-from tidelog.testing.certificates import Authority
+from tidelog.testing.certificates import Authority, Identity
 
 _MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 USERS = f'{_MODULE} required user_alice="s3cret";'
@@ -138,3 +148,45 @@ def test_x3_a_certificate_that_no_rule_fits_is_refused(secured: Secured) -> None
 def test_x2_a_client_that_does_not_know_the_authority_refuses_the_broker(secured: Secured) -> None:
     other = Authority().write(secured.directory / "other.pem")
     assert "_SSL" in refusal(secured.client("SASL_SSL", ssl_ca_location=other), "_SSL")
+
+
+def shown_organization(port: int, identity: Identity, directory: Path) -> str:
+    """Who a broker says that it is, to a client with a certificate."""
+    context = ssl.create_default_context(cafile=str(directory / "ca.pem"))
+    context.load_cert_chain(identity.write(directory / "looking.pem"))
+    with (
+        socket.create_connection(("127.0.0.1", port), timeout=10) as stream,
+        context.wrap_socket(stream, server_hostname="127.0.0.1") as tls,
+    ):
+        shown: Any = tls.getpeercert()
+        return str(dict(part[0] for part in shown["subject"]).get("organizationName", ""))
+
+
+def test_x4_a_certificate_is_replaced_through_the_wire(secured: Secured) -> None:
+    admin = AdminClient(secured.client("SASL_SSL"))
+    alice = secured.authority.issue("CN=alice,O=Sea")
+
+    def alter(path: str) -> None:
+        entry = ConfigEntry(
+            "listener.name.mutual.ssl.keystore.location",
+            path,
+            incremental_operation=AlterConfigOpType.SET,
+        )
+        resource = ConfigResource(ResourceType.BROKER, "0", incremental_configs=[entry])
+        (altered,) = admin.incremental_alter_configs([resource]).values()
+        altered.result(10)
+
+    def shown(listener: str) -> str:
+        return shown_organization(secured.ports[listener], alice, secured.directory)
+
+    assert shown("MUTUAL") == ""
+    renewed = secured.authority.issue("CN=broker,O=renewed")
+    alter(renewed.write(secured.directory / "renewed.pem"))
+    eventually(lambda: shown("MUTUAL") == "renewed")
+    assert shown("SASL_SSL") == "", "the other listener has its own"
+    server = secured.broker._broker
+    assert server is not None
+    alter("/nowhere/else.pem")
+    name = "listener.name.mutual.ssl.keystore.location"
+    eventually(lambda: server.parts.replicas.config.own_value(name) == "/nowhere/else.pem")
+    assert shown("MUTUAL") == "renewed", "what does not work changes nothing"

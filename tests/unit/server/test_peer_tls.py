@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.certificates import Authority, Identity
 from tidelog.client.faults import ConnectError
 from tidelog.cluster.image import Endpoint
 from tidelog.cluster.peer import PeerConnection, PeerOptions
@@ -16,6 +15,7 @@ from tidelog.config import BrokerConfig
 from tidelog.host.network import SystemNetwork
 from tidelog.security.tls import TlsSettings, server_context
 from tidelog.server.peer_tls import PeerTls
+from tidelog.testing.certificates import Authority, Identity
 
 AUTHORITY = Authority()
 
