@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 EXIT_CANNOT_START = 1
 EXIT_BAD_CONFIGURATION = 2
+_ASK_DOCTOR = "tidelog doctor looks for the usual causes"
 
 _OPTIONS = (
     click.option("--config", "files", multiple=True, type=click.Path(), metavar="FILE",
@@ -93,8 +95,25 @@ def serve(
     accept_loss = [_partition(text) for text in options["accept_loss"]]
     try:
         run_broker(config, on_started, accept_loss, options.get("end_with"))
-    except (TidelogError, OSError) as error:
-        fail(str(error), EXIT_CANNOT_START, "tidelog doctor looks for the usual causes")
+    except TidelogError as error:
+        fail(str(error), EXIT_CANNOT_START, _ASK_DOCTOR)
+    except OSError as error:
+        message, hint = _start_fault(error, config)
+        fail(message, EXIT_CANNOT_START, hint)
+
+
+def _start_fault(error: OSError, config: BrokerConfig) -> tuple[str, str]:
+    """What kept a broker from starting, and what to do: the doctor's words where it knows."""
+    from tidelog.cli.doctor_host import check_directory, check_port_free
+
+    yet_to_check = chain(
+        (check_directory(each) for each in config.data_dirs),
+        (check_port_free(each.host, each.port) for each in config.listeners.opened),
+    )
+    for finding in yet_to_check:
+        if not finding.ok:
+            return finding.sentence, finding.hint
+    return str(error), _ASK_DOCTOR
 
 
 def fail(message: str, code: int, hint: str) -> NoReturn:

@@ -37,8 +37,7 @@ def examine(environment: Mapping[str, str], disk: Disk, plan: Plan) -> Iterator[
         host, port = parse_bootstrap(plan.listen)[0]
         yield check_port_free(host, port)
     if plan.data_dir is not None:
-        yield check_lock(disk, plan.data_dir)
-        yield check_space(disk, plan.data_dir)
+        yield from check_data_dir(disk, plan.data_dir)
 
 
 def check_kernels() -> Finding:
@@ -124,6 +123,36 @@ def _not_bound(error: OSError, host: str, port: int) -> Finding:
     return fault("port", f"{address} cannot be listened on: {reason}.", "try a port above 1023")
 
 
+def check_data_dir(disk: Disk, data_dir: str) -> Iterator[Finding]:
+    """What `tidelog up` will find there; the directory need not exist yet."""
+    usable = check_directory(data_dir)
+    if not usable.ok:
+        yield usable
+        return
+    yield check_lock(disk, data_dir)
+    yield check_space(disk, data_dir)
+
+
+def check_directory(data_dir: str) -> Finding:
+    """Is it a directory that this user may write to, or could it be made?"""
+    path = os.path.abspath(data_dir)
+    while not os.path.lexists(path):
+        path = os.path.dirname(path)
+    if not os.path.isdir(path):
+        return fault(
+            "data directory",
+            f"{path} is not a directory.",
+            "move it away, or use another directory: --data-dir DIR",
+        )
+    if not os.access(path, os.W_OK | os.X_OK):
+        return fault(
+            "data directory",
+            f"You may not write to {path}.",
+            f"run `chown -R $USER {path}`, or use another directory: --data-dir DIR",
+        )
+    return well("data directory", f"{data_dir} can be written to.")
+
+
 def check_lock(disk: Disk, data_dir: str) -> Finding:
     """Is the data directory free for a broker to use?"""
     path = os.path.join(data_dir, _LOCK)
@@ -158,7 +187,7 @@ def _holder(disk: Disk, path: str) -> str:
 
 
 def check_space(disk: Disk, data_dir: str) -> Finding:
-    """Is there room on the disk? The directory need not exist yet."""
+    """Is there room on the disk?"""
     path = os.path.abspath(data_dir)
     while not disk.exists(path):
         path = os.path.dirname(path)

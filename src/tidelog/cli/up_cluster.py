@@ -56,9 +56,8 @@ def _plan(brokers: int, factor: int, restart: bool, options: Mapping[str, Any]) 
     if len(config.listeners.opened) != 1:
         raise ConfigError("with --brokers, name one listener; the brokers add one of their own")
     listener = config.listeners.opened[0]
-    directories = config.get_list("log.dirs") or [config.get_str("log.dir")]
     return ClusterPlan(
-        directories[0],
+        config.data_dirs[0],
         free_ports(listener.host, listener.port, brokers),
         host=listener.host,
         advertised=config.listeners.advertised.get(listener.name),

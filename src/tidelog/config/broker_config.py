@@ -162,6 +162,11 @@ class BrokerConfig:
         return parse_connection_overrides(self.get_str("max.connections.per.ip.overrides"))
 
     @property
+    def data_dirs(self) -> list[str]:
+        """The directories that hold the data, as they are set."""
+        return self.get_list("log.dirs") or [self.get_str("log.dir")]
+
+    @property
     def metrics_listener(self) -> tuple[str, int] | None:
         """Host and port of the metrics, or None when they are off."""
         text = self.get_str("metrics.listener")

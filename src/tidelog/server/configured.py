@@ -62,7 +62,7 @@ def make_throttling(
 
 
 def data_directory(config: BrokerConfig) -> str:
-    directories = config.get_list("log.dirs") or [config.get_str("log.dir")]
+    directories = config.data_dirs
     if len(directories) > 1:
         raise ConfigError(
             f"log.dirs names {len(directories)} directories; one is supported:"

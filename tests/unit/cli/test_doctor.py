@@ -170,6 +170,22 @@ def test_a_name_that_does_not_resolve() -> None:
     assert "DNS" in finding.hint
 
 
+def test_a_file_in_the_way_of_the_data_directory(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    finding = doctor_host.check_directory(str(tmp_path / "file" / "data"))
+    assert (finding.ok, finding.sentence) == (False, f"{tmp_path / 'file'} is not a directory.")
+    assert "--data-dir" in finding.hint
+    assert doctor_host.check_directory(str(tmp_path / "data" / "of" / "mine")).ok
+
+
+def test_a_data_directory_that_others_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Root may write anywhere, so the answer of the system is put in its place.
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    finding = doctor_host.check_directory(str(tmp_path / "data"))
+    assert (finding.ok, finding.sentence) == (False, f"You may not write to {tmp_path}.")
+    assert "chown" in finding.hint
+
+
 def test_a_locked_data_directory(tmp_path: Path) -> None:
     disk = SystemDisk()
     assert doctor_host.check_lock(disk, str(tmp_path)).ok
