@@ -26,11 +26,12 @@ from tests.e2e.authorization_world import build
 from tests.e2e.in_process import InProcessBroker
 from tests.e2e.raw_client import RawClient
 from tests.unit.server.permissions import (
-    UserPermissions,
+    bindings,
     build_in_process,
     connect_as,
     put_in_force,
 )
+from tidelog.security.acl_authorizer import AclAuthorizer
 
 pytestmark = pytest.mark.java
 
@@ -72,7 +73,9 @@ def expected() -> Iterator[dict[str, object]]:
 
 async def ours(directory: Path) -> dict[str, object]:
     async with InProcessBroker(directory, SETTINGS) as broker:
-        put_in_force(UserPermissions(all_grants()), broker)
+        acls = bindings(all_grants())
+        authorizer = AclAuthorizer(lambda: acls, frozenset(), allow_without_acl=False)
+        put_in_force(authorizer, broker)
         topic_ids = await build_in_process(broker)
 
         async def ask(user: str, name: str, version: int, request: Any) -> Any:

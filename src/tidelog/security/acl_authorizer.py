@@ -106,6 +106,9 @@ class AclAuthorizer:
             self._remember(key, decision)
         return decision
 
+    def rules(self) -> object:
+        return self._acls()
+
     def explain(
         self, principal: str, host: str, operation: Operation, resource: Resource
     ) -> AclBinding | None:

@@ -96,6 +96,10 @@ class Authorizer(Protocol):
         """Whether the principal may do it to at least one resource of a kind, whichever."""
         ...
 
+    def rules(self) -> object:
+        """What decides now: another object once something else may be allowed."""
+        ...
+
 
 class OpenAuthorizer:
     """The rule of a broker without access-control lists."""
@@ -109,6 +113,9 @@ class OpenAuthorizer:
         self, principal: Principal, host: str, operation: Operation, kind: ResourceType
     ) -> bool:
         return operation is not Operation.CLUSTER_ACTION or principal.is_broker
+
+    def rules(self) -> object:
+        return None
 
 
 def allowed_operations(

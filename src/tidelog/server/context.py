@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from tidelog.server.throttling import MutationQuota, Throttling
     from tidelog.server.tools import RequestTools
 
+_AS_BROKER = Operation.CLUSTER_ACTION
+
 T = TypeVar("T")
 Tools = TypeVar("Tools")
 
@@ -134,9 +136,16 @@ class RequestContext(Generic[Tools]):
 
     def _allows(self, operation: Operation, resource: Resource) -> bool:
         connection = self.connection
-        return self._shared.authorizer.authorize(
+        allowed = self._shared.authorizer.authorize(
             connection.principal, connection.host, operation, resource
         )
+        # No permission makes a client a broker, not even that of a super user.
+        return allowed and (operation is not _AS_BROKER or connection.principal.is_broker)
+
+    @property
+    def rules(self) -> object:
+        """What decides who may do what: another object once that has changed."""
+        return self._shared.authorizer.rules()
 
     def authorize_any(self, operation: Operation, kind: ResourceType) -> bool:
         """Whether the principal may do it to at least one resource of a kind."""

@@ -119,6 +119,7 @@ class FetchSession:
         "last_used",
         "missing",
         "ready",
+        "rules",
         "session_id",
         "size_bytes",
         "targets",
@@ -136,6 +137,8 @@ class FetchSession:
         self.targets: dict[Key, FetchTarget] = {}
         # Those that may have something to tell, the next to be served first.
         self.ready: dict[FetchTarget, None] = {}
+        # What decided who may read when it was last asked; see `Authorizer.rules`.
+        self.rules: object = None
         self.size_bytes = self.charged_bytes = 0
         # How many of the targets are.
         self.missing = 0

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from tests.e2e.authorization_matrix import IMPLYING
 from tests.e2e.authorization_world import world
 from tests.e2e.in_process import InProcessBroker, RawConnection
-from tidelog.security.authorizer import Authorizer, Operation, Principal, Resource, ResourceType
+from tidelog.security.acl import WILDCARD, AclBinding, PatternType, Permission
+from tidelog.security.authorizer import (
+    CLUSTER,
+    Authorizer,
+    Operation,
+    Principal,
+    Resource,
+    ResourceType,
+)
 
-Permission = tuple[Operation, Resource]
+Granted = tuple[Operation, Resource]
 
 
 class Permissions:
@@ -19,9 +26,9 @@ class Permissions:
     """
 
     def __init__(self) -> None:
-        self.granted: set[Permission] = set()
+        self.granted: set[Granted] = set()
         self.granted_kinds: set[ResourceType] = set()
-        self.asked: list[Permission] = []
+        self.asked: list[Granted] = []
 
     def authorize(
         self, principal: Principal, host: str, operation: Operation, resource: Resource
@@ -39,25 +46,25 @@ class Permissions:
             held is operation and resource.type is kind for held, resource in self.granted
         )
 
+    def rules(self) -> object:
+        return self.granted
 
-class UserPermissions:
-    """Each user may do what is written behind its name, to any resource of a kind."""
 
-    def __init__(self, held: dict[str, set[tuple[Operation, ResourceType]]]) -> None:
-        self._held = {f"User:{user}": permissions for user, permissions in held.items()}
-
-    def authorize(
-        self, principal: Principal, host: str, operation: Operation, resource: Resource
-    ) -> bool:
-        enough = (operation, *IMPLYING.get(operation, ()))
-        return principal.is_broker or any(
-            (each, resource.type) in self._held[principal.name] for each in enough
+def bindings(held: dict[str, set[tuple[Operation, ResourceType]]]) -> frozenset[AclBinding]:
+    """Rules that let each user do what is written behind its name, to all of a kind."""
+    return frozenset(
+        AclBinding(
+            kind,
+            PatternType.LITERAL,
+            CLUSTER.name if kind is ResourceType.CLUSTER else WILDCARD,
+            f"User:{user}",
+            WILDCARD,
+            operation,
+            Permission.ALLOW,
         )
-
-    def authorize_any(
-        self, principal: Principal, host: str, operation: Operation, kind: ResourceType
-    ) -> bool:
-        return (operation, kind) in self._held[principal.name]
+        for user, permissions in held.items()
+        for operation, kind in permissions
+    )
 
 
 def put_in_force(permissions: Authorizer, broker: InProcessBroker) -> None:
