@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import ssl
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import jwt
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import (
@@ -18,6 +21,7 @@ from confluent_kafka.admin import (
     ConfigResource,
     ResourceType,
 )
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.waiting import eventually
 from tidelog.testing import Broker
@@ -52,6 +56,17 @@ class Secured:
         return settings | {name.replace("_", "."): value for name, value in changes.items()}
 
 
+SIGNER = ec.generate_private_key(ec.SECP256R1())
+
+
+def written_keys(directory: Path) -> str:
+    """A JWKS with the public key of the signer."""
+    key = jwt.algorithms.ECAlgorithm.to_jwk(SIGNER.public_key(), as_dict=True)
+    path = directory / "jwks.json"
+    path.write_text(json.dumps({"keys": [{**key, "kid": "signer"}]}))
+    return str(path)
+
+
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     directory, authority = tmp_path_factory.mktemp("keys"), Authority()
@@ -64,7 +79,10 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         "ssl.truststore.location": authority.write(directory / "ca.pem"),
         "listener.name.mutual.ssl.client.auth": "required",
         "listener.name.mutual.ssl.principal.mapping.rules": "RULE:^CN=([a-z]+),O=Sea$/$1/",
-        "sasl.enabled.mechanisms": "PLAIN",
+        "sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER",
+        "sasl.oauthbearer.expected.issuer": "https://issuer.example",
+        "sasl.oauthbearer.expected.audience": "tidelog",
+        "sasl.oauthbearer.jwks.file": written_keys(directory),
         **{
             f"listener.name.{name}.plain.sasl.jaas.config": USERS
             for name in ("sasl_ssl", "sasl_plaintext")
@@ -112,6 +130,29 @@ def with_certificate(secured: Secured, name: str) -> dict[str, Any]:
     identity = secured.authority.issue(name)
     path = identity.write(secured.directory / f"{name}.pem")
     return secured.client("MUTUAL", ssl_certificate_location=path, ssl_key_location=path)
+
+
+def with_token(secured: Secured, seconds: float = 600, **changes: str) -> dict[str, Any]:
+    """The settings of a client that shows tokens."""
+
+    def token(_: str) -> tuple[str, float]:
+        ends = time.time() + seconds
+        said = {"sub": "pump", "iss": "https://issuer.example", "aud": "tidelog", "exp": ends}
+        text = jwt.encode(said | changes, SIGNER, algorithm="ES256", headers={"kid": "signer"})
+        return text, ends
+
+    settings = secured.client("SASL_SSL", sasl_mechanism="OAUTHBEARER")
+    del settings["sasl.username"], settings["sasl.password"]
+    return settings | {"oauth_cb": token}
+
+
+def test_a_client_produces_and_consumes_with_tokens(secured: Secured) -> None:
+    round_trip(with_token(secured), "by-token")
+
+
+def test_x12_a_token_for_another_audience_is_refused(secured: Secured) -> None:
+    said = refusal(with_token(secured, aud="another"), "_AUTHENTICATION")
+    assert "the token is not accepted" in said
 
 
 def refusal(settings: dict[str, Any], kind: str = "") -> str:

@@ -10,13 +10,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from tidelog.config.oauth_settings import OAUTH_SETTINGS
 from tidelog.config.setting import Setting, Update, Value, boolean, items, long, password, text
 from tidelog.errors import ConfigError
 
 # What stands before a setting that one listener of a broker has for itself.
 LISTENER_PREFIX: Final = "listener.name."
 PLAIN: Final = "PLAIN"
-MECHANISMS: Final = (PLAIN, "SCRAM-SHA-256", "SCRAM-SHA-512")
+OAUTHBEARER: Final = "OAUTHBEARER"
+MECHANISMS: Final = (PLAIN, "SCRAM-SHA-256", "SCRAM-SHA-512", OAUTHBEARER)
 TLS_PROTOCOLS: Final = ("TLSv1.2", "TLSv1.3")
 STORE_TYPES: Final = ("PEM", "PKCS12", "JKS")
 
@@ -214,13 +216,17 @@ _AUTHORIZATION: Final = (
     ),
 )
 
-SECURITY_SETTINGS: Final = (*_TLS, *_SASL, *_AUTHORIZATION)
+SECURITY_SETTINGS: Final = (*_TLS, *_SASL, *OAUTH_SETTINGS, *_AUTHORIZATION)
 _OF_A_LISTENER: Final = {
     setting.name: setting
     for setting in SECURITY_SETTINGS
     if setting.name.startswith(("ssl.", "sasl.", "connections."))
 }
-_OF_A_MECHANISM: Final = ("sasl.jaas.config", "connections.max.reauth.ms")
+_OF_A_MECHANISM: Final = (
+    "sasl.jaas.config",
+    "connections.max.reauth.ms",
+    *(setting.name for setting in OAUTH_SETTINGS),
+)
 
 
 def listener_setting(name: str) -> Setting | None:

@@ -134,6 +134,7 @@ class Listener:
     def stop_accepting(self) -> None:
         self._stopping = True
         self._acceptor.close()
+        self.security.close()
 
     async def drain(self, deadline: float) -> None:
         """Answer what was asked before `deadline` (of the loop), then close everything."""

@@ -14,12 +14,14 @@ from typing import Final
 
 from tidelog.config.broker_config import BrokerConfig
 from tidelog.config.listeners import Listener, is_loopback
-from tidelog.config.security_settings import PLAIN
+from tidelog.config.security_settings import OAUTHBEARER, PLAIN
 from tidelog.errors import ConfigError, TidelogError
+from tidelog.host.secret_files import changed_at
 from tidelog.security.authorizer import ANONYMOUS, Principal
 from tidelog.security.distinguished_name import PrincipalRules, subject_of
 from tidelog.security.jaas import PLAIN_MODULE, parse_jaas
 from tidelog.security.tls import TlsSettings, server_context, stamp_of, tls_settings
+from tidelog.server.tokens import Surroundings, Tokens
 
 _log = logging.getLogger(__name__)
 
@@ -32,9 +34,15 @@ class ListenerSecurity:
     """The security of one listener; without settings it is open to all."""
 
     def __init__(
-        self, listener: Listener | None = None, config: BrokerConfig | None = None
+        self,
+        listener: Listener | None = None,
+        config: BrokerConfig | None = None,
+        around: Surroundings | None = None,
     ) -> None:
         self._listener = listener
+        self._around = around
+        # Where OAUTHBEARER is offered.
+        self.tokens: Tokens | None = None
         self._config = config
         self.is_sasl = listener is not None and listener.is_sasl
         # The mechanisms that clients are offered.
@@ -42,6 +50,7 @@ class ListenerSecurity:
         # The passwords of PLAIN by user.
         self.plain_users: Mapping[str, str] = {}
         self._context: ssl.SSLContext | None = None
+        self._tls_stamp: tuple[object, ...] = ()
         self._stamp: tuple[object, ...] = ()
         # What was tried last and does not work.
         self._failed: tuple[BrokerConfig, tuple[object, ...]] | None = None
@@ -63,16 +72,20 @@ class ListenerSecurity:
         listener = self._listener
         if listener is None:
             return
-        stamp = stamp_of(_tls_of(listener, config)) if listener.is_tls else ()
+        if self.tokens is not None:
+            self.tokens.refresh()
+        stamp = self._stamp_of(listener, config)
         if (config is self._config and stamp == self._stamp) or (config, stamp) == self._failed:
             return
+        is_changed = stamp != self._stamp
         try:
             self.take(config)
         except ConfigError as error:
             self._failed = (config, stamp)
             _log.error("changed security is not used, what was in force goes on: %s", error)
         else:
-            _log.info("security taken again listener=%s", listener.name)
+            if is_changed:
+                _log.info("keys and certificates taken again listener=%s", listener.name)
 
     def tls(self) -> ssl.SSLContext | None:
         """What a new connection is secured with."""
@@ -88,10 +101,13 @@ class ListenerSecurity:
                 str(config.for_listener(listener.name, "ssl.principal.mapping.rules"))
             )
             mechanisms, users = _sasl_of(listener, config)
+            tokens = self._made_tokens(listener, config) if OAUTHBEARER in mechanisms else None
         except ConfigError as error:
             raise ConfigError(f"listener {listener.name}: {error}") from error
-        self._config, self._context, self._stamp = config, context, stamp
+        self._config, self._context, self._tls_stamp = config, context, stamp
         self._rules, self.mechanisms, self.plain_users = rules, mechanisms, users
+        self.tokens = tokens
+        self._stamp = self._stamp_of(listener, config)
 
     def _made_context(
         self, listener: Listener, config: BrokerConfig
@@ -101,7 +117,23 @@ class ListenerSecurity:
         settings = _tls_of(listener, config)
         stamp = stamp_of(settings)
         # Where nothing has changed the context stays, and with it the sessions that it has issued.
-        return (self._context if stamp == self._stamp else server_context(settings)), stamp
+        return (self._context if stamp == self._tls_stamp else server_context(settings)), stamp
+
+    def _made_tokens(self, listener: Listener, config: BrokerConfig) -> Tokens:
+        """The same again where only an address is asked: what was fetched stays."""
+        assert self._around is not None, "tokens need a clock"
+        if self.tokens is not None and not self.tokens.file:
+            return self.tokens
+        return Tokens(listener, config, self._around)
+
+    def _stamp_of(self, listener: Listener, config: BrokerConfig) -> tuple[object, ...]:
+        """Something that differs once a file has changed that the settings name."""
+        tls = stamp_of(_tls_of(listener, config)) if listener.is_tls else ()
+        return tls, changed_at(self.tokens.file) if self.tokens is not None else None
+
+    def close(self) -> None:
+        if self.tokens is not None:
+            self.tokens.close()
 
     def principal_of(self, tls: ssl.SSLObject | None) -> Principal:
         """Who a certificate says that this is; anonymous without one, and where SASL decides."""

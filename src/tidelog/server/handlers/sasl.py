@@ -9,7 +9,8 @@ with those that are, a wrong name or password SASL_AUTHENTICATION_FAILED; each c
 connection. The last is answered late, ten times a second for each address and for each user. A user
 that does not exist is answered as one with another password.
 
-Mechanisms: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512. Brokers use SCRAM-SHA-512 on any listener.
+Mechanisms: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER. Brokers use SCRAM-SHA-512 on any
+listener. A session by OAUTHBEARER ends with its token.
 
 Version notes: after version 0 of the handshake the mechanism's messages come without headers, and a
 refusal closes the connection without an answer.
@@ -28,7 +29,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
-from tidelog.config.security_settings import PLAIN
+from tidelog.config.security_settings import OAUTHBEARER, PLAIN
 from tidelog.errors import ErrorCode
 from tidelog.protocol.messages.sasl import (
     SaslAuthenticateRequest,
@@ -38,6 +39,7 @@ from tidelog.protocol.messages.sasl import (
 )
 from tidelog.security.authorizer import Principal
 from tidelog.security.broker_identity import BROKER_USER, BrokerIdentity
+from tidelog.security.oauth import OAuthServer
 from tidelog.security.plain import PlainServer
 from tidelog.security.sasl import Login, SaslError, SaslServer
 from tidelog.security.scram import SCRAM_SHA_256, SCRAM_SHA_512, ScramServer
@@ -50,6 +52,8 @@ T = TypeVar("T")
 _SCRAM: Final = {each.name: each for each in (SCRAM_SHA_256, SCRAM_SHA_512)}
 _BROKERS_MECHANISM: Final = BrokerIdentity.mechanism.name
 _BROKER: Final = Principal(f"User:{BROKER_USER}", is_broker=True)
+_PASSWORD: Final = "the user or the password is wrong"
+_WHAT_IS_WRONG: Final = {OAUTHBEARER: "the token is not accepted"}
 # As in Kafka: a client that authenticates more often than that is not well.
 _AGAIN_SECONDS_MIN: Final = 1.0
 
@@ -95,6 +99,8 @@ def _server(mechanism: str, context: SaslContext) -> SaslServer | None:
     is_offered = mechanism in security.mechanisms
     if mechanism == PLAIN and is_offered:
         return PlainServer(security.plain_users.get)
+    if mechanism == OAUTHBEARER and is_offered and security.tokens is not None:
+        return security.tokens.server()
     identity = context.tools.identity()
     if identity is None or not (is_offered or mechanism == _BROKERS_MECHANISM):
         return None
@@ -126,7 +132,7 @@ def sasl_authenticate(
         # What was wrong is in the log: the answer must not help to guess names.
         refused = SaslAuthenticateResponse(
             ErrorCode.SASL_AUTHENTICATION_FAILED,
-            f"Authentication by {mechanism} failed: the user or the password is wrong",
+            f"Authentication by {mechanism} failed: {_WHAT_IS_WRONG.get(mechanism, _PASSWORD)}",
         )
         delay = context.tools.failure_delays.next_delay(connection.host, sasl.user)
         return _refuse(refused, context, "authentication failed", delay)
@@ -148,6 +154,11 @@ def _login(sasl: SaslServer, context: SaslContext) -> Login:
         raise SaslError("another principal than before")
     if is_broker:
         return Login(principal, mechanism)
+    session_ms = security.session_ms(mechanism)
+    if isinstance(sasl, OAuthServer):
+        assert security.tokens is not None
+        left_ms = security.tokens.remaining_ms(sasl.ends_at_s)
+        return Login(principal, mechanism, lifetime_ms=min(left_ms, session_ms or left_ms))
     if isinstance(sasl, ScramServer):
         is_current = _scram_check(user, mechanism, sasl, context)
     else:
@@ -159,7 +170,7 @@ def _login(sasl: SaslServer, context: SaslContext) -> Login:
 
     if not is_current():
         raise SaslError("the password was changed meanwhile")
-    return Login(principal, mechanism, is_current, security.session_ms(mechanism))
+    return Login(principal, mechanism, is_current, session_ms)
 
 
 def _scram_check(
