@@ -155,7 +155,7 @@ def test_a_timestamp_column_is_the_records_time(
     [
         ("SELECT 1 AS value", {}, "column 'value' has the type int"),
         ("SELECT 'x' AS value", {"topicc": "t"}, "option 'topicc' is unknown; did you mean"),
-        ("SELECT 'x' AS value", {"kafka_sasl_mechanism": "PLAIN"}, "'kafka.sasl.mechanism'"),
+        ("SELECT 'x' AS value", {"kafka_sasl_mechanism": "PLAIN"}, "sasl.mechanism is set"),
         ("SELECT 'x' AS value, string(null) AS topic", {"topic": ""}, "option 'topic' is empty"),
     ],
 )

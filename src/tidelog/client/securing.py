@@ -28,7 +28,7 @@ class Securing:
         if self._context is None and self._settings.tls is not None:
             from tidelog.security.tls import client_context, tls_settings
 
-            self._context = client_context(tls_settings(self._settings.tls.values.get))
+            self._context = client_context(tls_settings(self._settings.tls.get))
         return self._context
 
     def login(self, address: str) -> Login | None:

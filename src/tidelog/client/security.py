@@ -86,7 +86,12 @@ _STORE_TYPES: Final = ("PEM", "PKCS12", "JKS")
 class TlsOptions:
     """The `ssl.*` settings of a client under Kafka's names; files are read when it connects."""
 
-    values: Mapping[str, str | list[str]] = field(repr=False)
+    values: tuple[tuple[str, str | tuple[str, ...]], ...] = field(repr=False)
+
+    def get(self, name: str) -> str | list[str] | None:
+        """The value of a setting; None where it is not set."""
+        found = dict(self.values).get(name)
+        return list(found) if isinstance(found, tuple) else found
 
 
 @dataclass(slots=True, frozen=True)
@@ -158,7 +163,9 @@ def _known(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def _tls(values: Mapping[str, str]) -> TlsOptions:
-    found: dict[str, str | list[str]] = {n: v.strip() for n, v in values.items() if n in _TLS_NAMES}
+    found: dict[str, str | tuple[str, ...]] = {
+        n: v.strip() for n, v in values.items() if n in _TLS_NAMES
+    }
     for store in ("truststore", "keystore"):
         found[f"ssl.{store}.type"] = _store_type(values, store)
     key, chain = "ssl.keystore.key", "ssl.keystore.certificate.chain"
@@ -182,7 +189,7 @@ def _tls(values: Mapping[str, str]) -> TlsOptions:
         )
     found["ssl.enabled.protocols"], found["ssl.protocol"] = versions, newest
     found["ssl.cipher.suites"] = _listed(values.get("ssl.cipher.suites", ""))
-    return TlsOptions(found)
+    return TlsOptions(tuple(found.items()))
 
 
 def _store_type(values: Mapping[str, str], store: str) -> str:
@@ -237,8 +244,8 @@ def _jaas_options(values: Mapping[str, str], mechanism: str) -> Mapping[str, str
     return options
 
 
-def _listed(text: str) -> list[str]:
-    return [each.strip() for each in text.split(",") if each.strip()]
+def _listed(text: str) -> tuple[str, ...]:
+    return tuple(each.strip() for each in text.split(",") if each.strip())
 
 
 def _either(words: Iterable[str]) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-UNSECURED = "the broker has no TLS and no authentication yet, so a connection cannot have them"
 NO_EFFECT = "accepted, without effect: "
 
 
@@ -18,6 +17,25 @@ class OptionRow:
     help: str
 
 
+# How connections are secured; the value of each may be `env:NAME`.
+SECURITY_ROWS = (
+    OptionRow(
+        "kafka.security.protocol", "same", "PLAINTEXT (default), SSL, SASL_PLAINTEXT, SASL_SSL"
+    ),
+    OptionRow(
+        "kafka.ssl.*",
+        "differs",
+        "truststore, keystore, key.password, endpoint.identification.algorithm, enabled.protocols, "
+        "cipher.suites; PEM by default, PKCS12 too, no JKS",
+    ),
+    OptionRow(
+        "kafka.sasl.*",
+        "differs",
+        "mechanism PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER; jaas.config, or username "
+        "and password, or oauthbearer.token or oauthbearer.token.file. `env:NAME` reads a value "
+        "from the environment of the driver, so that no program and no plan has it",
+    ),
+)
 # Settings of every client of Kafka's, the readers' and the writers' alike.
 CLIENT_ROWS = tuple(
     OptionRow(f"kafka.{name}", "differs", NO_EFFECT + reason)

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
+from typing import Final
 
+from tidelog.client.security import ClientSecurity, is_security_name, read_security
 from tidelog.client.settings import ClientSettings
 from tidelog.durations import parse_duration_ms
 from tidelog.errors import ConfigError
-from tidelog.spark.option_row import UNSECURED, OptionRow
+from tidelog.spark.option_row import OptionRow
+
+_PREFIX: Final = "kafka."
+_ENVIRONMENT: Final = "env:"
 
 
 class OptionError(ConfigError):
@@ -38,6 +44,8 @@ class Options:
             None,
         )
         refused = row or family
+        if refused is not None and refused.status != "refused":
+            return
         if refused is not None:
             raise OptionError(f"option '{name}' is refused: {refused.help}")
         known = [each.name for each in self._rows.values() if each.status != "refused"]
@@ -47,14 +55,24 @@ class Options:
         raise OptionError(f"option '{name}' is unknown{hint} (docs/spark-options.md lists them)")
 
     def bootstrap_servers(self) -> str:
-        """The brokers to ask first; OptionError where a connection to them must be secured."""
+        """The brokers to ask first."""
         servers = self.text("kafka.bootstrap.servers")
         if not servers:
             raise OptionError("option 'kafka.bootstrap.servers' is missing; give HOST:PORT")
-        protocol = self.text("kafka.security.protocol", "PLAINTEXT")
-        if protocol.upper() != "PLAINTEXT":
-            raise OptionError(f"option 'kafka.security.protocol' is '{protocol}': {UNSECURED}")
         return servers
+
+    def security(self) -> ClientSecurity:
+        """How connections are secured; a value `env:NAME` is in the environment."""
+        names = {name: name.removeprefix(_PREFIX) for name in self._given}
+        given = {
+            bare: _resolved(name, self._given[name])
+            for name, bare in names.items()
+            if bare != name and is_security_name(bare)
+        }
+        try:
+            return read_security(given)
+        except ConfigError as error:
+            raise OptionError(f"options 'kafka.*' of the connection: {error}") from None
 
     def client(self, timeout: str, metadata_max_age_ms: int) -> ClientSettings:
         """The settings of a client; the option `timeout` says how long an operation may take."""
@@ -71,6 +89,7 @@ class Options:
                 "kafka.retry.backoff.max.ms", defaults.retry_backoff_max_ms
             ),
             metadata_max_age_ms=metadata_max_age_ms,
+            security=self.security(),
         )
 
     def text(self, name: str, default: str = "") -> str:
@@ -129,3 +148,16 @@ class Options:
         if match is None or int(match[1]) < 1:
             raise OptionError(f"option '{name}' is '{text}'; give bytes, like 64m or 1g")
         return int(match[1]) << {"": 0, "k": 10, "m": 20, "g": 30}[match[2]]
+
+
+def _resolved(name: str, value: str) -> str:
+    if not value.startswith(_ENVIRONMENT):
+        return value
+    variable = value.removeprefix(_ENVIRONMENT)
+    found = os.environ.get(variable)
+    if found is None:
+        raise OptionError(
+            f"option '{name}' is {value}, but the environment has no {variable}; export it before"
+            " the driver starts"
+        )
+    return found

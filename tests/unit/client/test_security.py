@@ -67,7 +67,7 @@ def test_the_names_of_librdkafka_are_understood() -> None:
         }
     )
     assert found.tls is not None and found.sasl is not None
-    assert found.tls.values["ssl.truststore.location"] == "/ca.pem"
+    assert found.tls.get("ssl.truststore.location") == "/ca.pem"
     assert found.sasl.mechanism == "SCRAM-SHA-256"
 
 
@@ -76,7 +76,7 @@ def test_names_are_checked_unless_the_algorithm_is_empty() -> None:
     for given, wanted in (({}, "https"), ({name: ""}, ""), ({name: "HTTPS"}, "https")):
         found = read_security({"security.protocol": "SSL", **given})
         assert found.tls is not None
-        assert found.tls.values[name] == wanted
+        assert found.tls.get(name) == wanted
 
 
 _SASL = {"security.protocol": "SASL_SSL"}

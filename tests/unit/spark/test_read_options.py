@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
 from tidelog.model import Isolation, TopicPartition
@@ -60,7 +62,13 @@ def sample(name: str) -> str:
     return SAMPLES.get(name, "false" if name in FLAGS else "7")
 
 
-@pytest.mark.parametrize("row", READ_OPTIONS, ids=lambda row: row.name)
+# Families of names that make sense together alone; they have tests of their own.
+SECURED = ("kafka.ssl.*", "kafka.sasl.*")
+
+
+@pytest.mark.parametrize(
+    "row", [row for row in READ_OPTIONS if row.name not in SECURED], ids=lambda row: row.name
+)
 def test_each_option_of_the_table(row) -> None:  # type: ignore[no-untyped-def]
     given = dict(BASE)
     if row.name in ("assign", "subscribePattern"):
@@ -89,7 +97,9 @@ DEFAULTS = {"kafka.security.protocol"}
 
 
 @pytest.mark.parametrize(
-    "row", [row for row in READ_OPTIONS if row.status != "refused"], ids=lambda row: row.name
+    "row",
+    [row for row in READ_OPTIONS if row.status != "refused" and row.name not in SECURED],
+    ids=lambda row: row.name,
 )
 def test_an_option_changes_what_is_done_or_says_that_it_does_not(row) -> None:  # type: ignore[no-untyped-def]
     streaming = not row.name.startswith("ending")
@@ -127,6 +137,29 @@ def test_settings_of_the_client_arrive_where_they_belong() -> None:
     assert (settings.max_bytes, settings.partition_max_bytes) == (18, 19)
     assert not settings.check_crcs
     assert settings.max_decompressed_bytes == 20 << 10
+
+
+def test_a_secret_is_read_from_the_environment_and_never_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("READER_PASSWORD", "canary-88")
+    given = {
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "SCRAM-SHA-512",
+        "kafka.sasl.username": "reader",
+        "kafka.sasl.password": "env:READER_PASSWORD",
+        "kafka.ssl.truststore.location": "/ca.pem",
+    }
+    parsed = parse({**BASE, **given}, streaming=True)
+    security = parsed.consumer.client.security
+    assert security.protocol == "SASL_SSL"
+    assert security.sasl is not None
+    assert security.sasl.password == "canary-88"
+    assert "canary-88" not in repr(parsed)
+    # As it goes to a task.
+    there = pickle.loads(pickle.dumps(parsed))
+    assert there.consumer.client.security == security
+    assert hash(there.consumer.client.security) == hash(security)
 
 
 def test_a_time_wins_over_times_and_those_over_offsets() -> None:
@@ -180,7 +213,18 @@ def test_an_unknown_option_is_an_error_with_the_nearest_name() -> None:
         ({**BASE, "maxTriggerDelay": "soon"}, True, "a duration like"),
         ({**BASE, "maxBytesPerTrigger": "many"}, True, "give bytes"),
         ({**BASE, "kafka.isolation.level": "x"}, True, "read_uncommitted or read_committed"),
-        ({**BASE, "kafka.security.protocol": "SSL"}, True, "'SSL': the broker has no TLS"),
+        ({**BASE, "kafka.security.protocol": "TLS"}, True, "security.protocol is 'TLS'; give"),
+        ({**BASE, "kafka.ssl.ca.location": "x"}, True, "but security.protocol is PLAINTEXT"),
+        (
+            {**BASE, "kafka.security.protocol": "SSL", "kafka.ssl.engine.factory.class": "x"},
+            True,
+            "ssl.engine.factory.class is not supported",
+        ),
+        (
+            {**BASE, "kafka.security.protocol": "SSL", "kafka.ssl.key.password": "env:NOT_SET_1"},
+            True,
+            "'kafka.ssl.key.password' is env:NOT_SET_1, but the environment has no NOT_SET_1",
+        ),
         (
             {"kafka.bootstrap.servers": "h:1", "subscribePattern": "("},
             True,

@@ -8,13 +8,16 @@ from tidelog.client.offsets import LATEST, list_offsets
 from tidelog.client.operation import topic_metadata
 from tidelog.client.settings import ClientSettings
 from tidelog.model import Isolation, TopicPartition
-from tidelog.pipelines.declare.connector import read_options, reads_topic
+from tidelog.pipelines.declare.connector import connect_options, read_options, reads_topic
 from tidelog.pipelines.declare.pipeline import Pipeline, Source
+from tidelog.spark.option_values import Options
+from tidelog.spark.source.read_option_table import READ_OPTIONS
 
 
 def open_client(pipeline: Pipeline, *, timeout_ms: int = 10_000) -> Client:
     """A client of the runner itself; it tells at once where no broker is."""
-    settings = ClientSettings.impatient(f"tidelog-pipeline-{pipeline.name}", timeout_ms)
+    security = Options(connect_options(pipeline), READ_OPTIONS).security()
+    settings = ClientSettings.impatient(f"tidelog-pipeline-{pipeline.name}", timeout_ms, security)
     return Client(pipeline.bootstrap_servers, settings)
 
 

@@ -13,7 +13,7 @@ from typing import Final
 from tidelog.arrow.writer import WriterSettings
 from tidelog.client.settings import ClientSettings, ProducerSettings
 from tidelog.model import Codec
-from tidelog.spark.option_row import CLIENT_ROWS, NO_EFFECT, UNSECURED, OptionRow
+from tidelog.spark.option_row import CLIENT_ROWS, NO_EFFECT, SECURITY_ROWS, OptionRow
 from tidelog.spark.option_values import OptionError, Options
 
 BATCH_BYTES: Final = 512 << 10
@@ -108,7 +108,7 @@ WRITE_OPTIONS: Final = (
         f"with exactlyOnce, on Apache Kafka: how long a batch may take, twice; {TIMEOUT_MS} by "
         "default. On Tidelog no time-out ends a batch",
     ),
-    OptionRow("kafka.security.protocol", "differs", f"PLAINTEXT only: {UNSECURED}"),
+    *SECURITY_ROWS,
     *(
         OptionRow(f"kafka.{name}", "differs", NO_EFFECT + reason)
         for name, reason in (
@@ -134,8 +134,6 @@ WRITE_OPTIONS: Final = (
             ("transactional.id", "each attempt of a task has its own; set exactlyOnce=true"),
             ("transaction.two.phase.commit.enable", "exactlyOnce uses it where brokers offer it"),
             ("security.providers", "Java's, for TLS and SASL"),
-            ("sasl.*", UNSECURED),
-            ("ssl.*", UNSECURED),
         )
     ),
 )

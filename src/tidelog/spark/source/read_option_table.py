@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidelog.spark.option_row import CLIENT_ROWS, NO_EFFECT, UNSECURED, OptionRow
+from tidelog.spark.option_row import CLIENT_ROWS, NO_EFFECT, SECURITY_ROWS, OptionRow
 
 _CONNECTOR_TOO = "the connector refuses it too: "
 
@@ -110,9 +110,7 @@ READ_OPTIONS: tuple[OptionRow, ...] = (
     OptionRow("kafka.share.acquire.mode", "refused", "a share group cannot be read"),
     OptionRow("kafka.config.providers", "refused", "Java's; read secrets before options are set"),
     OptionRow("kafka.security.providers", "refused", "Java's, for TLS and SASL"),
-    OptionRow("kafka.security.protocol", "differs", f"PLAINTEXT alone: {UNSECURED}"),
-    OptionRow("kafka.ssl.*", "refused", UNSECURED),
-    OptionRow("kafka.sasl.*", "refused", UNSECURED),
+    *SECURITY_ROWS,
     OptionRow("path", "refused", "a topic is named by the option subscribe"),
     OptionRow(
         "value.*",

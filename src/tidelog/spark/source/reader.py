@@ -25,6 +25,7 @@ from tidelog.arrow.decode import Decoder
 from tidelog.arrow.record_columns import RECORD_COLUMNS
 from tidelog.arrow.scan import DataLossError, PartitionRange, Scan, ScanPolicy
 from tidelog.client.blocking_consumer import Consumer
+from tidelog.client.security import ClientSecurity
 from tidelog.spark.launch.worker import settle
 from tidelog.spark.option_values import OptionError
 from tidelog.spark.source.limits import DEFAULT_BYTES_PER_BATCH
@@ -62,8 +63,9 @@ def _arrow_schema(schema: StructType) -> pa.Schema:
     return wanted
 
 
-# One consumer for each way of reading; a worker serves task after task.
-_consumers: dict[str, Consumer] = {}
+# One consumer for each way of reading; a worker serves task after task. The text of settings has
+# no secrets, so who reads is a part of the key by itself.
+_consumers: dict[tuple[str, str, ClientSecurity], Consumer] = {}
 
 
 def read_ranges(
@@ -72,7 +74,7 @@ def read_ranges(
     """In a worker: the records of one task."""
     settle()
     settings = options.consumer
-    key = f"{options.bootstrap_servers} {settings}"
+    key = (options.bootstrap_servers, str(settings), settings.client.security)
     consumer = _consumers.pop(key, None) or Consumer(options.bootstrap_servers, settings)
     on_loss = None if options.fail_on_data_loss else _tell_loss
     policy = ScanPolicy(on_loss, options.policy.stall_timeout_ms)
