@@ -46,7 +46,8 @@ _ANY_NAME: Final = "hardcode"
 
 K = TypeVar("K")
 Acls = frozenset[AclBinding]
-_Key = tuple[str, str, Operation, ResourceType, str | None]
+# With a kind alone: whether any resource of it is allowed.
+_Key = tuple[Principal, str, Operation, Resource | ResourceType]
 
 
 def authorizer_of(config: BrokerConfig, acls: Callable[[], Acls]) -> Authorizer:
@@ -81,13 +82,13 @@ class AclAuthorizer:
     def authorize(
         self, principal: Principal, host: str, operation: Operation, resource: Resource
     ) -> bool:
-        if principal.is_broker:
-            return True
         if self._acls() is not self._seen:
             self._follow()
-        key = (principal[0], host, operation, *resource)
+        key = (principal, host, operation, resource)
         decision = self._decisions.get(key)
         if decision is None:
+            if principal.is_broker:
+                return True
             decision = self._decide(principal.name, host, operation, resource)
             self._remember(key, decision)
         return decision
@@ -97,8 +98,7 @@ class AclAuthorizer:
     ) -> bool:
         if self.authorize(principal, host, operation, Resource(kind, _ANY_NAME)):
             return True
-        # No name, where decisions on one resource have theirs: names are the clients' to choose.
-        key = (principal.name, host, operation, kind, None)
+        key = (principal, host, operation, kind)
         decision = self._decisions.get(key)
         if decision is None:
             rules = self._rules.of_principal(kind, principal.name, host)

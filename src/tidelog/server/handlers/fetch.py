@@ -286,7 +286,8 @@ class FetchAttempt:
             if topic is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
             name = topic.name
-        context.require_topic(Operation.READ, name)
+        if self._replica is None:
+            context.require_topic(Operation.READ, name)
         partition = context.tools.replicas.find(name, index)
         if context.version < _VERSION_WITH_ZSTD and partition.config.target_codec is Codec.ZSTD:
             raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
