@@ -12,11 +12,11 @@ from typing import Final
 from tidelog.config.audit_settings import AUDIT_SETTINGS
 from tidelog.config.checks import (
     check_connection_overrides,
-    check_host_port,
     check_not_empty,
     check_roles,
 )
 from tidelog.config.group_settings import GROUP_SETTINGS
+from tidelog.config.page_settings import PAGE_SETTINGS
 from tidelog.config.quota_settings import QUOTA_SETTINGS
 from tidelog.config.replication_settings import REPLICATION_SETTINGS
 from tidelog.config.security_settings import SECURITY_SETTINGS
@@ -106,21 +106,7 @@ _LISTENERS: Final = (
         "the broker.",
         kafka_default="",
     ),
-    text(
-        "metrics.listener",
-        "",
-        "HOST:PORT of /metrics, /healthz and /readyz; empty for none. Port 0 takes a free one.",
-        check=check_host_port,
-        kafka=False,
-    ),
-    items(
-        "metrics.hosts",
-        [],
-        "Names under which /metrics and /readyz may be asked for, besides any IP address, "
-        "`localhost`, and the names in `metrics.listener` and `advertised.listeners`; `*` allows "
-        "every name. Without this check a page in a browser could read them.",
-        kafka=False,
-    ),
+    *PAGE_SETTINGS,
 )
 
 _CONNECTIONS: Final = (

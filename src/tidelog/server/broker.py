@@ -34,11 +34,10 @@ from tidelog.replication.mending import Mending
 from tidelog.replication.replicas import Replicas
 from tidelog.security.acl_authorizer import authorizer_of
 from tidelog.security.failure_delays import FailureDelays
-from tidelog.server.addresses import endpoint_of, make_listeners, page_names, reachable
+from tidelog.server.addresses import endpoint_of, make_listeners, reachable
 from tidelog.server.answer_cache import AnswerCache
 from tidelog.server.answer_memory import AnswerMemory
 from tidelog.server.audit_log import make_audit_log
-from tidelog.server.cluster_status import ClusterStatus
 from tidelog.server.configured import (
     connection_limits,
     data_directory,
@@ -53,11 +52,10 @@ from tidelog.server.fetch_sessions import FetchSessions
 from tidelog.server.followers import make_fetchers
 from tidelog.server.frontend import Frontend
 from tidelog.server.housekeeping import Household, Housekeeping
-from tidelog.server.http import HttpServer
 from tidelog.server.listener import Listener
 from tidelog.server.metrics import BrokerMetrics
 from tidelog.server.outbox import ScratchBuffer
-from tidelog.server.pages import StatusPages
+from tidelog.server.page_server import serve_pages
 from tidelog.server.parts import Parts
 from tidelog.server.peer_tls import PeerTls
 from tidelog.server.pieces import Turns
@@ -312,7 +310,7 @@ class Broker:
         replicas.space.judge(replicas.config.get_int("disk.min.free.bytes"))
         parts.groups.start()
         parts.transactions.start()
-        await self._serve_pages(parts)
+        parts.pages = await serve_pages(parts, config, self._host, self.is_ready)
         parts.frontend.dispatcher.is_open = True
         for listener in parts.listeners:
             if listener is not self._early:
@@ -365,36 +363,6 @@ class Broker:
     async def _unless_failed(self, start: Coroutine[Any, Any, None]) -> None:
         """Wait for a step of the start, unless the membership fails before."""
         await _first_of(start, self._running().membership.wait_failed())
-
-    async def _serve_pages(self, parts: Parts) -> None:
-        address = self._config.metrics_listener
-        if address is None:
-            return
-        pages = StatusPages(
-            parts.frontend.metrics,
-            parts.replicas,
-            parts.mending,
-            parts.groups,
-            parts.fetch_sessions,
-            parts.frontend.memory,
-            ClusterStatus(
-                parts.membership,
-                parts.metadata,
-                parts.replicas,
-                parts.fetchers,
-                self._host.clock,
-            ),
-            parts.transactions,
-            self.is_ready,
-        )
-        server = HttpServer(
-            pages.routes,
-            page_names(self._config, address[0]),
-            descriptor_shares(self._config).pages,
-            self._host,
-        )
-        await server.start(*address)
-        parts.pages = server
 
     def is_ready(self) -> bool:
         return self._parts is not None and not self._stopping

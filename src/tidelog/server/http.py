@@ -5,17 +5,20 @@ oldest making room for the newest, so that some who send nothing cannot keep out
 request has five seconds and 8 KiB. A page in a browser must not be able to read what is served
 here under a name of its own (DNS rebinding), so a request must name this server by an address, by
 `localhost`, or by a name that was configured. `/healthz`, which says nothing, answers everybody.
+TLS, and names with passwords, are in `http_security`.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from ipaddress import ip_address
 from typing import cast
 
 from tidelog.host.host import Host
 from tidelog.server.connection_counts import ConnectionCounts
+from tidelog.server.http_security import PageSecurity
 
 _REQUEST_BYTES_MAX = 8 * 1024
 _DEADLINE_SECONDS = 5.0
@@ -23,6 +26,7 @@ _BACKLOG = 64
 _REASONS = {
     200: "OK",
     400: "Bad Request",
+    401: "Unauthorized",
     403: "Forbidden",
     404: "Not Found",
     405: "Method Not Allowed",
@@ -42,12 +46,14 @@ class HttpServer:
         names: Collection[str],
         connections_max: int,
         host: Host,
+        security: PageSecurity,
     ) -> None:
         self.pages = pages
+        self.security = security
         self._names = frozenset(name.lower().rstrip(".") for name in names)
         self._connections_max = connections_max
         self._counts = ConnectionCounts()
-        self._acceptor = host.network.acceptor("metrics", self, host.clock)
+        self._acceptor = host.network.acceptor("metrics", self, host.clock, security.tls)
 
     async def start(self, host: str, port: int) -> None:
         await self._acceptor.bind(host, port)
@@ -78,7 +84,7 @@ class HttpServer:
         return None
 
     def opened(self, host: str) -> HttpResponder:
-        responder = HttpResponder(self)
+        responder = HttpResponder(self, host)
         self._counts.add(responder, host)
         return responder
 
@@ -110,11 +116,14 @@ class HttpServer:
 class HttpResponder(asyncio.Protocol):
     """Collects the head of one request, answers it, closes."""
 
-    def __init__(self, server: HttpServer) -> None:
+    def __init__(self, server: HttpServer, host: str) -> None:
         self._server = server
+        self._host = host
         self._received = bytearray()
         self._transport: asyncio.Transport | None = None
         self._aborted = False
+        # Its answer is on its way: nothing else is read.
+        self._is_refused = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -134,13 +143,18 @@ class HttpResponder(asyncio.Protocol):
             self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
+        if self._is_refused:
+            return
         self._received += data
         if b"\r\n\r\n" in self._received or b"\n\n" in self._received:
-            self._answer(*self._respond())
+            answer = self._respond()
+            if answer is not None:
+                self._answer(*answer)
         elif len(self._received) > _REQUEST_BYTES_MAX:
             self._answer(400, "the request is too large\n")
 
-    def _respond(self) -> tuple[int, str]:
+    def _respond(self) -> tuple[int, str] | None:
+        """The answer to what was asked; None where it comes later."""
         first, *headers = bytes(self._received).replace(b"\r\n", b"\n").split(b"\n")
         words = first.split()
         if len(words) < 2:
@@ -148,25 +162,45 @@ class HttpResponder(asyncio.Protocol):
         if words[0] not in (b"GET", b"HEAD"):
             return 405, "only GET is served here\n"
         path = words[1].split(b"?", 1)[0].decode("latin-1")
+        named = [
+            (name.strip().lower(), value.strip())
+            for name, _, value in (header.partition(b":") for header in headers)
+        ]
+        security = self._server.security
+        hosts = (value for name, value in named if name == b"host")
+        if path != "/healthz" and not all(map(self._server.answers_to, hosts)):
+            return 403, (
+                "this server was not asked for by an address, by localhost or by a name"
+                " in its setting metrics.hosts\n"
+            )
+        if not security.is_open(path):
+            authorization = dict(named).get(b"authorization", b"")
+            if not security.admits(authorization, self._host):
+                self._refuse(is_guess=bool(authorization))
+                return None
         page = self._server.pages.get(path)
         if page is None:
             return 404, f"served here: {' '.join(sorted(self._server.pages))}\n"
-        if path != "/healthz":
-            for name, _, value in (header.partition(b":") for header in headers):
-                if name.strip().lower() == b"host" and not self._server.answers_to(value):
-                    return 403, (
-                        "this server was not asked for by an address, by localhost or by a name"
-                        " in its setting metrics.hosts\n"
-                    )
         return page()
+
+    def _refuse(self, *, is_guess: bool) -> None:
+        """Ask for a password; one that was wrong is answered late."""
+        answer = partial(self._answer, 401, "a name and a password are needed\n")
+        if not is_guess:
+            answer()
+            return
+        delay = self._server.security.delay_of_refusal(self._host)
+        self._is_refused = True
+        asyncio.get_running_loop().call_later(min(delay, _DEADLINE_SECONDS / 2), answer)
 
     def _answer(self, status: int, text: str) -> None:
         assert self._transport is not None
         body = text.encode()
+        challenge = 'WWW-Authenticate: Basic realm="tidelog"\r\n' if status == 401 else ""
         head = (
             f"HTTP/1.1 {status} {_REASONS[status]}\r\n"
             "Content-Type: text/plain; version=0.0.4; charset=utf-8\r\n"
-            f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+            f"{challenge}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
         )
         is_head = self._received.startswith(b"HEAD")
         self._transport.write(head.encode() + (b"" if is_head else body))

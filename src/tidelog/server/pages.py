@@ -10,6 +10,7 @@ from tidelog.coordinators.groups.coordinator import GroupCoordinator
 from tidelog.model import TopicPartition
 from tidelog.replication.mending import Mending
 from tidelog.replication.replicas import Replicas
+from tidelog.server.audit_log import AuditLog
 from tidelog.server.cluster_status import ClusterStatus
 from tidelog.server.fetch_sessions import FetchSessions
 from tidelog.server.http import Page
@@ -45,6 +46,7 @@ class StatusPages:
     memory: RequestMemory
     cluster: ClusterStatus
     transactions: Transactions
+    audit: AuditLog
     is_ready: Callable[[], bool]
 
     @property
@@ -121,12 +123,22 @@ class StatusPages:
         yield from self._cleaner()
         yield from self._groups()
         yield from self.transactions.lines()
+        yield from self._audit()
         usage = resource.getrusage(resource.RUSAGE_SELF)
         yield from metric(
             "process_cpu_seconds_total",
             "User and system CPU seconds.",
             round(usage.ru_utime + usage.ru_stime, 3),
         )
+
+    def _audit(self) -> Iterator[str]:
+        audit = self.audit
+        for name, value, text in (
+            ("events_total", audit.recorded, "Events that the audit log took."),
+            ("events_dropped_total", audit.dropped, "Events that it had no room for."),
+            ("failing", int(audit.fault is not None), "1 while it cannot be written."),
+        ):
+            yield from metric(f"tidelog_audit_{name}", text, value)
 
     def _damage(self) -> Iterator[str]:
         mending, scrubber = self.mending, self.mending.scrubber

@@ -39,6 +39,7 @@ def names() -> set[str]:
             its.frontend.memory,
             status,
             its.transactions,
+            its.requests.audit,
             lambda: True,
         )
         _, text = pages.metrics()
