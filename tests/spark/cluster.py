@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -67,10 +68,11 @@ class Worker:
 
 
 class SparkCluster:
-    """A context in which `url` is a master with so many workers."""
+    """A context in which `url` is a master with workers."""
 
-    def __init__(self, directory: Path, workers: int = 2) -> None:
-        self._directory, self._count = directory, workers
+    def __init__(self, directory: Path, hosts: Sequence[str] = (HOST, HOST)) -> None:
+        """A worker at each of these addresses; Spark speculates only across different ones."""
+        self._directory, self._hosts = directory, hosts
         self._environment = spark_environment()
         self._processes: list[subprocess.Popen[bytes]] = []
         self.workers: list[Worker] = []
@@ -97,10 +99,10 @@ class SparkCluster:
         place = ["--host", HOST, "--port", port, "--webui-port", "0"]
         master, log = self._java(f"{_DEPLOY}.master.Master", place)
         wait_until(lambda: "New state: ALIVE" in log.read_text(), master, log)
-        place = ["--host", HOST, "--webui-port", "0", "--cores", "1", "--memory", "700m"]
-        for number in range(self._count):
+        place = ["--webui-port", "0", "--cores", "1", "--memory", "700m"]
+        for number, host in enumerate(self._hosts):
             directory = self._directory / f"worker-{number}"
-            arguments = [*place, "--work-dir", str(directory), self.url]
+            arguments = ["--host", host, *place, "--work-dir", str(directory), self.url]
             self.workers.append(Worker(*self._java(f"{_DEPLOY}.worker.Worker", arguments)))
         for worker in self.workers:
             wait_until(worker.is_registered, worker.process, worker.log)
