@@ -2,23 +2,29 @@
 
 A commit of offsets is a record or two, and the members of many groups commit at the same time. What
 is asked for within one turn of the loop goes into one batch. Where a batch is on its way to the
-disk, what comes meanwhile goes with the next one: it could not be durable any earlier.
+disk, what comes meanwhile goes with the next one: it could not be durable any earlier. Of all that
+was gathered, one turn handles a part: thousands of commits must not hold up a heartbeat.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from tidelog.coordinators.outcome import Outcome, Reply
 from tidelog.coordinators.timers import Now
 from tidelog.errors import KafkaError
+from tidelog.host.prompt import Prompt
 from tidelog.replication.waiters import CommitWait
 
 S = TypeVar("S")
 Handled = list[tuple[Outcome, "Asked[S]"]]
+
+# How many changes are handled in one turn of the loop: some milliseconds.
+_CHANGES_AT_ONCE: Final = 250
 
 
 @dataclass(slots=True, eq=False)
@@ -45,7 +51,7 @@ class Asked(NamedTuple, Generic[S]):
 
     handler: Callable[[S, Now], Outcome]
     refused: Callable[[KafkaError], Any]
-    future: asyncio.Future[Any]
+    future: Prompt[Any]
 
     def fail(self, error: Exception) -> None:
         """What nobody foresaw is told to whoever asked as it is."""
@@ -75,8 +81,8 @@ def answer_all(handled: Handled[S], refusal: KafkaError | None = None) -> None:
     for outcome, asked in handled:
         if refusal is not None:
             asked.fail(refusal)
-        elif not asked.future.done():
-            asked.future.set_result(outcome.answer)
+        else:
+            asked.future.settle(outcome.answer)
 
 
 class Gathered(Generic[S]):
@@ -115,3 +121,44 @@ class Gathered(Generic[S]):
         all_asked, self.asked = self.asked, []
         for asked in all_asked:
             asked.fail(error)
+
+
+class Rounds(Generic[S]):
+    """Whose gathered changes are handled next, of all shards: so many in one turn of the loop."""
+
+    def __init__(self, handle: Callable[[S], None], size: Callable[[S], int]) -> None:
+        self._handle = handle
+        self._size = size
+        self._waiting: deque[S] = deque()
+        self._handled = 0
+        self._is_scheduled = False
+
+    def later(self, slot: S) -> None:
+        """Handle what the slot gathers until the next turn."""
+        self._waiting.append(slot)
+        self._schedule()
+
+    def now(self, slot: S) -> None:
+        """Handle what the slot has gathered, in this turn if there is room for it."""
+        if self._waiting or self._handled >= _CHANGES_AT_ONCE:
+            self._waiting.append(slot)
+        else:
+            self._take(slot)
+        self._schedule()
+
+    def _take(self, slot: S) -> None:
+        self._handled += self._size(slot)
+        self._handle(slot)
+
+    def _schedule(self) -> None:
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._is_scheduled = False
+        self._handled = 0
+        while self._waiting and self._handled < _CHANGES_AT_ONCE:
+            self._take(self._waiting.popleft())
+        if self._waiting or self._handled:
+            self._schedule()

@@ -27,7 +27,7 @@ from typing import Any, Final, Generic
 
 from tidelog.cluster.changes import Change
 from tidelog.cluster.image import MetadataImage
-from tidelog.coordinators.gathering import Answer, Asked, Batch, Handled, answer_all
+from tidelog.coordinators.gathering import Answer, Asked, Batch, Handled, Rounds, answer_all
 from tidelog.coordinators.kind import S, ShardKind
 from tidelog.coordinators.loading import load
 from tidelog.coordinators.outcome import Outcome, Reply
@@ -35,6 +35,7 @@ from tidelog.coordinators.slot import RuntimeStats, Slot
 from tidelog.coordinators.timers import Now
 from tidelog.errors import ErrorCode, KafkaError, PartitionBrokenError, TidelogError
 from tidelog.host.host import Host
+from tidelog.host.prompt import Prompt
 from tidelog.protocol.batches import BatchHeader
 from tidelog.replication.partition import Partition
 from tidelog.replication.replicas import Replicas
@@ -62,6 +63,7 @@ class CoordinatorRuntime(Generic[S]):
         self._host = host
         self._slots: dict[int, Slot[S]] = {}
         self._waiting: dict[asyncio.Future[Any], Answer | Batch[S]] = {}
+        self._rounds = Rounds(self._run_gathered, lambda slot: len(slot.gathered.asked))
         self._timer: asyncio.TimerHandle | None = None
         self._armed_ms = 0
         self._lost_ms = 0
@@ -108,16 +110,16 @@ class CoordinatorRuntime(Generic[S]):
         key: str,
         handler: Callable[[S, Now], Outcome],
         refused: Callable[[KafkaError], Any],
-    ) -> asyncio.Future[Any]:
+    ) -> Prompt[Any]:
         """As `call`, for what may come to the shard with others a little later, in one batch.
 
         It must not matter to the handler what others of the batch change, and it has an answer at
         once. An error is answered with what `refused` makes of it.
         """
-        slot, loop = self._slot_of(key), asyncio.get_running_loop()
-        future: asyncio.Future[Any] = loop.create_future()
+        slot = self._slot_of(key)
+        future: Prompt[Any] = Prompt()
         if slot.gathered.add(Asked(handler, refused, future)):
-            loop.call_soon(self._run_gathered, slot)
+            self._rounds.later(slot)
         return future
 
     def _slot_of(self, key: str) -> Slot[S]:
@@ -325,7 +327,7 @@ class CoordinatorRuntime(Generic[S]):
         wait.add_done_callback(partial(self._committed, batch))
         if slot.partition.config.durability_fsync:
             slot.gathered.is_held = True
-            wait.add_done_callback(lambda _: self._run_gathered(slot))
+            wait.add_done_callback(lambda _: self._rounds.now(slot))
 
     def _commit_deadline(self) -> float:
         return asyncio.get_running_loop().time() + self._kind.commit_timeout_ms() / 1000

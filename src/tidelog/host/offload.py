@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol, TypeVar
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Protocol, TypeVar
+
+from tidelog.host.prompt import Prompt
 
 T = TypeVar("T")
 
@@ -29,7 +31,21 @@ class ThreadOffload:
         self._pool = ThreadPoolExecutor(max_workers=threads, thread_name_prefix=name)
 
     def run(self, function: Callable[..., T], *args: object) -> asyncio.Future[T]:
-        return asyncio.get_running_loop().run_in_executor(self._pool, function, *args)
+        loop = asyncio.get_running_loop()
+        future: Prompt[T] = Prompt(loop=loop)
+        work = self._pool.submit(function, *args)
+
+        def done(work: Future[T]) -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(future.take_over, work)
+
+        def cancel(future: asyncio.Future[Any]) -> None:
+            if future.cancelled():
+                work.cancel()
+
+        work.add_done_callback(done)
+        future.add_done_callback(cancel)
+        return future
 
     def close(self) -> None:
         self._pool.shutdown(wait=True)

@@ -332,8 +332,8 @@ def encode_sized(message: object, version: int) -> tuple[list[Part], int]:
 
 def encode(message: object, version: int) -> bytes:
     """Write a message body into one buffer, copying its records."""
-    parts = encode_parts(message, version)
-    if len(parts) == 1 and isinstance(parts[0], bytes):
+    parts, _ = encode_sized(message, version)
+    if len(parts) == 1 and type(parts[0]) is bytes:
         return parts[0]
     held = [part for part in parts if isinstance(part, (bytes, bytearray, memoryview))]
     if len(held) != len(parts):

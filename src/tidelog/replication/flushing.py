@@ -18,6 +18,7 @@ from functools import partial
 from tidelog.config.topic_config import TopicConfig
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.host.offload import Offload
+from tidelog.host.prompt import when_done
 from tidelog.model import LogPosition
 from tidelog.storage.flush import FlushPlan
 from tidelog.storage.log import Log
@@ -99,7 +100,7 @@ class Flushing:
             self._on_failed(error)
         else:
             self._running = self._offload.run(plan.run)
-            self._running.add_done_callback(partial(self._ended, plan, end))
+            when_done(self._running, partial(self._ended, plan, end))
 
     def _ended(self, plan: FlushPlan, end: LogPosition, run: asyncio.Future[None]) -> None:
         self._running = None

@@ -15,6 +15,7 @@ from collections import deque
 from typing import TYPE_CHECKING, cast
 
 from tidelog.errors import ProtocolError, TidelogError
+from tidelog.host.prompt import when_done
 from tidelog.protocol.apis import SASL_KEYS
 from tidelog.security.authorizer import ANONYMOUS
 from tidelog.security.sasl import Login, SaslServer
@@ -386,7 +387,7 @@ class Connection(asyncio.BufferedProtocol):
         if isinstance(result, Pending):
             exchange.overlaps = result.overlaps
             exchange.future = result.future
-            result.future.add_done_callback(lambda _: self._resume(exchange, result))
+            when_done(result.future, lambda _: self._resume(exchange, result))
             return
         exchange.future = None
         exchange.overlaps = True

@@ -9,9 +9,11 @@ import pytest
 
 from tests.unit.coordinators.helpers import turns
 from tests.unit.coordinators.tallies import TIMEOUT_MS, TOO_LARGE, World
+from tidelog.coordinators.gathering import Rounds
 from tidelog.coordinators.outcome import Outcome
 from tidelog.coordinators.timers import Now
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.host.prompt import when_done
 from tidelog.testing.virtual_loop import virtual_time
 
 
@@ -181,3 +183,39 @@ async def test_a_failure_that_nobody_foresaw_reaches_all_and_has_the_shard_loade
     world.partition.commit()
     assert await again == (4,)
     world.runtime.stop()
+
+
+@virtual_time
+async def test_answers_leave_in_the_turn_in_which_the_commit_is_heard_of() -> None:
+    world = Gathering(syncs=True)
+    heard: list[int] = []
+    for number in (1, 2):
+        when_done(world.ask(number), lambda done: heard.extend(done.result()))
+    await turns()
+    world.partition.commit()
+    assert heard == []
+    await asyncio.sleep(0)
+    assert heard == [1, 2], "one turn for the wait, and none for the answers"
+    world.runtime.stop()
+
+
+@virtual_time
+async def test_a_turn_handles_some_of_what_was_gathered_and_the_next_one_more() -> None:
+    handled: list[int] = []
+    rounds: Rounds[int] = Rounds(handled.append, lambda _: 100)
+    for number in range(7):
+        rounds.later(number)
+    assert handled == []
+    await asyncio.sleep(0)
+    assert handled == [0, 1, 2], "250 changes, and what completes them"
+    rounds.now(7)
+    assert handled == [0, 1, 2], "others wait before it"
+    await asyncio.sleep(0)
+    assert handled == [0, 1, 2, 3, 4, 5]
+    await turns()
+    assert handled == list(range(8))
+    for number in (8, 9, 10, 11):
+        rounds.now(number)
+    assert handled == list(range(11)), "at once, for as long as there is room in this turn"
+    await turns()
+    assert handled == list(range(12))
