@@ -1,4 +1,4 @@
-"""Writes the page of what is served from the handlers' docstrings and the table of APIs.
+"""Writes the page of what is served from the handlers' docstrings and the tables of APIs.
 
 `python -m tidelog.server.document` prints it; with `--write PATH` it goes to a file. A handler
 module's docstring has a first paragraph that names its APIs, and then a text whose parts begin, at
@@ -16,6 +16,7 @@ from typing import Final
 from tidelog.config.document import main
 from tidelog.protocol.apis import APIS, Api
 from tidelog.protocol.schema import NEVER_FLEXIBLE
+from tidelog.server.authorization import AUTHORIZATION
 from tidelog.server.routes import handler_module
 
 _INTRODUCTION: Final = """\
@@ -29,6 +30,18 @@ API, or for a version outside these, closes its connection with a sentence in th
 in Kafka; ApiVersions alone answers an unknown version, so that a newer client can step down.
 Record batches are of format v2; the older message formats are not taken and not stored.
 """
+_PERMISSIONS: Final = """\
+## Permissions
+
+What a client must be allowed, where access-control lists are switched on, as in Apache Kafka. A
+denial shows as an error in place of the *whole* answer, beside *each* thing that is refused, or not
+at all: what is *hidden* looks as if it did not exist. Read, Write, Delete and Alter imply Describe,
+AlterConfigs implies DescribeConfigs. ClusterAction is for brokers of the cluster alone, which prove
+that they are: no permission stands in for it.
+
+| API | permission | when | denial |
+|---|---|---|---|
+"""
 _LABEL: Final = re.compile(r"^(Behaviour|Versions|Gaps): ", re.MULTILINE)
 
 
@@ -38,6 +51,7 @@ def document() -> str:
     for module, members in _by_module(APIS).items():
         heading = ", ".join(api.name for api in members)
         parts.append(f"## {heading}\n\n{_section(module)}")
+    parts.append(_PERMISSIONS + "".join(map(_permissions, APIS)))
     return "\n".join(parts)
 
 
@@ -55,6 +69,26 @@ def _table(apis: Sequence[Api]) -> str:
         served, advertised = _range(api.served), _range(api.advertised)
         lines.append(f"| {api.key} | {api.name} | {served} | {advertised} | {flexible} |")
     return "\n".join(lines) + "\n"
+
+
+def _permissions(api: Api) -> str:
+    """The rows of what an API asks; one that asks nothing is open to everybody."""
+    rows = []
+    for each in AUTHORIZATION[api.name]:
+        needed = [(each.operation, each.resource)]
+        if each.otherwise is not None:
+            needed.append(each.otherwise)
+        permission = ", or ".join(
+            f"{_words(operation.name)} on {_words(kind.name)}" for operation, kind in needed
+        )
+        when = each.when or "always"
+        rows.append(f"| {api.name} | {permission} | {when} | {each.denial.value} |\n")
+    return "".join(rows) or f"| {api.name} | none | | |\n"
+
+
+def _words(name: str) -> str:
+    """As Kafka's tools write it: `DESCRIBE_CONFIGS` is DescribeConfigs."""
+    return name.title().replace("_", "")
 
 
 def _range(versions: tuple[int, int]) -> str:

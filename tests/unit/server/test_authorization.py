@@ -4,9 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import fields, is_dataclass
 from pathlib import Path
+from typing import Any
+from uuid import UUID
 
-from tests.e2e.authorization_requests import UNASKED, requests
+from tests.e2e.answers_script import shown
+from tests.e2e.authorization_requests import (
+    CONSUMERS,
+    DOOMED,
+    GROUP,
+    OPEN_ID,
+    TOPIC,
+    TRANSACTIONAL_ID,
+    UNASKED,
+    requests,
+)
 from tests.e2e.in_process import InProcessBroker
 from tests.unit.server.permissions import Permissions, build_in_process, connect_as, put_in_force
 from tidelog.errors import ErrorCode
@@ -98,3 +111,57 @@ def _row(name: str) -> set[tuple[Operation, ResourceType]]:
     questions = AUTHORIZATION[name]
     asked = {(each.operation, each.resource) for each in questions}
     return asked | {each.otherwise for each in questions if each.otherwise is not None}
+
+
+# What exists, and what does not.
+ABSENT = {
+    TOPIC: "vanish",
+    GROUP: "tree",
+    CONSUMERS: "muddle",
+    TRANSACTIONAL_ID: "cinder",
+    OPEN_ID: "late-ledger",
+    **{DOOMED.format(each): f"lost-{each}" for each in range(1, 7)},
+}
+
+
+def test_who_may_not_describe_a_thing_cannot_tell_whether_it_exists(tmp_path: Path) -> None:
+    async def scenario(broker: InProcessBroker, permissions: Permissions) -> None:
+        topic_ids = await build_in_process(broker)
+        client = connect_as("nobody", broker)
+        compared = 0
+        for api in APIS:
+            if api.name in UNASKED:
+                continue
+            for version in range(api.served[0], api.served[1] + 1):
+                for label, request in requests(api, version, topic_ids):
+                    real = shown(await client.call(api.name, version, request))
+                    if not _rename(request):
+                        continue
+                    absent = repr(shown(await client.call(api.name, version, request)))
+                    for name, other in ABSENT.items():
+                        absent = absent.replace(repr(other), repr(name))
+                    assert absent == repr(real), label
+                    compared += 1
+        assert compared >= 200
+
+    run(tmp_path, scenario)
+
+
+def _rename(message: Any) -> bool:
+    """Have a request name what does not exist instead; False where it cannot, or names an id."""
+    renamed = False
+    for each in fields(message):
+        value = getattr(message, each.name)
+        if isinstance(value, UUID) and value.int:
+            # Ids tell nothing about names: that one is known may show, as in Kafka.
+            return False
+        if isinstance(value, str) and value in ABSENT:
+            setattr(message, each.name, ABSENT[value])
+            renamed = True
+        elif isinstance(value, list) and value and isinstance(value[0], str):
+            setattr(message, each.name, [ABSENT.get(name, name) for name in value])
+            renamed = renamed or not ABSENT.keys().isdisjoint(value)
+        elif isinstance(value, list) and value and is_dataclass(value[0]):
+            found = [_rename(part) for part in value]
+            renamed = renamed or any(found)
+    return renamed

@@ -136,6 +136,9 @@ def _authorize(operation: Operation, resource: int, name: str, context: ClusterC
             context.require_group(operation, name)
         case ConfigResourceType.BROKER | ConfigResourceType.BROKER_LOGGER:
             context.require(operation, CLUSTER)
+        case ConfigResourceType.CLIENT_METRICS:
+            context.require(operation, CLUSTER)
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Client metrics are not supported")
         case unknown:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {unknown}")
 
