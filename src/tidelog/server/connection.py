@@ -21,13 +21,13 @@ from tidelog.security.authorizer import ANONYMOUS
 from tidelog.security.sasl import Login, SaslServer
 from tidelog.server.audit_connections import record_login
 from tidelog.server.dispatch import CloseConnection, Pending, Result
+from tidelog.server.exchange import Exchange
 from tidelog.server.outbox import Outbox
 from tidelog.server.receive_buffer import INITIAL_BYTES, ReceiveBuffer
 from tidelog.server.sockets import address_of, size_buffers
 from tidelog.server.throttling import LoopUse
 
 if TYPE_CHECKING:
-    from tidelog.protocol.primitives import Part
     from tidelog.server.listener import Listener
 
 _log = logging.getLogger(__name__)
@@ -36,19 +36,17 @@ _log = logging.getLogger(__name__)
 _SASL_FRAME_BYTES_MAX = 64 * 1024
 
 
-class Exchange:
-    """A request whose answer is not there yet, or waits for an earlier one."""
-
-    __slots__ = ("future", "overlaps", "parts")
-
-    def __init__(self) -> None:
-        self.parts: list[Part] | None = None
-        self.future: asyncio.Future[object] | None = None
-        self.overlaps = False
-
-
 class Connection(asyncio.BufferedProtocol):
     """The asyncio protocol of a client connection."""
+
+    __slots__ = (
+        "__weakref__", "_awaiting_memory", "_buffer", "_closing", "_draining", "_exchanges",
+        "_frontend", "_is_halted", "_last_words", "_loop", "_muted", "_outbox", "_reading_paused",
+        "_start_request", "_transport", "_unproven_since", "authenticated_at", "bytes_received",
+        "frame_in_use", "host", "is_timed", "known_head_bytes", "last_active_at", "listener",
+        "local_host", "local_port", "login", "loop_use", "peer", "principal", "sasl",
+        "sasl_mechanism",
+    )  # fmt: skip
 
     def __init__(self, listener: Listener) -> None:
         self.listener = listener
@@ -60,6 +58,8 @@ class Connection(asyncio.BufferedProtocol):
         self._awaiting_memory = False
         self._closing = False
         self._draining = False
+        # One of these, or muted: no request is taken up.
+        self._is_halted = False
         self._last_words = "the broker is shutting down"
         # Who takes the next request: another while the connection authenticates.
         self._start_request = self._frontend.dispatcher.start
@@ -70,9 +70,8 @@ class Connection(asyncio.BufferedProtocol):
         self.frame_in_use = False
         # How long its requests have kept the loop busy, and when it may go on after too much.
         self.loop_use = LoopUse()
+        self.is_timed = self._frontend.throttling.times_requests
         self._muted: asyncio.TimerHandle | None = None
-        # Its address has opened too many: the seconds after which it is closed, unread.
-        self.closes_after = 0.0
         self.principal = ANONYMOUS
         # How it has authenticated, and when.
         self.login: Login | None = None
@@ -110,17 +109,11 @@ class Connection(asyncio.BufferedProtocol):
             self.listener.authentication_failed(self, str(error))
             is_wanted = False
         if not is_wanted:
-            self._closing = True
+            self._closing = self._is_halted = True
             self._transport.abort()
-        elif self.closes_after:
-            # As in Kafka it is kept for a moment, so that its client does not come again at once.
-            self._pause_reading()
-            self._muted = self._loop.call_later(
-                self.closes_after, self.close, "its address opens connections too fast"
-            )
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._closing = True
+        self._closing = self._is_halted = True
         self._unmute()
         self._outbox.close()
         self._frontend.memory.forget(self)
@@ -140,7 +133,10 @@ class Connection(asyncio.BufferedProtocol):
         self.bytes_received += count
         self.last_active_at = self._loop.time()
         self._buffer.received(count)
-        self._process()
+        if self.is_timed:
+            self._process_timed()
+        else:
+            self._process()
 
     def eof_received(self) -> bool:
         return False
@@ -239,7 +235,14 @@ class Connection(asyncio.BufferedProtocol):
             until = max(until, self._muted.when())
             self._muted.cancel()
         self._muted = self._loop.call_at(until, self._go_on)
+        self._is_halted = True
         self._pause_reading()
+
+    def close_later(self, seconds: float, reason: str) -> None:
+        """Read nothing, and close after so long."""
+        self.mute(seconds)
+        self._unmute()
+        self._muted = self._loop.call_later(seconds, self.close, reason)
 
     def _unmute(self) -> None:
         if self._muted is not None:
@@ -248,6 +251,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _go_on(self) -> None:
         self._muted = None
+        self._is_halted = self._closing or self._draining
         self.last_active_at = self._loop.time()
         self._process()
 
@@ -295,7 +299,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def drain(self) -> None:
         """Answer what was asked, then close; new requests are not read."""
-        self._draining = True
+        self._draining = self._is_halted = True
         self._pause_reading()
         if self.is_idle:
             self.close(self._last_words)
@@ -308,7 +312,7 @@ class Connection(asyncio.BufferedProtocol):
     def close(self, reason: str, *, level: int = logging.DEBUG) -> None:
         if self._closing:
             return
-        self._closing = True
+        self._closing = self._is_halted = True
         _log.log(
             level, "closing connection peer=%s listener=%s reason=%s",
             self.peer, self.listener.name, reason,
@@ -324,10 +328,15 @@ class Connection(asyncio.BufferedProtocol):
 
     # -- requests -------------------------------------------------------------------------------
 
+    def _process_timed(self) -> None:
+        """As `_process`, where somebody has a quota for the time of requests."""
+        self.loop_use.begin(self._loop.time())
+        self._process()
+        self.loop_use.end(self._loop.time())
+
     def _process(self) -> None:
         """Take up frames for as long as neither order nor back-pressure forbids it."""
         buffer = self._buffer
-        start = self._start_timed if self._frontend.throttling.times_requests else self._start
         try:
             while not self._is_blocked():
                 frame = buffer.next_frame()
@@ -337,7 +346,7 @@ class Connection(asyncio.BufferedProtocol):
                 if buffer.unread_bytes:
                     # More was sent with it: let the small answers leave together.
                     self._outbox.hold()
-                start(frame)
+                self._start(frame)
         except (ProtocolError, CloseConnection) as error:
             self._frontend.metrics.protocol_errors += 1
             self._outbox.let_go()
@@ -354,7 +363,7 @@ class Connection(asyncio.BufferedProtocol):
             self._pause_reading()
 
     def _is_blocked(self) -> bool:
-        if self._closing or self._draining or self._muted is not None or self._outbox.is_busy:
+        if self._is_halted or self._outbox.is_busy:
             return True
         exchanges = self._exchanges
         if not exchanges:
@@ -373,14 +382,6 @@ class Connection(asyncio.BufferedProtocol):
         exchange = Exchange()
         self._exchanges.append(exchange)
         self._take(exchange, result)
-
-    def _start_timed(self, frame: memoryview) -> None:
-        """As `_start`, where somebody has a quota for the time of requests."""
-        self.loop_use.begin(self._loop.time())
-        try:
-            self._start(frame)
-        finally:
-            self.loop_use.end(self._loop.time())
 
     def _take(self, exchange: Exchange, result: Result) -> None:
         """Deal with what a stage of the request came to: an answer, nothing, or a wait."""
@@ -401,8 +402,7 @@ class Connection(asyncio.BufferedProtocol):
         if is_followed:
             # One commit has ended both waits: let the answers leave together.
             self._outbox.hold()
-        is_timed = self._frontend.throttling.times_requests
-        if is_timed:
+        if self.is_timed:
             self.loop_use.begin(self._loop.time())
         try:
             self._take(exchange, pending.resume())
@@ -413,10 +413,10 @@ class Connection(asyncio.BufferedProtocol):
             self._outbox.let_go()
             self._fail()
         else:
-            if is_timed:
-                self.loop_use.end(self._loop.time())
             if not is_followed:
                 self._process()
+            if self.is_timed:
+                self.loop_use.end(self._loop.time())
 
     def _is_followed(self, exchange: Exchange) -> bool:
         """Whether the request behind this one has its result as well, and is resumed next."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tidelog.server.connection import Connection
     from tidelog.server.metrics import ApiMetrics
     from tidelog.server.routes import Route
-    from tidelog.server.throttling import MutationQuota, Throttling
+    from tidelog.server.throttling import QuotaUse, Throttling
     from tidelog.server.tools import RequestTools
 
 _AS_BROKER = Operation.CLUSTER_ACTION
@@ -48,6 +48,9 @@ class ServedApi(Generic[Tools]):
 class RequestContext(Generic[Tools]):
     """One request: where it came from, in which version, and the tools of its handler's family."""
 
+    # Set where the request came in as a frame.
+    request_bytes: int
+
     __slots__ = (
         "_shared",
         "api",
@@ -55,12 +58,11 @@ class RequestContext(Generic[Tools]):
         "header",
         "in_pieces",
         "metrics",
-        "mutations",
         "overlaps",
         "prepared",
+        "quota_use",
         "request_bytes",
         "started_at",
-        "throttle_ms",
         "tools",
     )
 
@@ -83,10 +85,7 @@ class RequestContext(Generic[Tools]):
         # Whether the answer may have so many elements that it is encoded in pieces.
         self.in_pieces = True
         self.started_at = shared.clock.monotonic()
-        self.request_bytes = 0
-        # What a handler has found out about the quotas of its client.
-        self.throttle_ms: int | None = None
-        self.mutations: MutationQuota | None = None
+        self.quota_use: QuotaUse | None = None
 
     @property
     def throttling(self) -> Throttling:

@@ -101,6 +101,7 @@ class Dispatcher:
     def __init__(self, shared: RequestTools, families: Iterable[object]) -> None:
         """`families` are the tools of each family of handlers (see `server/tools`)."""
         self._shared = shared
+        self._throttling = shared.throttling
         self._families = {type(tools): tools for tools in families}
         self._tasks: dict[asyncio.Task[Any], None] = {}
         self._served: dict[int, ServedApi[Any]] = {}
@@ -233,7 +234,7 @@ class Dispatcher:
 
     def _pending(self, work: Coroutine[Any, Any, Parts], context: Context) -> Pending:
         """A request that goes on in a task of its own, up to the parts of its answer."""
-        if self._shared.throttling.times_requests:
+        if self._throttling.times_requests:
             work = timed(work, context.connection.loop_use, self._shared.clock)
         task = asyncio.get_running_loop().create_task(work)
         self._tasks[task] = None
@@ -312,7 +313,7 @@ class Dispatcher:
         """The parts of an answer, or a coroutine that comes to them where it is large."""
         metrics = context.metrics
         metrics.latency.observe(self._shared.clock.monotonic() - context.started_at)
-        if self._shared.throttling.is_on:
+        if self._throttling.is_on:
             message = self._throttled(context, message)
         if message is None:
             return None
@@ -338,7 +339,7 @@ class Dispatcher:
     def _throttled(self, context: Context, message: Any) -> object:
         """Count the request against the quotas of its client; its answer, which says how long to
         wait."""
-        wait_ms = self._shared.throttling.answered(context, is_silent=message is None)
+        wait_ms = self._throttling.answered(context, is_silent=message is None)
         if not wait_ms or message is None:
             return message
         if isinstance(message, EncodedAnswer):

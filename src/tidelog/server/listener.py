@@ -49,14 +49,21 @@ class Listener:
         self.frontend = frontend
         # In the order in which they came.
         self.connections: dict[Connection, None] = {}
+        # Those whose address opens them too fast, until they are there to be closed.
+        self._late: dict[Connection, float] = {}
         self._counts = counts
         self._acceptor = frontend.network.acceptor(address.name, self, frontend.clock, security.tls)
         self._drops = RefusalLog("slow requests dropped", address.name, frontend.clock)
         self._unread = RefusalLog("unread answers dropped", address.name, frontend.clock)
         self._strangers = RefusalLog("authentications failed", address.name, frontend.clock)
         self._stopping = False
+        frontend.throttling.on_timing.append(self._time_requests)
         self._emptied = asyncio.Event()
         self.port = address.port
+
+    def _time_requests(self, is_timed: bool) -> None:
+        for connection in self.connections:
+            connection.is_timed = is_timed
 
     async def bind(self) -> None:
         """Take the port, without accepting yet: the broker must be ready first."""
@@ -80,21 +87,28 @@ class Listener:
 
     def opened(self, host: str) -> Connection:
         connection = Connection(self)
-        connection.closes_after = self.frontend.throttling.connected(host)
+        delay_s = self.frontend.throttling.connected(host)
+        if delay_s:
+            self._late[connection] = delay_s
         self._counts.add(connection, host)
         self.frontend.metrics.connections_opened += 1
         return connection
 
     def connected(self, connection: Connection) -> bool:
         """False where no connection is wanted any more."""
+        delay_s = self._late.pop(connection, 0.0)
         if not self._stopping:
             self.connections[connection] = None
+            if delay_s:
+                # As in Kafka it is kept for a moment: its client does not come again at once.
+                connection.close_later(delay_s, "its address opens connections too fast")
         return not self._stopping
 
     def forget(self, connection: asyncio.BaseProtocol) -> None:
         if not self._counts.remove(connection):
             return
         self.connections.pop(cast(Connection, connection), None)
+        self._late.pop(cast(Connection, connection), None)
         if not self.connections:
             self._emptied.set()
 

@@ -16,7 +16,7 @@ What is known of clients is bounded; those that were not heard of for longest ar
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Generator, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import coroutine
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -173,6 +173,14 @@ class MutationQuota:
             self.throttle_ms = max(self.throttle_ms, wait_ms)
 
 
+@dataclass(slots=True)
+class QuotaUse:
+    """What the handler of a request has found out about the quotas of its client."""
+
+    throttle_ms: int | None = None
+    mutations: MutationQuota | None = None
+
+
 class Throttling:
     """The quotas of one broker, and what its clients have used of them."""
 
@@ -191,6 +199,8 @@ class Throttling:
         self._addresses: dict[str, Rate] = {}
         # Some client has a quota; some has one for the time of its requests.
         self.is_on = self.times_requests = False
+        # Those who hear whether requests are timed.
+        self.on_timing: list[Callable[[bool], None]] = []
         self.throttled = Throttled()
 
     def follow(self, quotas: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
@@ -201,7 +211,10 @@ class Throttling:
         self._table = table = QuotaTable(quotas)
         self._before, self._clients = self._clients, {}
         self.is_on = any(table.has(kind) for kind in CLIENT_KINDS)
-        self.times_requests = table.has(REQUEST_PERCENTAGE)
+        if self.times_requests != table.has(REQUEST_PERCENTAGE):
+            self.times_requests = not self.times_requests
+            for tell in self.on_timing:
+                tell(self.times_requests)
         if not table.has(CONNECTION_CREATION_RATE):
             self._addresses.clear()
 
@@ -242,8 +255,9 @@ class Throttling:
 
         A request that gets no answer (acks=0) is not held against the quota of time, as in Kafka.
         """
-        if context.throttle_ms is not None:
-            return context.throttle_ms
+        use = context.quota_use
+        if use is not None and use.throttle_ms is not None:
+            return use.throttle_ms
         if context.api.key in SASL_KEYS:
             return 0
         if context.api.key == PRODUCE_KEY:
@@ -253,7 +267,7 @@ class Throttling:
         client = self._client_of(context.connection, context.header.client_id)
         if client is None:
             return 0
-        quota = context.mutations
+        quota = None if use is None else use.mutations
         owed = (0, None) if quota is None else (quota.throttle_ms, quota.meter)
         return self._throttle(
             context.connection, owed, self._charge_time(client, context.connection)
@@ -288,8 +302,9 @@ class Throttling:
             is_given = is_given and (not owed[0] or is_alone)
             if not is_given:
                 meter.rate.record(-size_bytes, now_ms)
-        context.throttle_ms = self._throttle(connection, owed, busy)
-        return context.throttle_ms, is_given
+        wait_ms = self._throttle(connection, owed, busy)
+        context.quota_use = QuotaUse(throttle_ms=wait_ms)
+        return wait_ms, is_given
 
     def fetch_bytes_max(self, context: RequestContext[Any]) -> int:
         """More than this in one answer would be beyond the quota in any case."""
@@ -305,7 +320,7 @@ class Throttling:
         meter = None if client is None else client.mutation
         is_strict = context.version >= strict_since
         quota = MutationQuota(meter, self._clock, is_strict=is_strict)
-        context.mutations = quota
+        context.quota_use = QuotaUse(mutations=quota)
         return quota
 
     def _charge_time(self, client: Client, connection: Connection) -> tuple[int, Meter | None]:

@@ -93,16 +93,16 @@ class Head:
         topic = TopicProduceResponse(self.topic.name, self.topic_id, [part])
         return ProduceResponse([topic], throttle_ms)
 
-    def encoded_answer(self, correlation_id: int, result: AppendResult, throttle_ms: int) -> bytes:
+    def throttled(self, encoded: bytes, throttle_ms: int) -> bytes:
+        """An encoded answer with its throttle time: the last field, with tags behind it if any."""
+        end = len(encoded) - self.is_flexible
+        return encoded[: end - 4] + throttle_ms.to_bytes(4, "big") + encoded[end:]
+
+    def encoded_answer(self, correlation_id: int, result: AppendResult) -> bytes:
         """What `answer` comes to on the wire."""
-        after = self._after
-        if throttle_ms:
-            # It is the last field; only a flexible version has something behind it.
-            end = len(after) - self.is_flexible
-            after = after[: end - 4] + throttle_ms.to_bytes(4, "big") + after[end:]
         numbers = (result.base_offset, result.log_append_time_ms, result.log_start_offset)
         return self._layout.pack(
-            self._size, correlation_id, self._before, *numbers[: self._numbers], after
+            self._size, correlation_id, self._before, *numbers[: self._numbers], self._after
         )
 
     def records(self, frame: memoryview, position: int) -> memoryview | None:
@@ -130,9 +130,8 @@ class Asked(NamedTuple):
     correlation_id: int
     connection: Connection
     started_at: float
-    # Of whom, and how large, where that counts against a quota.
-    client_id: str = ""
-    size_bytes: int = 0
+    # The client id and how large it is, where somebody has a quota.
+    counted: tuple[str, int] | None
 
 
 class ProduceShortcut:
@@ -142,6 +141,7 @@ class ProduceShortcut:
         self._shared = shared
         self._served = served
         self._tools = served.tools
+        self._throttling = shared.throttling
         # By version, since several have the same bytes.
         self._heads: dict[tuple[int, bytes], Head] = {}
 
@@ -189,8 +189,8 @@ class ProduceShortcut:
             return DECLINED
         metrics.requests += 1
         metrics.request_bytes += len(frame) + 4
-        client_id = self._client_id(frame) if self._shared.throttling.is_on else ""
-        asked = Asked(head, correlation_id, connection, started_at, client_id, len(frame) + 4)
+        counted = _counted(frame) if self._throttling.is_on else None
+        asked = Asked(head, correlation_id, connection, started_at, counted)
         try:
             result = found.append(admitted, head.acks, now_ms)
         except KafkaError as error:
@@ -214,16 +214,12 @@ class ProduceShortcut:
         records = head.records(frame, start + head_bytes)
         return None if records is None else (head, records, correlation_id)
 
-    def _client_id(self, frame: memoryview) -> str:
-        *_, name_bytes = _START.unpack_from(frame)
-        # One that is no text has no quota of its own; only the long way looks at it.
-        return str(frame[_START.size : _START.size + max(name_bytes, 0)], "utf-8", "replace")
-
     def _throttle_ms(self, asked: Asked) -> int:
         """Count the request; how long its client must wait."""
-        return self._shared.throttling.produced(
-            asked.connection, asked.client_id, asked.size_bytes, is_silent=asked.head.acks == 0
-        )
+        if asked.counted is None:
+            return 0
+        is_silent = asked.head.acks == 0
+        return self._throttling.produced(asked.connection, *asked.counted, is_silent=is_silent)
 
     def _topic(self, head: Head, connection: Connection) -> str:
         """The topic's name; KafkaError where it is none, or the client may not write to it."""
@@ -245,10 +241,12 @@ class ProduceShortcut:
         """The answer to what was appended, and committed where that was asked for."""
         metrics, head = self._served.metrics, asked.head
         metrics.latency.observe(self._shared.clock.monotonic() - asked.started_at)
-        throttle_ms = self._throttle_ms(asked) if self._shared.throttling.is_on else 0
+        throttle_ms = 0 if asked.counted is None else self._throttle_ms(asked)
         if head.acks == 0:
             return None
-        answer = head.encoded_answer(asked.correlation_id, result, throttle_ms)
+        answer = head.encoded_answer(asked.correlation_id, result)
+        if throttle_ms:
+            answer = head.throttled(answer, throttle_ms)
         metrics.response_bytes += len(answer)
         return [answer]
 
@@ -265,8 +263,7 @@ class ProduceShortcut:
         if head.acks == 0:
             raise unanswerable(error.code, error.message)
         answers = Answers()
-        throttle_ms = self._throttle_ms(asked) if self._shared.throttling.is_on else 0
-        answers.response = head.answer(-1, -1, -1, throttle_ms)
+        answers.response = head.answer(-1, -1, -1, self._throttle_ms(asked))
         if head.version >= VERSION_WITH_LEADERS:
             header = RequestHeader(api.key, head.version, asked.correlation_id, None)
             answers.context = RequestContext(self._shared, self._served, asked.connection, header)
@@ -274,3 +271,10 @@ class ProduceShortcut:
         parts = encode_response(api, head.version, asked.correlation_id, answers.finished())
         metrics.response_bytes += sum(map(part_size, parts))
         return parts
+
+
+def _counted(frame: memoryview) -> tuple[str, int]:
+    """What a frame counts for, and for whom; an id that is no text is shown to be so."""
+    *_, name_bytes = _START.unpack_from(frame)
+    end = _START.size + max(name_bytes, 0)
+    return str(frame[_START.size : end], "utf-8", "replace"), len(frame) + 4
