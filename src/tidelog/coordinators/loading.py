@@ -7,18 +7,19 @@ number. The shard then is not served, unless an operator accepts the loss.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
+from tidelog._kernels import records as kernel
 from tidelog.audit import audit
-from tidelog.errors import StorageError
+from tidelog.errors import ProtocolError, StorageError
 from tidelog.host.offload import Offload
 from tidelog.model import NO_PRODUCER_ID
 from tidelog.protocol.batches import (
+    MAGIC,
     BatchHeader,
-    Record,
     check_crc,
-    decode_records,
+    inflate,
     iterate_batches,
 )
 from tidelog.replication.partition import Partition
@@ -32,7 +33,8 @@ _CHUNK_BYTES: Final = 64 * 1024
 class Stored(NamedTuple):
     """A record, or how a transaction ends; the producer is -1 where it was in no transaction."""
 
-    record: Record | None
+    key: bytes | None
+    value: bytes | None
     producer_id: int = NO_PRODUCER_ID
     ends: bool | None = None
 
@@ -91,6 +93,7 @@ def read_records(slices: Slices) -> tuple[int, list[Stored], list[BatchHeader]]:
     following = -1
     stored: list[Stored] = []
     damaged: list[BatchHeader] = []
+    reader = _RecordReader()
     for position, header in iterate_batches(data):
         if not check_crc(data, position, header.size_bytes):
             # Nothing that it says is believed: the next batch is the one behind its first offset.
@@ -99,10 +102,47 @@ def read_records(slices: Slices) -> tuple[int, list[Stored], list[BatchHeader]]:
             continue
         following = header.last_offset + 1
         if not header.is_control:
-            producer_id = header.producer_id if header.is_transactional else NO_PRODUCER_ID
-            stored += (Stored(each, producer_id) for each in decode_records(data, position))
+            stored += reader.read(data, position, header)
             continue
         marker = read_marker(data[position : position + header.size_bytes], header)
         if marker is not None:
-            stored.append(Stored(None, header.producer_id, marker.committed))
+            stored.append(Stored(None, None, header.producer_id, marker.committed))
     return following, stored, damaged
+
+
+class _RecordReader:
+    """Keys and values of one batch after the other, indexed in buffers that are used again.
+
+    Most batches hold one record: buffers for each would cost more than reading it does.
+    """
+
+    def __init__(self) -> None:
+        self._resize(1)
+
+    def _resize(self, records_max: int) -> None:
+        self._records_max = records_max
+        self._rows = memoryview(kernel.reserve(records_max * kernel.ROW_FIELDS * 4)).cast("i")
+        self._timestamps = memoryview(kernel.reserve(records_max * 8)).cast("q")
+
+    def read(self, data: bytes, position: int, header: BatchHeader) -> Iterator[Stored]:
+        if header.magic != MAGIC:
+            raise ProtocolError(f"A record batch has magic {header.magic}")
+        payload, count = bytes(inflate(data, position, header)), header.record_count
+        if not 0 <= count <= len(payload) // kernel.RECORD_BYTES_MIN:
+            raise ProtocolError(f"A batch of {len(payload)} bytes claims {count} records")
+        if count > self._records_max:
+            self._resize(count)
+        fault, record = kernel.index(
+            payload, count, header.first_timestamp, self._rows, self._timestamps
+        )
+        if fault:
+            raise ProtocolError(f"Record {record} of a batch: {kernel.FAULT_MESSAGES[fault]}")
+        producer_id = header.producer_id if header.is_transactional else NO_PRODUCER_ID
+        numbers = self._rows[: count * kernel.ROW_FIELDS].tolist()
+        for row in range(0, len(numbers), kernel.ROW_FIELDS):
+            key_at, key_length, value_at, value_length = numbers[row + 2 : row + 6]
+            yield Stored(
+                None if key_length < 0 else payload[key_at : key_at + key_length],
+                None if value_length < 0 else payload[value_at : value_at + value_length],
+                producer_id,
+            )

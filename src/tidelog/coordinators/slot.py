@@ -95,8 +95,7 @@ class Slot(Generic[S]):
         if stored.ends is not None:
             self.shard.end_transaction(stored.producer_id, stored.ends)
             return
-        assert stored.record is not None, "neither a record nor a marker"
-        decoded = kind.decode(stored.record.key, stored.record.value)
+        decoded = kind.decode(stored.key, stored.value)
         if decoded is None:
             return
         if stored.producer_id < 0:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, NamedTuple
 
@@ -87,6 +87,8 @@ _BEFORE: Final[dict[State, frozenset[State]]] = {
     State.COMPLETE_ABORT: frozenset({State.PREPARE_ABORT}),
 }
 
+_NO_PARTITIONS: Final[frozenset[TopicPartition]] = frozenset()
+
 
 @dataclass(slots=True, eq=False)
 class Transaction:
@@ -100,7 +102,7 @@ class Transaction:
     next_producer_epoch: int = NO_PRODUCER_EPOCH
     timeout_ms: int = 0
     state: State = State.EMPTY
-    partitions: frozenset[TopicPartition] = frozenset()
+    partitions: frozenset[TopicPartition] = _NO_PARTITIONS
     updated_ms: int = NO_TIME
     started_ms: int = NO_TIME
     client_version: int = 0
@@ -108,7 +110,7 @@ class Transaction:
     last_epoch: int = NO_PRODUCER_EPOCH
     # Records that raise the epoch and are not committed yet; and of this load's tail.
     unsettled: int = 0
-    story: list[State] = field(default_factory=list)
+    story: tuple[State, ...] = ()
 
     @property
     def is_exhausted(self) -> bool:
@@ -148,7 +150,7 @@ class Transaction:
             f"{self.transactional_id} goes from {self.state.name} to {state.name},"
             f" after {[each.name for each in self.story]}"
         )
-        self.story = [*self.story[-4:], self.state]
+        self.story = (*self.story[-4:], self.state)
         self.state = state
         self.producer_id = value.producer_id
         self.previous_producer_id = value.previous_producer_id
@@ -156,10 +158,11 @@ class Transaction:
         self.producer_epoch = value.producer_epoch
         self.next_producer_epoch = value.next_producer_epoch
         self.timeout_ms = value.transaction_timeout_ms
-        self.partitions = frozenset(
-            TopicPartition(each.topic, index)
-            for each in value.transaction_partitions or ()
-            for index in each.partition_ids
+        named = value.transaction_partitions
+        self.partitions = (
+            frozenset(TopicPartition(each.topic, at) for each in named for at in each.partition_ids)
+            if named
+            else _NO_PARTITIONS
         )
         self.updated_ms = value.transaction_last_update_timestamp_ms
         self.started_ms = value.transaction_start_timestamp_ms
