@@ -19,7 +19,7 @@ from tidelog.cli import doctor_spark as spark
 from tidelog.cli.common import bootstrap_option, format_option, print_json, timeout_option
 from tidelog.cli.faults import EXIT_FAILED, paint
 from tidelog.cli.finding import Finding
-from tidelog.cli.profile import current_profile, profile_option
+from tidelog.cli.profile import profile_option
 from tidelog.client.metadata import parse_bootstrap
 from tidelog.host.disk import SystemDisk
 
@@ -52,6 +52,7 @@ def doctor(
 
     \b
     tidelog doctor -b broker.example:9092
+    tidelog doctor -b broker.example:9093 --config client.properties
     tidelog doctor -b broker.example:9092 --metrics broker.example:9100
     tidelog doctor --listen 0.0.0.0:9092 --data-dir /var/lib/tidelog \\
         --broker-config broker.properties
@@ -63,11 +64,10 @@ def doctor(
     starting = listen is not None or data_dir is not None or bool(files)
     if not starting:
         findings += spark.examine(os.environ)
-    secured = current_profile().security.tls is not None
     named = context.get_parameter_source("bootstrap") is not click.core.ParameterSource.DEFAULT
     if named or not starting:
         for address in parse_bootstrap(bootstrap):
-            findings += network.examine(address, timeout_s, tls=tls or secured)
+            findings += network.examine(address, timeout_s, tls=tls)
     if metrics is not None:
         findings.append(loop.examine(metrics, timeout_s))
     if output == "json":

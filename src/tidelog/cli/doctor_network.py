@@ -6,12 +6,15 @@ import socket
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
+from tidelog.cli import doctor_security as secured
 from tidelog.cli.common import client_settings
 from tidelog.cli.finding import Finding, fault, well
+from tidelog.cli.profile import current_profile
 from tidelog.client.blocking import Client
 from tidelog.client.connection import Connection
 from tidelog.client.metadata import BrokerNode, TopicMetadata
 from tidelog.client.operation import refresh
+from tidelog.client.security import OPEN
 from tidelog.errors import ProtocolError, TidelogError
 
 _FRAME_BYTES_MAX = 1 << 20
@@ -22,17 +25,25 @@ Check = Callable[[], Finding]
 def examine(address: tuple[str, int], timeout_s: float, *, tls: bool = False) -> Iterator[Finding]:
     """From the name to the advertised addresses, up to the first thing that is wrong."""
     host, port = address
+    security = current_profile().security
+    is_tls = tls or security.tls is not None
     checks: tuple[Check, ...] = (
         partial(check_name, host),
         partial(check_listening, host, port, timeout_s),
-        partial(check_protocol, host, port, timeout_s, tls=tls),
+        partial(check_protocol, host, port, timeout_s, tls=is_tls),
     )
     for check in checks:
         finding = check()
         yield finding
         if not finding.ok:
             return
-    if not tls:
+    if security != OPEN:
+        for finding in secured.examine(address, timeout_s, security):
+            yield finding
+            if not finding.ok:
+                return
+    # A flag alone says nothing of whom to trust.
+    if security.tls is not None or not is_tls:
         yield from check_advertised(host, port, timeout_s)
 
 
@@ -84,7 +95,8 @@ def check_protocol(host: str, port: int, timeout_s: float, *, tls: bool = False)
         return fault(
             "protocol",
             f"{address} speaks TLS, but the client speaks plaintext.",
-            "set security.protocol=SSL in the client, or use a plaintext listener of the broker",
+            "set security.protocol=SSL or SASL_SSL in the file of --config, or use a plaintext"
+            " listener of the broker",
         )
     return fault(
         "protocol",
@@ -157,11 +169,27 @@ def check_advertised(host: str, port: int, timeout_s: float) -> Iterator[Finding
         try:
             client.run(refresh(client.cluster))
         except TidelogError as error:
-            yield fault("metadata", f"The broker gives no metadata: {error}.", "look at its log")
+            yield _no_metadata(error, (host, port), timeout_s)
             return
         yield check_partitions(client.cluster.topics.values())
         for broker in client.cluster.brokers.values():
             yield _check_advertised(broker, (host, port), timeout_s)
+
+
+def _no_metadata(error: TidelogError, address: tuple[str, int], timeout_s: float) -> Finding:
+    """A listener with SASL closes a connection without it, and says nothing."""
+    security = current_profile().security
+    if security.sasl is None:
+        mechanisms = secured.wanted_mechanisms(address, timeout_s)
+        if mechanisms:
+            protocol = "SASL_PLAINTEXT" if security.tls is None else "SASL_SSL"
+            return fault(
+                "mechanism",
+                f"{address[0]}:{address[1]} requires SASL; it offers {', '.join(mechanisms)}.",
+                f"give --config client.properties with security.protocol={protocol},"
+                " sasl.mechanism and sasl.jaas.config",
+            )
+    return fault("metadata", f"The broker gives no metadata: {error}.", "look at its log")
 
 
 def check_partitions(topics: Iterable[TopicMetadata]) -> Finding:
