@@ -122,6 +122,13 @@ WORST: dict[str, Worst] = {
     "DescribeTopicPartitions": Worst({"cursor": None}, answer_bytes=256 * 1024),
     "FollowMetadata": Worst({"timeout_ms": 0}),
     "SubmitCommand": Worst({"timeout_ms": 0}),
+    "DescribeAcls": Worst(),
+    "CreateAcls": Worst(answer_bytes_per_element=200),
+    "DeleteAcls": Worst({"operation": 3, "permission_type": 3}, answer_bytes_per_element=200),
+    "DescribeClientQuotas": Worst({"match_type": 2, "match": None}, answer_bytes_per_element=200),
+    "AlterClientQuotas": Worst({"validate_only": True}, answer_bytes_per_element=200),
+    "DescribeUserScramCredentials": Worst(answer_bytes_per_element=200),
+    "AlterUserScramCredentials": Worst(answer_bytes_per_element=200),
     "OffsetsWithinBytes": Worst({"start_offset": 0, "max_bytes": 1}),
 }
 

@@ -54,6 +54,8 @@ def _random_value(spec: FieldSpec, version: int, rng: Random) -> Any:
         return made
     if spec.wire_type == "bool":
         return rng.random() < 0.5
+    if spec.wire_type == "float64":
+        return rng.choice((0.0, -1.5, 1e300, float(rng.getrandbits(60))))
     if spec.wire_type == "uuid":
         return UUID(int=rng.choice((0, 1, rng.getrandbits(128))))
     if spec.wire_type == "string":

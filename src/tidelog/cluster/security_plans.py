@@ -44,6 +44,8 @@ QUOTA_ENTITIES_MAX: Final = 50_000
 # What one request adds or removes fits one transaction: some 250 bytes go with each rule's node.
 ACLS_PER_REQUEST_MAX: Final = 1_000
 _TEXT_PER_REQUEST_MAX: Final = 160 * 1024
+# Of filters with rules, for one request: some tenths of a second.
+_COMPARISONS_MAX: Final = 300_000
 
 
 def plan_security(image: ImageView, command: SecurityCommand, keeps_secrets: bool) -> Plan:
@@ -123,8 +125,19 @@ def _delete_acls(image: ImageView, command: DeleteAcls) -> Plan:
         check_filter(asked)
     matches: list[tuple[AclBinding, ...]] = []
     removed: set[AclBinding] = set()
-    for asked in command.filters:
-        matched = tuple(sorted(filter(asked.matches, image.acls)))
+    exact = [asked.exact() for asked in command.filters]
+    if exact.count(None) * len(image.acls) > _COMPARISONS_MAX:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"{exact.count(None)} filters to be compared with {len(image.acls)} access-control"
+            " rules are too many; do it in several requests.",
+        )
+    matched: tuple[AclBinding, ...]
+    for asked, binding in zip(command.filters, exact, strict=True):
+        if binding is not None:
+            matched = (binding,) if binding in image.acls else ()
+        else:
+            matched = tuple(sorted(filter(asked.matches, image.acls)))
         removed.update(matched)
         if len(removed) > ACLS_PER_REQUEST_MAX:
             raise _too_many("removes")

@@ -45,6 +45,7 @@ FIXED_WIDTH: Final[dict[str, tuple[str, int]]] = {
     "int16": ("h", 2),
     "int32": ("i", 4),
     "int64": ("q", 8),
+    "float64": ("d", 8),
     "uuid": ("16s", 16),
 }
 

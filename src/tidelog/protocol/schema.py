@@ -196,6 +196,12 @@ int32 = partial(_integer, "int32")
 int64 = partial(_integer, "int64")
 
 
+def float64(versions: str = "0+", **options: Unpack[Options]) -> float:
+    """A number with a fraction."""
+    made: float = _declare("float64", versions, 0.0, options)
+    return made
+
+
 def uuid(versions: str = "0+", **options: Unpack[Options]) -> UUID:
     """A UUID whose default is the zero one."""
     made: UUID = _declare("uuid", versions, _ZERO_UUID, options)

@@ -76,6 +76,24 @@ class AclFilter(NamedTuple):
             and self._matches_pattern(binding)
         )
 
+    def exact(self) -> AclBinding | None:
+        """The one rule that can match, where the filter leaves nothing open."""
+        name, principal, host = self.resource_name, self.principal, self.host
+        if name is None or principal is None or host is None:
+            return None
+        codes = (self.resource_type, self.operation, self.permission)
+        if ANY in codes or self.pattern_type in (PatternType.ANY, PatternType.MATCH):
+            return None
+        return AclBinding(
+            self.resource_type,
+            self.pattern_type,
+            name,
+            principal,
+            host,
+            self.operation,
+            self.permission,
+        )
+
     def _matches_pattern(self, binding: AclBinding) -> bool:
         name = self.resource_name
         if self.pattern_type == PatternType.MATCH:
@@ -110,14 +128,12 @@ def check_binding(binding: AclBinding) -> None:
     if binding.permission not in (Permission.DENY, Permission.ALLOW):
         raise _invalid(f"Invalid permissionType {_any_or_unknown(binding.permission)}")
     check_texts(binding)
-    kind, separator, name = binding.principal.partition(":")
-    if not kind or not separator or not name:
+    kind, separator, _ = binding.principal.partition(":")
+    if not kind or not separator:
         raise _invalid(
             f"Could not parse principal from `{binding.principal}` (no colon is present separating"
             " the principal type from the principal name)"
         )
-    if not binding.host:
-        raise _invalid("Host should not be empty")
 
 
 def check_filter(asked: AclFilter) -> None:

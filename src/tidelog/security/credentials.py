@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.security.broker_identity import BROKER_USER
 from tidelog.security.scram import (
     ITERATIONS_MIN,
     SCRAM_SHA_256,
@@ -66,6 +67,11 @@ def check_user(user: str) -> None:
     """KafkaError where no user can have this name; the words are Kafka's where it has them."""
     if not user:
         raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
+    if user == BROKER_USER:
+        raise KafkaError(
+            ErrorCode.UNACCEPTABLE_CREDENTIAL,
+            f"{BROKER_USER} is the brokers' own user; choose another name.",
+        )
     if len(user.encode()) > USER_BYTES_MAX:
         raise KafkaError(
             ErrorCode.UNACCEPTABLE_CREDENTIAL,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from ipaddress import ip_address
 from typing import Final
 
 from tidelog.errors import ErrorCode, KafkaError
@@ -58,7 +59,17 @@ def quota_entity(parts: Iterable[tuple[str, str | None]]) -> QuotaEntity:
             "Invalid quota entity combination, IP entity should not be combined with User or"
             " ClientId"
         )
+    _check_address(found.get(IP))
     return tuple(sorted(found.items(), key=lambda each: each[0]))
+
+
+def _check_address(address: str | None) -> None:
+    # Kafka would also look a name up: that is not for a broker to do because somebody asks it to.
+    if address is not None:
+        try:
+            ip_address(address)
+        except ValueError:
+            raise _invalid(f"{address} is not a valid IP address.") from None
 
 
 def check_quota(entity: QuotaEntity, key: str, value: float) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
+from functools import cache
 from types import CoroutineType, GeneratorType
 from typing import Any, Final, NamedTuple
 
@@ -171,7 +172,13 @@ class _Audited:
             self._record(asked, keys, before, ("unknown", [{"error": type(error).__name__}]))
             raise
         after = await self._states(keys)
-        self._record(asked, keys, before, outcome_of(answer), None if after == before else after)
+        results = []
+        for each in _results(answer, ""):
+            results.append(each)
+            await pace.step()
+        outcome = _outcome_of(results)
+        await context.turns.pause()
+        self._record(asked, keys, before, outcome, None if after == before else after)
         if audit.fail_closed and not await audit.settle():
             # It is done, but must not be acknowledged.
             raise _refusal()
@@ -268,11 +275,13 @@ async def _full(answer: Any, context: Context) -> Any:
     return answer
 
 
-def outcome_of(answer: object) -> tuple[str, list[dict[str, object]]]:
+def _outcome_of(
+    results: Iterable[tuple[str, Any]],
+) -> tuple[str, list[dict[str, object]]]:
     """`ok`, `denied`, `failed` or, where some of it was done, `partial`; and the errors."""
     errors: list[dict[str, object]] = []
     done = denied = failed = 0
-    for path, result in _results(answer, ""):
+    for path, result in results:
         if not result.error_code:
             done += bool(path)
             continue
@@ -308,6 +317,7 @@ def _results(value: object, path: str) -> Iterator[tuple[str, Any]]:
                 yield from _results(child, here)
 
 
+@cache
 def _code_name(code: int) -> str:
     try:
         return ErrorCode(code).name

@@ -12,6 +12,7 @@ from tidelog.errors import ErrorCode, KafkaError
 from tidelog.model import NO_TOPIC_ID
 from tidelog.security.authorizer import (
     CLUSTER,
+    OpenAuthorizer,
     Operation,
     Resource,
     ResourceType,
@@ -125,6 +126,11 @@ class RequestContext(Generic[Tools]):
         """The metadata as it is then; may be asked when the request is done with."""
         metadata = self._shared.metadata
         return lambda: metadata.image
+
+    @property
+    def has_acls(self) -> bool:
+        """Whether access-control lists decide who may do what here."""
+        return not isinstance(self._shared.authorizer, OpenAuthorizer)
 
     def authorize(self, operation: Operation, resource: Resource) -> bool:
         """Whether the principal may; a no is audited, unless it only hides something."""

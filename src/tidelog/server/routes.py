@@ -91,6 +91,13 @@ _HANDLERS: Final[dict[type, dict[str, str]]] = {
         "DescribeConfigs": "configs:describe_configs",
         "AlterConfigs": "configs:alter_configs",
         "IncrementalAlterConfigs": "configs:incremental_alter_configs",
+        "DescribeAcls": "acls:describe_acls",
+        "CreateAcls": "acls:create_acls",
+        "DeleteAcls": "acls:delete_acls",
+        "DescribeClientQuotas": "client_quotas:describe_client_quotas",
+        "AlterClientQuotas": "client_quotas:alter_client_quotas",
+        "DescribeUserScramCredentials": "scram_users:describe_user_scram_credentials",
+        "AlterUserScramCredentials": "scram_users:alter_user_scram_credentials",
     },
 }
 HANDLERS: Final = {name: row for rows in _HANDLERS.values() for name, row in rows.items()}

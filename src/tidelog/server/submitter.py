@@ -16,6 +16,7 @@ from tidelog.replication.replicas import Replicas
 _USED: Final = 0.8
 # Whoever gives less time than a failover may take is answered, but not at once.
 _TIMEOUT_MIN_S: Final = 2.0
+_AT_ONCE: Final = 256
 
 
 def seconds_for(timeout_ms: int) -> float:
@@ -58,6 +59,15 @@ class Submitter:
                 each if isinstance(each, KafkaError) else _not_seen() for each in decided.outcomes
             ]
         return decided.outcomes
+
+    async def submit_many(
+        self, commands: Sequence[Command], principal: str
+    ) -> list[Answer | KafkaError]:
+        """As `submit_all`, some at a time, for requests that may make thousands of commands."""
+        outcomes: list[Answer | KafkaError] = []
+        for start in range(0, len(commands), _AT_ONCE):
+            outcomes += await self.submit_all(commands[start : start + _AT_ONCE], principal)
+        return outcomes
 
 
 def _not_seen() -> KafkaError:

@@ -33,6 +33,13 @@ RENAMED = {
     "ProposedPartition": "PartitionData",
     "DecidedTopic": "TopicData",
     "DecidedPartition": "PartitionData",
+    "QuotaComponent": "ComponentData",
+    "QuotaEntityPart": "EntityData",
+    "QuotaValue": "ValueData",
+    "QuotaOperation": "OpData",
+    "DescribedQuotas": "EntryData",
+    "QuotaAlteration": "EntryData",
+    "QuotaAlterationResult": "EntryData",
 }
 DEFAULTS: dict[str, Any] = {"bool": False, "string": "", "bytes": b"", "uuid": UUID(int=0)}
 

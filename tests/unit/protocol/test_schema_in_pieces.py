@@ -28,6 +28,7 @@ _VALUES = {
     "int16": 2,
     "int32": 3,
     "int64": 4,
+    "float64": 4.5,
     "uuid": UUID(int=5),
     "string": "six",
     "bytes": b"seven",
