@@ -348,9 +348,7 @@ class Connection(asyncio.BufferedProtocol):
                     self._outbox.hold()
                 self._start(frame)
         except (ProtocolError, CloseConnection) as error:
-            self._frontend.metrics.protocol_errors += 1
-            self._outbox.let_go()
-            self.close(str(error), level=logging.WARNING)
+            self._refuse(error)
             return
         except Exception:
             self._fail()
@@ -407,8 +405,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             self._take(exchange, pending.resume())
         except (ProtocolError, CloseConnection) as error:
-            self._outbox.let_go()
-            self.close(str(error), level=logging.WARNING)
+            self._refuse(error)
         except Exception:
             self._outbox.let_go()
             self._fail()
@@ -425,6 +422,15 @@ class Connection(asyncio.BufferedProtocol):
             return False
         after = exchanges[1].future
         return after is not None and after.done()
+
+    def _refuse(self, error: Exception) -> None:
+        """Close for what the peer sent. It may do that for ever, so the log says so at a rate."""
+        self._frontend.metrics.protocol_errors += 1
+        self._outbox.let_go()
+        count = self.listener.refusals.count(self.host)
+        reason = str(error) if count <= 1 else f"{error} (one of {count} from {self.host})"
+        self.close(reason, level=logging.WARNING if count else logging.DEBUG)
+        self._transport.abort()
 
     def _fail(self) -> None:
         """A fault of ours: it costs this connection, and the trace is in the log."""

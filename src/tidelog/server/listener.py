@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from tidelog.host.acceptor import RefusalLog
+from tidelog.host.line_rate import LineRate
 from tidelog.server.audit_connections import record_failed_login
 from tidelog.server.connection import Connection
 from tidelog.server.connection_counts import ConnectionCounts
@@ -56,6 +57,8 @@ class Listener:
         self._drops = RefusalLog("slow requests dropped", address.name, frontend.clock)
         self._unread = RefusalLog("unread answers dropped", address.name, frontend.clock)
         self._strangers = RefusalLog("authentications failed", address.name, frontend.clock)
+        # Of lines about requests that closed their connection.
+        self.refusals = LineRate(frontend.clock)
         self._stopping = False
         frontend.throttling.on_timing.append(self._time_requests)
         self._emptied = asyncio.Event()

@@ -278,3 +278,24 @@ async def test_a_drain_ends_at_its_deadline(monkeypatch: pytest.MonkeyPatch) -> 
     await turns_of_the_loop()
     assert loop.time() - began == pytest.approx(10)
     assert peer.is_closed and waits.futures["a"].cancelled()
+
+
+@virtual_time
+async def test_bad_requests_again_and_again_do_not_fill_the_log(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    middle = Middle(monkeypatch, {})
+
+    def lines_of_bad_frames(count: int) -> list[str]:
+        caplog.clear()
+        for _ in range(count):
+            peer = middle.connect()
+            peer.send(b"\xff\xff\xff\xff")
+            assert peer.is_closed
+        return [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
+
+    (first,) = lines_of_bad_frames(1_000)
+    assert first.startswith("closing connection peer=127.0.0.1:1 ")
+    await asyncio.sleep(11)
+    (later,) = lines_of_bad_frames(10)
+    assert later.endswith("(one of 1000 from 127.0.0.1)")
