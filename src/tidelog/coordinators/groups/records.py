@@ -33,6 +33,12 @@ from tidelog.protocol.schema import (
 )
 
 _INT16: Final = struct.Struct(">h")
+_INT32: Final = struct.Struct(">i")
+_COMMIT_KEY: Final = struct.Struct(">hh")
+_COMMIT_VALUE: Final = struct.Struct(">hqiB")
+_COMMIT_END: Final = struct.Struct(">qBBB16s")
+# The length of a compact string, plus one, is one byte up to here.
+_BRIEF_BYTES_MAX: Final = 126
 LEGACY_OFFSET: Final = 0
 OFFSET: Final = 1
 GROUP: Final = 2
@@ -121,11 +127,40 @@ _KINDS: Final[dict[type[Key], int]] = {
 
 def encode_record(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
     """Key and value as they stand in the log."""
+    if type(record.value) is OffsetCommitValue and type(record.key) is OffsetCommitKey:
+        brief = _encode_commit(record.key, record.value)
+        if brief is not None:
+            return brief
     key = _INT16.pack(_KINDS[type(record.key)]) + encode(record.key, 0)
     if record.value is None:
         return key, None
     version = _version_of(record.value)
     return key, _INT16.pack(version) + encode(record.value, version)
+
+
+def _encode_commit(
+    key: OffsetCommitKey, value: OffsetCommitValue
+) -> tuple[bytes, bytes | None] | None:
+    """The same bytes as by their schemas, for the commit that members make thousands of times a
+    second; None for any other."""
+    if value.expire_timestamp != -1 or value.topic_id == _NO_TOPIC_ID:
+        return None
+    try:
+        group, topic = key.group.encode(), key.topic.encode()
+        metadata = value.metadata.encode()
+        if len(metadata) > _BRIEF_BYTES_MAX:
+            return None
+        return (
+            _COMMIT_KEY.pack(OFFSET, len(group)) + group
+            + _INT16.pack(len(topic)) + topic + _INT32.pack(key.partition),
+            _COMMIT_VALUE.pack(
+                _OFFSET_VERSION_WITH_TOPIC_ID, value.offset, value.leader_epoch, len(metadata) + 1
+            )
+            # One tagged field: number 0, of 16 bytes.
+            + metadata + _COMMIT_END.pack(value.commit_timestamp, 1, 0, 16, value.topic_id.bytes),
+        )  # fmt: skip
+    except (struct.error, UnicodeEncodeError) as error:
+        raise ProtocolError(f"a commit of {key.group}: {error}") from error
 
 
 def _version_of(value: Value) -> int:

@@ -72,10 +72,16 @@ _OFFSETS_AT_ONCE = 500
 
 @served(waits=True, is_brief=True)
 def offset_commit(request: OffsetCommitRequest, context: GroupContext) -> Any:
-    steps = by_topic(request.topics, ("name", "topic_id"), _INDEX)
-    _, asked = first_piece(steps)
-    if not isinstance(asked, list):
-        return _commit_many(request, steps, context)
+    asked: Any
+    if len(request.topics) == 1 and len(request.topics[0].partitions) == 1:
+        # As most are: there is nothing to put in order.
+        part = request.topics[0].partitions[0]
+        asked = [(request.topics[0], {part.partition_index: part})]
+    else:
+        steps = by_topic(request.topics, ("name", "topic_id"), _INDEX)
+        _, asked = first_piece(steps)
+        if not isinstance(asked, list):
+            return _commit_many(request, steps, context)
     commits = _Commits(request, context)
     for topic, parts in asked:
         commits.begin(topic)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from uuid import UUID
 
 import pytest
@@ -31,6 +32,7 @@ from tidelog.coordinators.groups.table import GroupTable
 from tidelog.coordinators.groups.timers import Timers
 from tidelog.coordinators.timers import TimerQueue
 from tidelog.errors import ProtocolError
+from tidelog.protocol.schema import encode
 
 TOPIC_ID = UUID(int=7)
 
@@ -138,3 +140,46 @@ def test_ownership_that_was_written_without_epochs_dates_from_the_members_own() 
     member = group.members["m"]
     assert member.assigned == {TOPIC_ID: {1: 4}}
     assert member.state is MemberState.UNRELEASED_PARTITIONS
+
+
+def test_a_commit_is_written_as_its_schemas_say() -> None:
+    """The usual one has a way of its own; at its limits it is one and the same."""
+    chance, compared = random.Random(1), 0
+    for _ in range(500):
+        key = OffsetCommitKey(
+            chance.choice(("", "g", "gruppe-ä", "g" * 300)),
+            chance.choice(("t", "t" * 249)),
+            chance.choice((0, 1, 2**31 - 1)),
+        )
+        value = OffsetCommitValue(
+            chance.choice((0, 1, 2**63 - 1, -1)),
+            chance.choice((-1, 0, 2**31 - 1)),
+            chance.choice(("", "ä", "m" * 126, "m" * 127, "m" * 4096)),
+            chance.choice((0, 1_700_000_000_000)),
+            -1,
+            chance.choice((TOPIC_ID, UUID(int=2**128 - 1), UUID(int=0))),
+        )
+        version = 3 if value.topic_id.int == 0 else 4
+        by_schema = (
+            b"\0\1" + encode(key, 0),
+            version.to_bytes(2) + encode(value, version),
+        )
+        assert encode_record(CoordinatorRecord(key, value)) == by_schema
+        compared += 1
+    assert compared == 500
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (OffsetCommitKey("g" * 40_000, "t", 0), OffsetCommitValue(1, 1, "", 1, -1, TOPIC_ID)),
+        (OffsetCommitKey("g", "t", 2**31), OffsetCommitValue(1, 1, "", 1, -1, TOPIC_ID)),
+        (OffsetCommitKey("g", "t", 0), OffsetCommitValue(2**63, 1, "", 1, -1, TOPIC_ID)),
+    ],
+    ids=["group", "partition", "offset"],
+)
+def test_a_commit_that_has_no_room_is_refused(
+    key: OffsetCommitKey, value: OffsetCommitValue
+) -> None:
+    with pytest.raises(ProtocolError):
+        encode_record(CoordinatorRecord(key, value))
