@@ -108,7 +108,14 @@ class PlannerRules:
     random: Random
     # The settings of the controller's own broker.
     config: BrokerConfig = field(default_factory=BrokerConfig)
-    partitions_total_max: int = 200_000
+
+    @property
+    def topics_max(self) -> int:
+        return self.config.get_int("cluster.topics.max")
+
+    @property
+    def partitions_max(self) -> int:
+        return self.config.get_int("cluster.partitions.max")
 
     @property
     def default_partitions(self) -> int:
@@ -221,6 +228,11 @@ def _excessive() -> KafkaError:
 
 def _create_topic(image: ImageView, command: CreateTopic, rules: PlannerRules) -> Plan:
     _check_new_name(image, command.name)
+    if len(image.topics) >= rules.topics_max:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION,
+            f"The cluster has {len(image.topics)} topics, which is its limit (cluster.topics.max).",
+        )
     if command.assignments:
         replicas = _assigned_replicas(image, command)
     else:
@@ -317,11 +329,11 @@ def _placed_replicas(
 def _check_partition_count(image: ImageView, added: int, rules: PlannerRules) -> None:
     if added > PARTITIONS_PER_REQUEST_MAX:
         raise _excessive()
-    if image.partition_count + added > rules.partitions_total_max:
+    if image.partition_count + added > rules.partitions_max:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION,
             f"The cluster has {image.partition_count} partition(s); {added} more would exceed its"
-            f" limit of {rules.partitions_total_max}.",
+            f" limit of {rules.partitions_max} (cluster.partitions.max).",
         )
 
 

@@ -379,7 +379,7 @@ BROKER_SECTIONS: Final = (
     ("Listeners", _LISTENERS),
     ("TLS and SASL", SECURITY_SETTINGS),
     ("Connections and requests", _CONNECTIONS),
-    ("Quotas", QUOTA_SETTINGS),
+    ("Quotas and bounds", QUOTA_SETTINGS),
     ("Topics and producers", _TOPICS),
     ("Groups and their offsets", GROUP_SETTINGS),
     ("Transactions", TRANSACTION_SETTINGS),

@@ -77,7 +77,13 @@ GROUP_SETTINGS: Final = (
         1_800_000,
         "The longest session time-out that a member may ask for.",
     ),
-    integer("group.max.size", INT_MAX, "How many members a group may have.", minimum=1),
+    integer(
+        "group.max.size",
+        100_000,
+        "How many members a group may have. Kafka has no bound; each member takes memory.",
+        minimum=1,
+        kafka_default=str(INT_MAX),
+    ),
     integer(
         "group.consumer.session.timeout.ms",
         45_000,
@@ -117,7 +123,11 @@ GROUP_SETTINGS: Final = (
         minimum=1,
     ),
     integer(
-        "group.consumer.max.size", INT_MAX, "How many members a consumer group may have.", minimum=1
+        "group.consumer.max.size",
+        100_000,
+        "How many members a consumer group may have. Kafka has no bound; each member takes memory.",
+        minimum=1,
+        kafka_default=str(INT_MAX),
     ),
     items(
         "group.consumer.assignors",

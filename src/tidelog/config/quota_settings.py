@@ -36,4 +36,42 @@ QUOTA_SETTINGS: Final = (
         minimum=1,
         maximum=3600,
     ),
+    integer(
+        "cluster.topics.max",
+        100_000,
+        "How many topics the cluster may have; more are refused with POLICY_VIOLATION.",
+        minimum=1,
+        kafka=False,
+    ),
+    integer(
+        "cluster.partitions.max",
+        200_000,
+        "How many partitions the cluster may have; more are refused with POLICY_VIOLATION.",
+        minimum=1,
+        kafka=False,
+    ),
+    integer(
+        "groups.max.per.partition",
+        20_000,
+        "How many groups one partition of `__consumer_offsets` may have. The first member or "
+        "offset of another is refused with GROUP_MAX_SIZE_REACHED.",
+        minimum=1,
+        kafka=False,
+    ),
+    integer(
+        "transactional.ids.max.per.partition",
+        100_000,
+        "How many transactional ids one partition of `__transaction_state` may have; new ones are "
+        "refused with POLICY_VIOLATION until others expire.",
+        minimum=1,
+        kafka=False,
+    ),
+    integer(
+        "producer.ids.max.per.partition",
+        100_000,
+        "How many idempotent producers a partition remembers; what new ones send is refused with "
+        "POLICY_VIOLATION until others expire.",
+        minimum=1,
+        kafka=False,
+    ),
 )

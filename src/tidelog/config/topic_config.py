@@ -27,7 +27,11 @@ _CODECS: Final[dict[str, Codec | None]] = {
     "zstd": Codec.ZSTD,
 }
 # Settings of the broker alone that its logs go by.
-_OF_BROKER: Final = ("producer.id.expiration.ms", "max.decompressed.batch.bytes")
+_OF_BROKER: Final = (
+    "producer.id.expiration.ms",
+    "producer.ids.max.per.partition",
+    "max.decompressed.batch.bytes",
+)
 _DEFAULTS: Final[dict[str, Value]] = {
     **{name: setting.default for name, setting in TOPIC_SETTINGS.items()},
     **{name: BROKER_SETTINGS[name].default for name in _OF_BROKER},
@@ -111,6 +115,7 @@ class TopicConfig:
         lambda values: values.get(f"compression.{values['compression.type']}.level")
     )
     producer_id_expiration_ms: int = _from("producer.id.expiration.ms")
+    producer_ids_max: int = _from("producer.ids.max.per.partition")
     # As `partition:broker` in plain numbers, or `*`.
     throttled_leaders: frozenset[str] = _from("leader.replication.throttled.replicas", _replicas)
     throttled_followers: frozenset[str] = _from(

@@ -129,6 +129,9 @@ class Log:
                 duplicate = self.producers.check(header, from_client=origin.from_client)
                 if duplicate is not None:
                     return self._repeated(duplicate)
+                known = self.producers.states
+                if len(known) >= self.config.producer_ids_max and origin.from_client:
+                    self._check_known(header.producer_id)
         offset = self.segments.active.next_offset
         stamp(admitted.buffer, 0, offset, leader_epoch)
         header.base_offset = offset
@@ -196,6 +199,16 @@ class Log:
             raise KafkaError(
                 ErrorCode.FENCED_LEADER_EPOCH,
                 f"leader epoch {leader_epoch} is older than the log's {self.epochs.latest}",
+            )
+
+    def _check_known(self, producer_id: int) -> None:
+        """KafkaError for a producer that would be one too many."""
+        most = self.config.producer_ids_max
+        if producer_id not in self.producers.states:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION,
+                f"the partition has {most} producers already (producer.ids.max.per.partition);"
+                " it forgets those that are idle for long",
             )
 
     def _repeated(self, batch: ProducerBatch) -> AppendResult:

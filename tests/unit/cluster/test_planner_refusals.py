@@ -200,7 +200,7 @@ def test_a_command_that_cannot_be_done_is_refused(
         command.validate_only = validate_only
     image = image_with((0, 1), [CreateTopic("orders", 2), CreateTopic("old.one", 1)])
     with pytest.raises(KafkaError) as raised:
-        plan(image, command, make_rules(partitions_total_max=100))
+        plan(image, command, make_rules(settings={"cluster.partitions.max": "100"}))
     assert raised.value.code is code
     assert words in raised.value.message
 

@@ -52,6 +52,7 @@ class GroupSettings:
     session_timeout_min_ms: int = _from("group.min.session.timeout.ms")
     session_timeout_max_ms: int = _from("group.max.session.timeout.ms")
     group_size_max: int = _from("group.max.size")
+    groups_max: int = _from("groups.max.per.partition")
     offset_metadata_bytes_max: int = _from("offset.metadata.max.bytes")
     offsets_retention_ms: int = _from("offsets.retention.minutes", lambda each: each * 60_000)
     offsets_expiry_interval_ms: int = _from("offsets.retention.check.interval.ms")

@@ -109,6 +109,7 @@ class GroupShard:
     def join(self, request: JoinGroupRequest, version: int, caller: Caller, now: Now) -> Outcome:
         join = Join(request, version, caller, now)
         self._joins.check_request(join)
+        self._check_room(request.group_id)
         group = self.table.consumer(request.group_id)
         if group is not None and group.members:
             return self._classic_members.join(group, join)
@@ -144,6 +145,7 @@ class GroupShard:
                 self._require_consumer(group, request.group_id), request, now
             )
         if group is None and request.member_epoch == JOIN_EPOCH:
+            self._check_room(request.group_id)
             return self._join_anew(request, caller, now)
         if group is None and self.table.find(request.group_id) is None:
             raise KafkaError(
@@ -176,6 +178,16 @@ class GroupShard:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {kind}.")
         return group
 
+    def _check_room(self, group_id: str) -> None:
+        """KafkaError for a group that would be one too many."""
+        most = self._settings.groups_max
+        if len(self.table) >= most and self.table.find(group_id) is None:
+            raise KafkaError(
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+                f"there are {most} groups here already (groups.max.per.partition);"
+                " delete some, or wait until their offsets expire",
+            )
+
     # Offsets
 
     def commit(
@@ -184,6 +196,7 @@ class GroupShard:
     ) -> Outcome:  # fmt: skip
         """The answer is a code for each commit."""
         self.offsets.check(group_id, committer, commits, now)
+        self._check_room(group_id)
         records, codes = self.offsets.commit(group_id, commits, retention_ms, now)
         return Outcome(codes, records)
 
@@ -197,6 +210,7 @@ class GroupShard:
     ) -> Outcome:
         """As `commit`, for offsets that count once the transaction is committed."""
         self.offsets.check(group_id, committer, commits, now)
+        self._check_room(group_id)
         records, codes = self.offsets.commit(group_id, commits, -1, now)
         return Outcome(codes, records, transaction=transaction)
 

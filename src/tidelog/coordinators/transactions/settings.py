@@ -38,6 +38,7 @@ class TransactionSettings:
     expiration_ms: int = _default("transactional.id.expiration.ms")
     expiry_interval_ms: int = _default("transaction.remove.expired.transaction.cleanup.interval.ms")
     is_two_phase_enabled: bool = bool(_default("transaction.two.phase.commit.enable"))
+    ids_max: int = _default("transactional.ids.max.per.partition")
 
 
 def transaction_settings(config: BrokerConfig) -> TransactionSettings:
@@ -47,4 +48,5 @@ def transaction_settings(config: BrokerConfig) -> TransactionSettings:
         config.get_int("transactional.id.expiration.ms"),
         config.get_int("transaction.remove.expired.transaction.cleanup.interval.ms"),
         config.get_bool("transaction.two.phase.commit.enable"),
+        config.get_int("transactional.ids.max.per.partition"),
     )

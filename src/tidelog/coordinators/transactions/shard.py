@@ -122,6 +122,8 @@ class TransactionShard:
             return Outcome(Answer(refused))
         known = self.transactions.get(transactional_id)
         if known is None:
+            if len(self.transactions) >= self._tools.settings.ids_max:
+                return Outcome(Answer(ErrorCode.POLICY_VIOLATION))
             known = Transaction(transactional_id, producer_id=self._new_producer_id())
         elif known.unsettled:
             return Outcome(Answer(ErrorCode.CONCURRENT_TRANSACTIONS))
