@@ -34,6 +34,7 @@ neither does. What is done outside of Kafka, an e-mail for each invoice, say, is
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import json
 import os
 import signal
@@ -100,6 +101,8 @@ class Billing:
         self.consumer.subscribe([ORDERS])
         print(f"{self.name}: ready", flush=True)
         while not stopping.is_set():
+            # A call of the client that does not return, whatever its time-out is, ends the program.
+            faulthandler.dump_traceback_later(4 * SECONDS, exit=True)
             orders = self.consumer.consume(ORDERS_AT_ONCE, 0.5)
             for each in orders:
                 if (error := each.error()) is not None:
@@ -107,6 +110,7 @@ class Billing:
             if orders and self.bill(orders):
                 self.billed += len(orders)
                 print(f"{self.name}: billed {self.billed} orders", flush=True)
+        faulthandler.cancel_dump_traceback_later()
         self.consumer.close()
 
     def bill(self, orders: list[Message]) -> bool:

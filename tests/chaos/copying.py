@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
+from tempfile import TemporaryFile
+from typing import IO
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
@@ -51,9 +53,12 @@ class Wishes:
 class Copying:
     """The copiers, which come back when they are gone, and what they have done so far."""
 
-    def __init__(self, servers: str, wishes: Wishes) -> None:
+    def __init__(self, servers: str, wishes: Wishes, said: IO[bytes]) -> None:
         self.servers = servers
         self.wishes = wishes
+        # What copiers say at their ends; and how many of them ended in a call without an end.
+        self._said = said
+        self.stuck = 0
         self.found: dict[int, list[int]] = {each: [] for each in range(PARTITIONS)}
         self._copiers: dict[int, subprocess.Popen[bytes]] = {}
         wire = Wire(servers, BROKERS)
@@ -85,7 +90,7 @@ class Copying:
                 self.servers, f"copier-{number}", "in", "out", str(self.wishes.batch),
                 *map(str, mine),
             ],
-            stderr=subprocess.DEVNULL,
+            stderr=self._said,
         )  # fmt: skip
 
     def kill(self, number: int) -> None:
@@ -125,6 +130,8 @@ class Copying:
             copier.kill()
             copier.wait()
         self._reader.close()
+        self._said.seek(0)
+        self.stuck = self._said.read().count(b"Timeout (")
 
 
 def _reader(servers: str) -> Consumer:
@@ -143,16 +150,17 @@ def _reader(servers: str) -> Consumer:
 
 @contextmanager
 def _copying(wishes: Wishes) -> Iterator[tuple[Cluster, Copying]]:
-    with Cluster(brokers=BROKERS, settings=_SETTINGS) as cluster:
-        copying = Copying(cluster.bootstrap_servers, wishes)
+    with Cluster(brokers=BROKERS, settings=_SETTINGS) as cluster, TemporaryFile() as said:
+        copying = Copying(cluster.bootstrap_servers, wishes, said)
         try:
             yield cluster, copying
         finally:
             copying.close()
 
 
-def run(wishes: Wishes) -> int:
-    """Copy under kills, and hold the copy to what it was made of; how many were killed."""
+def run(wishes: Wishes) -> Counter[str]:
+    """Copy under kills, and hold the copy to what it was made of; who was killed, and how many
+    copiers ended because a call of their client did not return."""
     chance = Random(wishes.seed)
     faults = ["broker"] * wishes.broker_kills + ["copier"] * wishes.copier_kills
     chance.shuffle(faults)
@@ -172,7 +180,7 @@ def run(wishes: Wishes) -> int:
         copying.look()
         judge(copying.found, wishes.records)
     assert killed == Counter(faults)
-    return killed.total()
+    return killed + Counter(stuck=copying.stuck)
 
 
 def judge(found: dict[int, list[int]], records: int) -> None:
@@ -198,8 +206,11 @@ def main() -> None:
     )
     killed = run(wishes)
     took = time.monotonic() - began
-    sys.stdout.write(f"seed {chosen.seed}: {chosen.records:,} records, {killed} kills, each once,")
-    sys.stdout.write(f" in order, after {took:.0f} s\n")
+    sys.stdout.write(
+        f"seed {chosen.seed}: {chosen.records:,} records, {killed['broker']} brokers and"
+        f" {killed['copier']} copiers killed, {killed['stuck']} copiers stuck in their client:"
+        f" each once, in order, after {took:.0f} s\n"
+    )
 
 
 if __name__ == "__main__":

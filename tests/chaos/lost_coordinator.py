@@ -1,7 +1,7 @@
 """``python -m tests.chaos.lost_coordinator``: librdkafka waits for a coordinator that has gone.
 
-Since 2.10 librdkafka ends what it has for a broker that metadata does not list any more, and its
-cache of group coordinators goes on naming it (librdkafka 5511). `send_offsets_to_transaction` then
+librdkafka 2.16.0 ends what it has for a broker that metadata does not list any more, and its cache
+of group coordinators goes on naming it (librdkafka 5511). `send_offsets_to_transaction` then
 sends nothing, and its time-out is not heeded either (librdkafka 5456): the call never returns, also
 when the broker is back. Here a group's coordinator is killed, the producer refreshes its metadata,
 the broker comes back, and proxies before all brokers write down what the producer sends.

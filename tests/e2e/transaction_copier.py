@@ -5,8 +5,8 @@ records a transaction has at most, and the partitions that it copies. Without an
 a group, and its transactions say which (KIP-447); with some it has them for itself, and what keeps
 another of its kind from writing is the transactional id alone.
 
-A call that does not return by twice its own time-out ends the process. librdkafka 2.10 to 2.16 has
-such calls (`tests/chaos/lost_coordinator.py`), and nothing else helps out of one.
+A call that does not return by twice its own time-out ends the process. librdkafka 2.16 has such
+calls (`tests/chaos/lost_coordinator.py`), and nothing else helps out of one.
 """
 
 from __future__ import annotations
