@@ -56,6 +56,9 @@ def secured_kafka(directory: Path) -> Iterator[SecuredKafka]:
         "ssl.truststore.type": "PEM",
         "ssl.truststore.location": trust,
         "listener.name.ssl.ssl.client.auth": "required",
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+        "allow.everyone.if.no.acl.found": "true",
         "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
     }
     oauth = f"{_MODULES}.oauthbearer.internals.unsecured"

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.e2e.secured_kafka import PASSWORD, SecuredKafka, secured_kafka, unsecured_token
+from tidelog.cli.main import main
+from tidelog.client.acl_admin import create_acls, delete_acls, list_acls
 from tidelog.client.admin import describe_cluster
 from tidelog.client.batching import ProducerRecord
 from tidelog.client.blocking import Client
@@ -15,6 +17,17 @@ from tidelog.client.blocking_producer import Producer
 from tidelog.client.faults import AuthenticationError, MechanismError, NetworkError, TlsError
 from tidelog.client.security import read_security
 from tidelog.client.settings import ClientSettings, ProducerSettings
+from tidelog.client.user_admin import (
+    MECHANISMS,
+    NewPassword,
+    User,
+    delete_user,
+    list_users,
+    set_password,
+)
+from tidelog.host.random import SystemRandom
+from tidelog.security.acl import AclBinding, AclFilter, PatternType, Permission
+from tidelog.security.authorizer import Operation
 
 pytestmark = [pytest.mark.java, pytest.mark.long]
 
@@ -69,6 +82,38 @@ def test_a_token_lets_in_and_the_session_is_renewed(kafka: SecuredKafka) -> None
     expired = unsecured_token("alice", expired=True)
     with pytest.raises(AuthenticationError):
         cluster_id(kafka, "SASL_SSL", sasl_mechanism="OAUTHBEARER", sasl_oauthbearer_token=expired)
+
+
+def test_users_and_rules_are_kept_by_kafka(
+    kafka: SecuredKafka, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Client(kafka.servers["PLAINTEXT"], ClientSettings.impatient("admin", 15_000)) as client:
+        cluster = client.cluster
+        bob = NewPassword("bob", "bobs", list(MECHANISMS), 4096)
+        client.run(set_password(cluster, bob, SystemRandom()))
+        [found] = client.run(list_users(cluster, ["bob", "nobody"]))
+        assert found == User("bob", {"SCRAM-SHA-256": 4096, "SCRAM-SHA-512": 4096})
+        login = {"sasl_mechanism": "SCRAM-SHA-256", "sasl_username": "bob"}
+        assert cluster_id(kafka, "SASL_SSL", **login, sasl_password="bobs")
+        rules = [
+            AclBinding(2, 3, "orders", "User:bob", "*", Operation.READ, Permission.ALLOW),
+            AclBinding(2, 4, "ord", "User:bob", "10.0.0.1", Operation.ALTER, Permission.DENY),
+        ]
+        client.run(create_acls(cluster, rules))
+        assert client.run(list_acls(cluster, AclFilter(2, PatternType.MATCH, "orders"))) == rules
+        with pytest.raises(SystemExit):
+            main(
+                ["acl", "explain", "bob", "Read", "--topic", "orders", "-b", client_servers(kafka)]
+            )
+        assert "a rule allows it: User:bob may Read topic orders" in capsys.readouterr().out
+        assert client.run(delete_acls(cluster, [AclFilter(principal="User:bob")])) == rules
+        assert client.run(list_acls(cluster, AclFilter())) == []
+        client.run(delete_user(cluster, found))
+        assert client.run(list_users(cluster, ["bob"])) == []
+
+
+def client_servers(kafka: SecuredKafka) -> str:
+    return kafka.servers["PLAINTEXT"]
 
 
 def test_records_are_written_over_tls(kafka: SecuredKafka) -> None:

@@ -25,6 +25,8 @@ _COMMANDS = {
     "produce": ("tidelog.cli.produce", "produce", "Send records from stdin to a topic."),
     "consume": ("tidelog.cli.consume", "consume", "Print the records of a topic."),
     "group": ("tidelog.cli.group", "group", "Look at groups, move and delete them."),
+    "user": ("tidelog.cli.user", "user", "Create and delete users, change their passwords."),
+    "acl": ("tidelog.cli.acl", "acl", "Say who may do what, and find out why."),
     "txn": ("tidelog.cli.txn", "txn", "Look at transactions, and end those that nobody ends."),
     "why": ("tidelog.cli.why", "why", "Say why readers do not get on in a partition."),
     "cluster": ("tidelog.cli.cluster", "cluster", "Look at the cluster."),
@@ -41,7 +43,7 @@ Exit codes:
        pipeline or one of its tests failed, doctor found a fault, or an audit log was changed
   2    wrong usage, or a pipeline's file that cannot be run
   3    no broker could be reached in time
-  4    the topic, partition, group or transactional id does not exist
+  4    the topic, partition, group, transactional id or user does not exist
   130  interrupted
 """
 

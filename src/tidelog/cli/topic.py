@@ -164,7 +164,7 @@ def _describe(client: Client, name: str) -> dict[str, Any]:
     entry = client.run(admin.describe_topic(client.cluster, name))
     led = [tp for tp in client.cluster.partitions_of([name]) if client.cluster.leader(*tp) >= 0]
     bounds = client.run(log_bounds(client.cluster, led)) if led else {}
-    configs = client.run(admin.describe_configs(client.cluster, ConfigResourceType.TOPIC, name))
+    settings = _settings(client, name)
     eligible = client.run(replica_admin.eligible_leaders(client.cluster, name))
     partitions = []
     for number, state in sorted(entry.partitions.items()):
@@ -185,9 +185,22 @@ def _describe(client: Client, name: str) -> dict[str, Any]:
         "name": name,
         "id": str(entry.topic_id),
         "internal": entry.internal,
-        "settings": {config.name: config.value for config in configs if config.source == "topic"},
+        "settings": settings,
         "partitions": partitions,
     }
+
+
+def _settings(client: Client, name: str) -> dict[str, str | None]:
+    """What differs from the defaults; nothing, with a word, where the user may not see it."""
+    asked = admin.describe_configs(client.cluster, ConfigResourceType.TOPIC, name)
+    try:
+        configs = client.run(asked)
+    except KafkaError as error:
+        if error.code is not ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            raise
+        say(f"the settings of {name} are not shown: that takes DescribeConfigs on the topic")
+        return {}
+    return {config.name: config.value for config in configs if config.source == "topic"}
 
 
 @topic.command()
