@@ -55,6 +55,8 @@ DIFFERENCES = {
         for label in ("any type", "any operation", "any permission", "match", "any pattern")
     },
     "AlterUserScramCredentials 0: both": _BOTH,
+    "AlterUserScramCredentials 0: the first of both goes": _BOTH,
+    "AlterUserScramCredentials 0: the second of both goes": _BOTH,
     "AlterUserScramCredentials 0: one bad of two of a user": _BOTH,
     **{
         f"AlterClientQuotas {version}: twice the same type, dry={dry}": _LAST
@@ -137,7 +139,10 @@ D = ScramCredentialDeletion
 ALTERED: dict[str, tuple[list[D], list[ScramCredentialUpsertion]]] = {
     "set": ([], [upsert()]),
     "set again": ([], [upsert(iterations=8192)]),
-    "both": ([], [upsert(name="bob"), upsert(name="bob", mechanism=2, salted_password=bytes(64))]),
+    "both": ([], [upsert(name="zoe"), upsert(name="zoe", mechanism=2, salted_password=bytes(64))]),
+    "the first of both goes": ([D("zoe", 1)], []),
+    "the second of both goes": ([D("zoe", 2)], []),
+    "other mechanism": ([], [upsert(name="bob", mechanism=2, salted_password=bytes(64))]),
     "most iterations": ([], [upsert(name="carol", iterations=16384)]),
     "too many": ([], [upsert(iterations=16385)]),
     "too few": ([], [upsert(iterations=4095)]),

@@ -91,10 +91,12 @@ def serve(
     from tidelog.server.logs import set_up_logging
     from tidelog.server.process import run_broker
 
+    user = options.get("first_user")
+
     set_up_logging(options["log_level"])
     accept_loss = [_partition(text) for text in options["accept_loss"]]
     try:
-        run_broker(config, on_started, accept_loss, options.get("end_with"))
+        run_broker(config, on_started, accept_loss, options.get("end_with"), user)
     except TidelogError as error:
         fail(str(error), EXIT_CANNOT_START, _ASK_DOCTOR)
     except OSError as error:

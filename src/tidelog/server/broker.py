@@ -49,6 +49,7 @@ from tidelog.server.configured import (
 from tidelog.server.deferred import DeferredWork
 from tidelog.server.dispatch import Dispatcher
 from tidelog.server.fetch_sessions import FetchSessions
+from tidelog.server.first_user import FirstUser, create_first_user, first_user_warning
 from tidelog.server.followers import make_fetchers
 from tidelog.server.frontend import Frontend
 from tidelog.server.housekeeping import Household, Housekeeping
@@ -95,8 +96,10 @@ class Broker:
         host: Host,
         accept_loss: Collection[TopicPartition] = (),
         connect_store: Callable[[], Awaitable[Store]] | None = None,
+        first_user: FirstUser | None = None,
     ) -> None:
         self._config = config
+        self._first_user = first_user
         self._host = host
         # The metadata of a cluster; a broker by itself keeps its own.
         self._connect_store = connect_store
@@ -310,6 +313,7 @@ class Broker:
         replicas.space.judge(replicas.config.get_int("disk.min.free.bytes"))
         parts.groups.start()
         parts.transactions.start()
+        await self._add_first_user(parts)
         parts.pages = await serve_pages(parts, config, self._host, self.is_ready)
         parts.frontend.dispatcher.is_open = True
         for listener in parts.listeners:
@@ -327,6 +331,15 @@ class Broker:
                 listener.name, listener.address.host, listener.port, config.node_id,
                 parts.metadata.image.cluster_id,
             )  # fmt: skip
+
+    async def _add_first_user(self, parts: Parts) -> None:
+        user = self._first_user
+        if user is None:
+            return
+        warning = first_user_warning(user, self._config)
+        if warning is not None:
+            _log.warning("%s", warning)
+        await create_first_user(user, parts.metadata.image, parts.submitter, self._host)
 
     async def _serve_brokers(self, parts: Parts) -> None:
         """Stand for the office; where the store is shared, be there for the other brokers."""

@@ -17,6 +17,7 @@ from tidelog.model import TopicPartition
 from tidelog.server.broker import Broker
 from tidelog.server.collecting import collect_rarely, collect_when_calm
 from tidelog.server.descriptors import raise_descriptor_limit
+from tidelog.server.first_user import FirstUser
 from tidelog.server.stores import store_connector
 
 _log = logging.getLogger(__name__)
@@ -37,6 +38,7 @@ def run_broker(
     on_started: Callable[[Broker], None],
     accept_loss: Collection[TopicPartition] = (),
     parent: int | None = None,
+    first_user: FirstUser | None = None,
 ) -> None:
     """Run one broker until a signal asks it to stop, or until the process `parent` ends."""
     if not __debug__:
@@ -45,7 +47,7 @@ def run_broker(
     collect_rarely()
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         host = system_host("broker", config.get_int("offload.threads"))
-        broker = Broker(config, host, accept_loss, store_connector(config, host))
+        broker = Broker(config, host, accept_loss, store_connector(config, host), first_user)
         runner.run(_serve(broker, on_started, parent))
 
 
