@@ -31,6 +31,9 @@ class Login(NamedTuple):
     module: str
     options: dict[str, str]
 
+    def __repr__(self) -> str:
+        return f"Login(module={self.module!r}, options=hidden)"
+
     @property
     def users(self) -> dict[str, str]:
         """The passwords of a PLAIN module's users."""
