@@ -13,10 +13,22 @@ from tests.unit.server.permissions import Permissions, connect_as, put_in_force
 from tidelog.protocol.apis import api
 from tidelog.protocol.messages import alter_configs as full
 from tidelog.protocol.messages import incremental_alter_configs as incremental
+from tidelog.protocol.messages.acls import (
+    AclCreation,
+    CreateAclsRequest,
+    DeleteAclsFilter,
+    DeleteAclsRequest,
+)
 from tidelog.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
+)
+from tidelog.protocol.messages.client_quotas import (
+    AlterClientQuotasRequest,
+    QuotaAlteration,
+    QuotaEntityPart,
+    QuotaOperation,
 )
 from tidelog.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -51,6 +63,10 @@ from tidelog.protocol.messages.offset_delete import (
     OffsetDeleteRequestTopic,
 )
 from tidelog.protocol.messages.unregister_broker import UnregisterBrokerRequest
+from tidelog.protocol.messages.user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialUpsertion,
+)
 from tidelog.server.audited import AUDITED, NOT_ADMIN
 from tidelog.server.routes import HANDLERS
 
@@ -77,6 +93,9 @@ def offsets(offset: int) -> OffsetCommitRequest:
     return OffsetCommitRequest("g", -1, "", None, -1, topics)
 
 
+# Rules can be changed where there is an authorizer.
+AUTHORIZED = {"authorizer.class.name": "acl", "super.users": "User:ANONYMOUS"}
+RULE = "ALLOW User:alice READ TOPIC LITERAL t from *"
 SAMPLES: dict[str, tuple[object, dict[str, object]]] = {
     # The request, and what its line must say.
     "CreateTopics": (
@@ -128,6 +147,37 @@ SAMPLES: dict[str, tuple[object, dict[str, object]]] = {
         ),
         {"before": {"Offset:g-t-0": 0}, "outcome": "ok"},
     ),
+    "CreateAcls": (
+        CreateAclsRequest([AclCreation(2, "t", 3, "User:alice", "*", 3, 3)]),
+        {
+            "resource": [f"Acl:{RULE}"],
+            "after": {f"Acl:{RULE}": "present"},
+            "outcome": "ok",
+        },
+    ),
+    "DeleteAcls": (
+        DeleteAclsRequest([DeleteAclsFilter(1, None, 1, "User:alice", None, 1, 1)]),
+        {
+            "resource": ["AclFilter:ANY User:alice ANY ANY ANY ANY from ANY"],
+            "before": {f"Acl:{RULE}": "present"},
+        },
+    ),
+    "AlterUserScramCredentials": (
+        AlterUserScramCredentialsRequest(
+            upsertions=[ScramCredentialUpsertion("bob", 1, 8192, b"salt" * 6, b"CANARY-2" * 4)]
+        ),
+        {"after": {"User:bob": {"SCRAM-SHA-256": 8192}}, "outcome": "ok"},
+    ),
+    "AlterClientQuotas": (
+        AlterClientQuotasRequest(
+            [
+                QuotaAlteration(
+                    [QuotaEntityPart("user", None)], [QuotaOperation("producer_byte_rate", 1024.0)]
+                )
+            ]
+        ),
+        {"after": {"Quota:user=<default>": {"producer_byte_rate": 1024.0}}, "outcome": "ok"},
+    ),
     "DeleteGroups": (DeleteGroupsRequest(["nobody"]), {"outcome": "failed"}),
     "DeleteTopics": (
         DeleteTopicsRequest(topic_names=["t"]),
@@ -165,7 +215,7 @@ async def test_every_admin_api_writes_exactly_one_line(tmp_path: Path) -> None:
     tried = [*SAMPLES, *(name for name in AUDITED if name in HANDLERS and name not in SAMPLES)]
     tried.remove("DeleteTopics")
     tried.append("DeleteTopics")
-    async with InProcessBroker(tmp_path) as broker:
+    async with InProcessBroker(tmp_path, AUTHORIZED) as broker:
         connection = broker.connect()
         await find_coordinator(connection)
         for number, name in enumerate(tried, 1):
@@ -178,7 +228,8 @@ async def test_every_admin_api_writes_exactly_one_line(tmp_path: Path) -> None:
             assert line["principal"] == "User:ANONYMOUS" and line["host"] == "127.0.0.1"
             assert line["request_id"] and line["client_id"] == "raw"
             assert {key: line.get(key) for key in wanted} == wanted, (name, line)
-    assert len(tried) >= 15
+            assert "CANARY" not in json.dumps(line)
+    assert len(tried) >= 19
 
 
 @in_a_loop

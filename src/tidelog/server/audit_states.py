@@ -6,7 +6,7 @@ be read of it here and now, small and without secrets; None where it does not ex
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final
@@ -17,11 +17,12 @@ from tidelog.errors import KafkaError
 from tidelog.model import NO_TOPIC_ID, ConfigResourceType
 from tidelog.security.acl import ALL, ANY, AclBinding, AclFilter, PatternType, Permission
 from tidelog.security.authorizer import Operation, ResourceType
+from tidelog.security.quota_entities import QuotaEntity
 
 if TYPE_CHECKING:
     from tidelog.server.context import RequestContext
 
-Key = tuple[str, ...]
+Key = tuple[Any, ...]
 
 # The members of messages that say what something is called.
 NAMING: Final = ("name", "topic", "topic_name", "group_id", "resource_name", "feature", "user")
@@ -33,6 +34,11 @@ _TEXT_MAX: Final = 1000
 def text_of(key: Key) -> str:
     """A key as one word: `Topic:orders`, `Partition:orders-3`."""
     kind, *names = key
+    (first, *_) = names or ("",)
+    if isinstance(first, AclBinding | AclFilter):
+        return f"{kind}:{_acl_text(first)}"
+    if isinstance(first, tuple):
+        return f"{kind}:{_entity_text(first)}"
     return f"{kind}:{'-'.join(names)}"
 
 
@@ -102,24 +108,40 @@ def created_acls(request: Any, context: Any) -> Iterator[Key]:
             each.operation,
             each.permission_type,
         )
-        yield "Acl", _acl_text(binding)
+        yield "Acl", binding
 
 
 def acl_filters(request: Any, context: Any) -> Iterator[Key]:
     for each in request.filters:
-        yield "AclFilter", _acl_text(_filter_of(each))
+        wanted = AclFilter(
+            each.resource_type_filter,
+            each.pattern_type_filter,
+            each.resource_name_filter,
+            each.principal_filter,
+            each.host_filter,
+            each.operation,
+            each.permission_type,
+        )
+        yield "AclFilter", wanted
 
 
-def _filter_of(asked: Any) -> AclFilter:
-    return AclFilter(
-        asked.resource_type_filter,
-        asked.pattern_type_filter,
-        asked.resource_name_filter,
-        asked.principal_filter,
-        asked.host_filter,
-        asked.operation,
-        asked.permission_type,
-    )
+def deleted_acls(answer: Any) -> object:
+    """The rules that went, as the answer names them."""
+    found = [
+        AclBinding(
+            each.resource_type,
+            each.pattern_type,
+            each.resource_name,
+            each.principal,
+            each.host,
+            each.operation,
+            each.permission_type,
+        )
+        for result in answer.filter_results
+        for each in result.matching_acls[:_LIST_MAX]
+        if not each.error_code
+    ]
+    return {"Acl:" + _acl_text(each): "present" for each in found[:_LIST_MAX]}
 
 
 def _acl_text(acl: AclBinding | AclFilter) -> str:
@@ -148,13 +170,12 @@ def _code(kind: type[IntEnum], code: int) -> str:
 
 def quota_entities(request: Any, context: Any) -> Iterator[Key]:
     for entry in request.entries:
-        yield "Quota", _entity((each.entity_type, each.entity_name) for each in entry.entity)
+        pairs = ((each.entity_type, each.entity_name) for each in entry.entity)
+        yield "Quota", tuple(sorted(pairs, key=lambda pair: (pair[0], pair[1] or "")))
 
 
-def _entity(pairs: Iterable[tuple[str, str | None]]) -> str:
-    return ",".join(
-        f"{kind}={'<default>' if name is None else name}" for kind, name in sorted(pairs)
-    )
+def _entity_text(entity: QuotaEntity) -> str:
+    return ",".join(f"{kind}={'<default>' if name is None else name}" for kind, name in entity)
 
 
 # -- states ---------------------------------------------------------------------------------------
@@ -247,14 +268,12 @@ def credentials(key: Key, context: RequestContext[Any]) -> object:
 
 
 def acl(key: Key, context: RequestContext[Any]) -> object:
-    return "present" if any(_acl_text(each) == key[1] for each in context.image.acls) else None
+    return "present" if key[1] in context.image.acls else None
 
 
 def quota(key: Key, context: RequestContext[Any]) -> object:
-    for entity, limits in context.image.client_quotas.items():
-        if _entity(entity) == key[1]:
-            return dict(limits)
-    return None
+    limits = context.image.client_quotas.get(key[1])
+    return dict(limits) if limits else None
 
 
 # -- what was asked for ---------------------------------------------------------------------------

@@ -42,6 +42,8 @@ class Row(NamedTuple):
     counts: Callable[[Any, Context], bool] = lambda request, context: True
     # For what consumers do as a matter of course, unless it goes back: a line every ten seconds.
     at_rate: bool = False
+    # What the answer says was there before, for requests that name it by a filter.
+    gone: Callable[[Any], object] | None = None
 
 
 def _named(kind: str, field: str, name: str = "name") -> Callable[[Any, Context], Iterator[Key]]:
@@ -80,7 +82,7 @@ AUDITED: Final[dict[str, Row]] = {
     "WriteTxnMarkers": Row(_named("Producer", "markers", "producer_id"), counts=_is_of_a_client),
     "AlterUserScramCredentials": Row(states.users, states.credentials),
     "CreateAcls": Row(states.created_acls, states.acl),
-    "DeleteAcls": Row(states.acl_filters),
+    "DeleteAcls": Row(states.acl_filters, gone=states.deleted_acls),
     "AlterClientQuotas": Row(states.quota_entities, states.quota),
 }
 
@@ -152,6 +154,7 @@ class _Audited:
         self._row = row
         self._audit = audit
         self._context = context
+        self._gone: object = None
 
     async def serve(self, inner: Callable[[Any, Context], Any], request: Any) -> Any:
         """Serve the request as ever, and record it exactly once, whatever becomes of it."""
@@ -176,8 +179,10 @@ class _Audited:
         for each in _results(answer, ""):
             results.append(each)
             await pace.step()
-        outcome = _outcome_of(results)
+        outcome = _outcome_of(results, answer)
         await context.turns.pause()
+        if row.gone is not None:
+            self._gone = row.gone(answer)
         self._record(asked, keys, before, outcome, None if after == before else after)
         if audit.fail_closed and not await audit.settle():
             # It is done, but must not be acknowledged.
@@ -223,7 +228,7 @@ class _Audited:
                 connection.host,
                 some,
                 told,
-                {name: before[name] for name in some if name in before},
+                self._gone or {name: before[name] for name in some if name in before},
                 {name: after[name] for name in some if name in after} if after else None,
                 request_id_of(context),
                 details=details,
@@ -276,14 +281,14 @@ async def _full(answer: Any, context: Context) -> Any:
 
 
 def _outcome_of(
-    results: Iterable[tuple[str, Any]],
+    results: Iterable[tuple[str, Any]], answer: object
 ) -> tuple[str, list[dict[str, object]]]:
     """`ok`, `denied`, `failed` or, where some of it was done, `partial`; and the errors."""
     errors: list[dict[str, object]] = []
     done = denied = failed = 0
     for path, result in results:
         if not result.error_code:
-            done += bool(path)
+            done += result is not answer
             continue
         code = _code_name(result.error_code)
         failed += 1
