@@ -78,6 +78,12 @@ def _alter_topic(image: ImageView, command: AlterConfigs) -> Change | None:
     return None if configs == topic.configs else TopicConfigsChanged(name, configs)
 
 
+def altered_broker(image: ImageView, command: AlterConfigs) -> dict[str, str]:
+    """What a broker's own settings would be; KafkaError where a change makes no sense."""
+    name = _broker_name(image, command.name)
+    return _altered(image.broker_configs.get(name, {}), command, altered_broker_setting)
+
+
 def _alter_broker(image: ImageView, command: AlterConfigs, broker: BrokerConfig) -> Change | None:
     name = _broker_name(image, command.name)
     current = image.broker_configs.get(name, {})

@@ -154,6 +154,17 @@ class ListenerSecurity:
 OPEN: Final = ListenerSecurity()
 
 
+def check_security(config: BrokerConfig) -> None:
+    """ConfigError where a listener could not be served with these settings and their files."""
+    for listener in config.listeners.opened:
+        try:
+            if listener.is_tls:
+                server_context(_tls_of(listener, config))
+            _sasl_of(listener, config)
+        except ConfigError as error:
+            raise ConfigError(f"listener {listener.name}: {error}") from None
+
+
 def _tls_of(listener: Listener, config: BrokerConfig) -> TlsSettings:
     def get(name: str) -> object:
         # As in Kafka: where SASL decides who this is, only the listener's own counts.

@@ -4,7 +4,8 @@ IncrementalAlterConfigs (44, 0 to 1), ListConfigResources (74, 0 to 1).
 Behaviour: topics (type 2), brokers (type 4; an empty name means the default of all brokers), the
 loggers of a broker (type 8) and groups (type 32), which need not exist. Each setting comes with its
 source, its synonyms in the order in which they are asked, its type and, on request, its help. The
-controller judges what is altered; each resource is done wholly or not at all.
+controller judges what is altered; each resource is done wholly or not at all. What is altered of a
+listener is tried with the files that it names, if the broker that it is for is asked itself.
 Versions: ListConfigResources 0 lists client metrics alone, of which there are none.
 Gaps: client metrics (type 16) are refused with INVALID_REQUEST, as are types that nobody knows.
 """
@@ -15,10 +16,12 @@ from collections.abc import AsyncIterator, Callable, Collection, Generator, Mapp
 from typing import Any
 
 from tidelog.cluster.commands import AlterConfigs, ConfigChange
+from tidelog.cluster.configs import altered_broker
 from tidelog.cluster.min_isr import MIN_ISR, default_min_isr, min_isr_of
 from tidelog.cluster.names import check_topic_name, named_broker
 from tidelog.config import DescribedSetting, describe_broker, describe_group, describe_topic
-from tidelog.errors import ErrorCode, KafkaError
+from tidelog.config.security_settings import LISTENER_PREFIX
+from tidelog.errors import ConfigError, ErrorCode, KafkaError
 from tidelog.model import ConfigResourceType
 from tidelog.protocol.messages import alter_configs as full
 from tidelog.protocol.messages import incremental_alter_configs as incremental
@@ -38,6 +41,7 @@ from tidelog.protocol.messages.list_config_resources import (
 from tidelog.security.authorizer import CLUSTER, Operation
 from tidelog.server.broker_loggers import alter_loggers, describe_loggers
 from tidelog.server.handlers.asked import distinct_by
+from tidelog.server.listener_security import check_security
 from tidelog.server.pieces import LazyList
 from tidelog.server.tools import ClusterContext
 
@@ -226,10 +230,24 @@ async def _alter(
             if kind == ConfigResourceType.BROKER_LOGGER and not asked_for.replace:
                 _alter_loggers(asked_for, context)
             else:
+                if kind == ConfigResourceType.BROKER:
+                    _check_listeners(asked_for, context)
                 await context.tools.submitter.submit(asked_for, context.principal)
         except KafkaError as error:
             code, message = error.code, error.message
         yield code, message, kind, name
+
+
+def _check_listeners(command: AlterConfigs, context: ClusterContext) -> None:
+    """Try what is altered of this broker's listeners: only it has the files that are named."""
+    changed = [each.name for each in command.changes if each.name.startswith(LISTENER_PREFIX)]
+    if not changed or command.name != str(context.tools.broker_id):
+        return
+    own, for_all = altered_broker(context.image, command), context.image.broker_configs.get("", {})
+    try:
+        check_security(context.tools.config().with_dynamic(own, for_all))
+    except ConfigError as error:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
 
 
 def _alter_loggers(command: AlterConfigs, context: ClusterContext) -> None:
