@@ -27,6 +27,7 @@ _COMMANDS = {
     "group": ("tidelog.cli.group", "group", "Look at groups, move and delete them."),
     "user": ("tidelog.cli.user", "user", "Create and delete users, change their passwords."),
     "acl": ("tidelog.cli.acl", "acl", "Say who may do what, and find out why."),
+    "quota": ("tidelog.cli.quota", "quota", "Limit what clients may use."),
     "txn": ("tidelog.cli.txn", "txn", "Look at transactions, and end those that nobody ends."),
     "why": ("tidelog.cli.why", "why", "Say why readers do not get on in a partition."),
     "cluster": ("tidelog.cli.cluster", "cluster", "Look at the cluster."),
