@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,11 +11,16 @@ from confluent_kafka.admin import AdminClient
 
 from tidelog.cli.main import main
 from tidelog.client.admin import describe_cluster
+from tidelog.client.aio import Consumer, Producer
+from tidelog.client.batching import ProducerRecord
 from tidelog.client.blocking import Client
 from tidelog.client.faults import AuthenticationError, SecurityError, TlsError
+from tidelog.client.login import Credentials, Messages
+from tidelog.client.offsets import Start
 from tidelog.client.security import read_security
-from tidelog.client.settings import ClientSettings
+from tidelog.client.settings import ClientSettings, ConsumerSettings, ProducerSettings
 from tidelog.errors import ConfigError, TidelogError
+from tidelog.model import TopicPartition
 from tidelog.testing import Broker, Security
 
 
@@ -125,3 +132,38 @@ def test_a_security_error_is_not_tried_again() -> None:
             pytest.raises(SecurityError),
         ):
             client.run(describe_cluster(client.cluster))
+
+
+def test_an_asyncio_client_writes_reads_and_logs_in_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    logins = []
+    messages = Credentials.messages
+
+    def counted(credentials: Credentials) -> Messages:
+        logins.append(credentials)
+        return messages(credentials)
+
+    monkeypatch.setattr(Credentials, "messages", counted)
+    with Broker(security="SASL_SSL", settings={"connections.max.reauth.ms": 1200}) as broker:
+        asyncio.run(_write_and_read(broker, lambda: len(logins)))
+
+
+async def _write_and_read(broker: Broker, logins: Callable[[], int]) -> None:
+    servers = broker.bootstrap_servers
+    security = read_security(broker.client_settings("alice"))
+    client = ClientSettings.impatient("tester", 10_000, security)
+    async with Producer(servers, ProducerSettings(client=client)) as producer:
+        sent = [
+            await producer.send(ProducerRecord("orders", value=b"v" * 1000, partition=0))
+            for _ in range(500)
+        ]
+        await producer.flush()
+        assert [each.result() for each in sent] == list(range(500))
+    async with Consumer(servers, ConsumerSettings(client=client)) as consumer:
+        await consumer.assign({TopicPartition("orders", 0): Start("start")})
+        count = 0
+        while count < 500:
+            count += sum(len(records) for _, records in await consumer.poll(5))
+        # Metadata and fetches go on over connections that log in again.
+        before = logins()
+        while logins() == before:
+            assert (await consumer.run(describe_cluster(consumer.cluster))).cluster_id

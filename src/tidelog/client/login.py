@@ -22,6 +22,8 @@ from tidelog.protocol.messages.sasl import SaslAuthenticateRequest, SaslHandshak
 from tidelog.security.scram import SCRAM_SHA_256, SCRAM_SHA_512, ScramClient, ScramError
 
 _RENEWED_AT: Final = 0.85
+# Brokers refuse a log-in that follows another one faster.
+_RENEWAL_MIN_S: Final = 1.0
 _TOKEN_BYTES_MAX: Final = 32 << 10
 
 Request = tuple[str, object]
@@ -136,4 +138,5 @@ class Login:
                 raise AuthenticationError(address, sasl.mechanism, str(error)) from error
         if answer.session_lifetime_ms > 0:
             lifetime_s = answer.session_lifetime_ms / 1000
-            self._renew_at = self._credentials.clock.monotonic() + lifetime_s * _RENEWED_AT
+            used_s = max(lifetime_s * _RENEWED_AT, min(lifetime_s, _RENEWAL_MIN_S))
+            self._renew_at = self._credentials.clock.monotonic() + used_s
