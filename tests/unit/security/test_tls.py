@@ -62,6 +62,12 @@ def test_the_newest_version_is_taken_unless_settings_say_otherwise() -> None:
     assert end.version() == "TLSv1.2"
 
 
+def test_x1_neither_renegotiation_nor_compression_is_allowed() -> None:
+    for context in (server_context(inline()), client_context(trusting())):
+        for option in (ssl.OP_NO_RENEGOTIATION, ssl.OP_NO_COMPRESSION):
+            assert context.options & option
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1])
 def test_x1_tls_1_0_and_1_1_are_refused(version: ssl.TLSVersion) -> None:

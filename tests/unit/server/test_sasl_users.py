@@ -158,6 +158,29 @@ def test_x10_an_unknown_user_has_a_salt_of_its_own_that_looks_like_others() -> N
         assert find(name) == each, "and always the same"
 
 
+def test_x9_a_stored_credential_with_too_few_iterations_is_not_used() -> None:
+    weak = Credential(b"salt of 16 bytes", 1000, b"k" * 32, b"s" * 32)
+    found = credentials_of(SCRAM_SHA_256, IDENTITY, {("alice", "SCRAM-SHA-256"): weak})("alice")
+    assert found.iterations >= 4096 and found.stored_key != weak.stored_key
+
+
+@virtual_time
+async def test_x11_a_client_that_wants_to_bind_the_channel_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gate = Gate(monkeypatch)
+    gate.metadata.image = known(alice="s3cret")
+    for flag, is_taken in ((b"n", True), (b"y", True), (b"p=tls-unique", False)):
+        peer = gate.connect()
+        handshake(peer, 1, "SCRAM-SHA-256")
+        authenticate(peer, 2, flag + b",,n=alice,r=nonce")
+        if is_taken:
+            assert not peer.answer(2).error_code
+        else:
+            await until_closed(peer)
+            assert peer.answer(2).error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+
+
 @virtual_time
 async def test_x15_the_connections_of_a_deleted_or_changed_user_are_closed(
     monkeypatch: pytest.MonkeyPatch,
