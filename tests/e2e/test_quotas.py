@@ -12,9 +12,13 @@ from tests.e2e.in_process import InProcessBroker
 from tests.e2e.produce_requests import batch, fetch, produce, values_in
 from tidelog.cluster.commands import AlterClientQuotas
 from tidelog.errors import ErrorCode
+from tidelog.protocol.apis import api
+from tidelog.protocol.framing import encode_request
+from tidelog.protocol.messages.api_versions import ApiVersionsRequest
 from tidelog.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from tidelog.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from tidelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from tidelog.protocol.messages.metadata import MetadataRequest
 from tidelog.security.quota_entities import QuotaEntity
 from tidelog.server.parts import Parts
 
@@ -140,6 +144,58 @@ def test_topics_beyond_the_quota_are_refused_and_older_clients_wait(tmp_path: Pa
             assert answer.topics[0].error_code == 0 and answer.throttle_time_ms > 0
             assert connection.connection.is_muted
             assert set(broker.parts.metadata.image.topics) == {"a", "b"}
+
+    asyncio.run(run())
+
+
+def test_requests_that_keep_the_broker_busy_wait_for_a_window_at_most(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with InProcessBroker(tmp_path) as broker:
+            before = broker.connect()
+            await limit(broker.parts, request_percentage=0.000001)
+            # A connection that was there before is timed as well; so are the steps of a task.
+            for name, version, request in (
+                ("Metadata", 12, MetadataRequest([])),
+                ("CreateTopics", 7, creation("t", 1)),
+                ("Produce", 9, produce("t", batch([b"x"]), acks=1)),
+                ("Fetch", 11, fetch("t")),
+            ):
+                connection = before if name == "Metadata" else broker.connect()
+                answer = await connection.call(name, version, request)
+                assert answer.throttle_time_ms == 1_000, name
+                assert connection.connection.is_muted
+                if name == "Fetch":
+                    assert answer.responses == []
+            await limit(broker.parts, request_percentage=100)
+            assert (await ask(broker, "Metadata", 12, MetadataRequest([]))).throttle_time_ms == 0
+
+    asyncio.run(run())
+
+
+def test_an_address_that_opens_connections_too_fast_is_not_served(tmp_path: Path) -> None:
+    async def is_answered(port: int) -> bool:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        parts = encode_request(api("ApiVersions"), 0, 1, "raw", ApiVersionsRequest())
+        writer.writelines(bytes(part) for part in parts)  # type: ignore[arg-type]
+        try:
+            return await reader.read(1) != b""
+        except ConnectionResetError:
+            # Closed with what was sent still unread.
+            return False
+        finally:
+            writer.close()
+
+    async def run() -> None:
+        async with InProcessBroker(tmp_path) as broker:
+            here: QuotaEntity = (("ip", "127.0.0.1"),)
+            await limit(broker.parts, here, connection_creation_rate=1)
+            port = broker.parts.listeners[0].port
+            answered = await asyncio.gather(*(is_answered(port) for _ in range(15)))
+            # Ten windows' worth at once, and perhaps one more for a second that has begun.
+            assert 10 <= sum(answered) <= 12
+            assert broker.parts.requests.throttling.throttled.connections == answered.count(False)
+            await limit(broker.parts, here, connection_creation_rate=None)
+            assert await is_answered(port)
 
     asyncio.run(run())
 

@@ -316,7 +316,8 @@ class Throttling:
 
     def mutations(self, context: RequestContext[Any], strict_since: int) -> MutationQuota:
         """For a request that changes partitions; strict from a version on."""
-        client = self._client_of(context.connection, context.header.client_id)
+        connection, client_id = context.connection, context.header.client_id
+        client = self._client_of(connection, client_id) if self.is_on else None
         meter = None if client is None else client.mutation
         is_strict = context.version >= strict_since
         quota = MutationQuota(meter, self._clock, is_strict=is_strict)

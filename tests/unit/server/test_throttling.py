@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from tests.unit.server.middle import Middle, Peer, turns_of_the_loop
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.protocol.framing import RequestHeader
 from tidelog.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from tidelog.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from tidelog.protocol.messages.produce import (
@@ -138,6 +141,27 @@ async def test_a_greedy_producer_is_held_within_five_percent_of_its_quota(
             counted += size
         await asyncio.sleep(wait_s + 0.001)
     assert counted / 200 == pytest.approx(limit, rel=0.05)
+
+
+@virtual_time
+async def test_a_greedy_consumer_is_held_within_five_percent_of_its_quota(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    limit, size = 100_000, 16_384
+    made = middle(monkeypatch, consumer_byte_rate=limit)
+    connection = made.connect().connection
+    header = RequestHeader(1, 11, 1, "peer")
+    context: Any = SimpleNamespace(connection=connection, header=header, quota_use=None)
+    assert made.throttling.fetch_bytes_max(context) == 10 * limit
+    counted = withheld = 0
+    while now() < 1_240:
+        wait_ms, is_given = made.throttling.fetched(context, size)
+        assert is_given == (wait_ms == 0)
+        withheld += not is_given
+        if is_given and now() >= 1_040:
+            counted += size
+        await asyncio.sleep(wait_ms / 1000 + 0.001)
+    assert withheld and counted / 200 == pytest.approx(limit, rel=0.05)
 
 
 # -- what a muted connection must not suffer ------------------------------------------------------
