@@ -2,8 +2,8 @@
 
 The permissions are made from the table of `server/authorization`: *right* are those that an API's
 row names and nothing else, *lacking* the same without one, *otherwise* those that it calls as good,
-*wrong* all that the row does not name. So the table is held to Apache Kafka as well: what it calls
-right must be enough there.
+*elsewhere* both of them for other resources, *wrong* all that the row does not name. So the table
+is held to Apache Kafka as well: what it calls right must be enough there.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ IMPLYING = {
     Operation.DESCRIBE: {Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER},
     Operation.DESCRIBE_CONFIGS: {Operation.ALTER_CONFIGS},
 }
+_ELSEWHERE = "elsewhere"
 # Cluster actions are for brokers that have proved to be some: no permission makes a client one.
 FOR_BROKERS = (Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
 
@@ -74,6 +75,7 @@ def grants(api: Api) -> dict[str, set[Grant]]:
     users = {
         f"nobody-{api.name}": set(),
         f"wrong-{api.name}": every - enough,
+        f"{_ELSEWHERE}-{api.name}": {each for each in named if each[1] is not ResourceType.CLUSTER},
     }
     for number, (operation, kind) in enumerate(sorted(right) if len(right) > 1 else ()):
         lost = {(each, kind) for each in (operation, *IMPLYING.get(operation, ()))}
@@ -82,6 +84,13 @@ def grants(api: Api) -> dict[str, set[Grant]]:
     if otherwise != right:
         users[f"otherwise-{api.name}"] = otherwise
     return users
+
+
+def resource_name(user: str, kind: ResourceType) -> str:
+    """Which resources of a kind a user has its permissions for."""
+    if kind is ResourceType.CLUSTER:
+        return "kafka-cluster"
+    return _ELSEWHERE if user.startswith(_ELSEWHERE) else "*"
 
 
 def all_grants() -> dict[str, set[Grant]]:
@@ -187,7 +196,7 @@ def grant_all(servers: str) -> None:
 
 
 def _binding(user: str, operation: Operation, kind: ResourceType) -> bytes:
-    name = "kafka-cluster" if kind is ResourceType.CLUSTER else "*"
+    name = resource_name(user, kind)
     literal, allow = 3, 3
     return (
         struct.pack(">b", kind)

@@ -279,7 +279,7 @@ REQUESTS: dict[str, list[Variant]] = {
             },
         )
     ],
-    "DescribeUserScramCredentials": [Variant("all", {"users": None})],
+    "DescribeUserScramCredentials": [Variant("one", {"name": "somebody"})],
     "AlterUserScramCredentials": [
         Variant("missing", {"name": "somebody", "mechanism": 1, "upsertions": []})
     ],

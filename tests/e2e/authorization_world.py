@@ -22,7 +22,11 @@ from tidelog.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
 )
 from tidelog.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from tidelog.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from tidelog.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
 from tidelog.protocol.messages.find_coordinator import FindCoordinatorRequest
 from tidelog.protocol.messages.init_producer_id import InitProducerIdRequest
 from tidelog.protocol.messages.offset_commit import (
@@ -54,7 +58,12 @@ def build(call: Callable[[str, int, object], Any]) -> dict[str, UUID]:
 def world() -> Generator[Request, Any, dict[str, UUID]]:
     """The requests, each to be sent when the one before is answered."""
     names = [TOPIC, DOOMED.format("id"), *(DOOMED.format(each) for each in range(1, 7))]
-    topics = [CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in names]
+    # The records that are sent are old.
+    kept = [CreatableTopicConfig("retention.ms", "-1")]
+    topics = [
+        CreatableTopic(name=name, num_partitions=1, replication_factor=1, configs=kept)
+        for name in names
+    ]
     created = yield "CreateTopics", 7, CreateTopicsRequest(topics=topics)
     yield from _until(
         ("Produce", 9, produce(TOPIC, batch([b"first"]))),

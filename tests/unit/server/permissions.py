@@ -6,9 +6,7 @@ from uuid import UUID
 
 from tests.e2e.authorization_world import world
 from tests.e2e.in_process import InProcessBroker, RawConnection
-from tidelog.security.acl import WILDCARD, AclBinding, PatternType, Permission
 from tidelog.security.authorizer import (
-    CLUSTER,
     Authorizer,
     Operation,
     Principal,
@@ -48,23 +46,6 @@ class Permissions:
 
     def rules(self) -> object:
         return self.granted
-
-
-def bindings(held: dict[str, set[tuple[Operation, ResourceType]]]) -> frozenset[AclBinding]:
-    """Rules that let each user do what is written behind its name, to all of a kind."""
-    return frozenset(
-        AclBinding(
-            kind,
-            PatternType.LITERAL,
-            CLUSTER.name if kind is ResourceType.CLUSTER else WILDCARD,
-            f"User:{user}",
-            WILDCARD,
-            operation,
-            Permission.ALLOW,
-        )
-        for user, permissions in held.items()
-        for operation, kind in permissions
-    )
 
 
 def put_in_force(permissions: Authorizer, broker: InProcessBroker) -> None:

@@ -49,9 +49,12 @@ def describe_user_scram_credentials(
     try:
         context.require(Operation.DESCRIBE, CLUSTER)
     except KafkaError as error:
-        return DescribeUserScramCredentialsResponse(
-            error_code=error.code, error_message=error.message
-        )
+        denied = []
+        for _ in request.users or ():
+            yield 1
+            # As in Kafka the answers are as many as the users, and name none.
+            denied.append(DescribeUserScramCredentialsResult("", error.code, error.message))
+        return DescribeUserScramCredentialsResponse(0, error.code, error.message, denied)
     known: dict[str, list[CredentialInfo]] = {}
     for (user, mechanism), credential in context.image.scram_credentials.items():
         yield 1
