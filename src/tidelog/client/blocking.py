@@ -256,14 +256,12 @@ def _fault(channel: _Channel, error: Exception) -> TidelogError:
     address = channel.connection.address
     if isinstance(error, TidelogError) and not isinstance(error, ProtocolError):
         return error
-    if isinstance(error, OSError) and not isinstance(channel.stream, socket.socket):
-        from tidelog.client.tls import explain, refusal
+    stream = channel.stream
+    is_new = not channel.connection.versions
+    if isinstance(error, OSError) and is_new and not isinstance(stream, socket.socket):
+        from tidelog.client.tls import explain
 
-        said = channel.stream.last_words(error)
-        if not channel.connection.versions:
-            return explain(said, address, address.rpartition(":")[0])
-        if (refused := refusal(said, address)) is not None:
-            return refused
+        return explain(stream.last_words(error), address, address.rpartition(":")[0])
     return NetworkError(address, _reason(error))
 
 

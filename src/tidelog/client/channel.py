@@ -81,15 +81,11 @@ class Channel(asyncio.BufferedProtocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         address = self.connection.address
-        if self._is_tls() and not self.connection.closed:
-            from tidelog.client.tls import explain, refusal
+        if self._is_tls() and not self.connection.closed and not self.connection.versions:
+            from tidelog.client.tls import explain
 
-            refused: TidelogError | None = refusal(error, address)
-            if not self.connection.versions:
-                refused = explain(error, address, address.rpartition(":")[0])
-            if refused is not None:
-                self.lose(refused)
-                return
+            self.lose(explain(error, address, address.rpartition(":")[0]))
+            return
         reason = str(error) if error else "the broker closed the connection"
         self.lose(NetworkError(address, reason))
 

@@ -60,11 +60,12 @@ def explain(error: Exception | None, address: str, host: str) -> TidelogError:
     """A failed handshake in plain words; one that may pass is a HandshakeError.
 
     With TLS 1.3 a broker refuses a client's certificate after the client's part of the handshake;
-    what comes before the broker's first answer is explained so, too.
+    what comes before the broker's first answer is explained so, too. Later errors of TLS are those
+    of a lost connection, and the next handshake tells.
     """
     if isinstance(error, ssl.SSLCertVerificationError):
         return TlsError(address, *_certificate_problem(error, host))
-    refused = refusal(error, address)
+    refused = _refusal(error, address)
     if refused is not None:
         return refused
     if isinstance(error, TimeoutError):
@@ -76,7 +77,7 @@ def explain(error: Exception | None, address: str, host: str) -> TidelogError:
     )
 
 
-def refusal(error: Exception | None, address: str) -> TlsError | None:
+def _refusal(error: Exception | None, address: str) -> TlsError | None:
     """What an error says of TLS; None where the connection was lost, which may pass."""
     if not isinstance(error, ssl.SSLError) or isinstance(error, ssl.SSLEOFError):
         return None

@@ -15,7 +15,7 @@ from tests.unit.client.tls_peer import TlsPeer
 from tidelog.client.aio import Client as AsyncClient
 from tidelog.client.blocking import Client
 from tidelog.client.connection import Call
-from tidelog.client.faults import ConnectError, HandshakeError, TlsError
+from tidelog.client.faults import ConnectError, HandshakeError, NetworkError, TlsError
 from tidelog.client.metadata import ANY
 from tidelog.client.operation import ask
 from tidelog.client.security import read_security
@@ -151,6 +151,22 @@ def test_tls_to_a_plaintext_listener_says_so(asked: Ask) -> None:
         asked(f"127.0.0.1:{peer.port}", secured())
     assert "TLS: " in str(refused.value)
     assert "plaintext" in str(refused.value)
+
+
+def test_a_connection_that_breaks_later_is_lost_and_no_fault_of_tls(
+    asked: Ask, authority: Authority, tmp_path: Path
+) -> None:
+    def break_off(header: Any, message: Any) -> Any:
+        raise ConnectionError
+
+    trust = authority.write(tmp_path / "ca.pem")
+    with (
+        TlsPeer(server(authority, tmp_path), break_off) as peer,
+        pytest.raises(NetworkError) as lost,
+    ):
+        asked(f"127.0.0.1:{peer.port}", secured(ssl_truststore_location=trust))
+    assert not isinstance(lost.value, ConnectError), "something was sent"
+    assert "TLS" not in str(lost.value)
 
 
 def test_nobody_there_is_not_a_fault_of_tls(asked: Ask) -> None:
