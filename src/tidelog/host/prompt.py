@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     import concurrent.futures
@@ -31,13 +31,14 @@ class Prompt(asyncio.Future[T]):
         """Have the one listener told, however this ends."""
         assert self._listener is None, "somebody listens already"
         self._listener = listener
-        self.add_done_callback(_tell)
+        if self.done():
+            self._tell_later()
 
     def settle(self, value: T) -> None:
         """Set the result, if nothing ended this before, and tell the listener at once."""
         if not self.done():
-            self.set_result(value)
-            _tell(self)
+            super().set_result(value)
+            self._tell()
 
     def take_over(self, done: concurrent.futures.Future[T]) -> None:
         """As `settle`, with what the work of a thread came to."""
@@ -45,24 +46,39 @@ class Prompt(asyncio.Future[T]):
             return
         error = None if done.cancelled() else done.exception()
         if done.cancelled():
-            self.cancel()
+            super().cancel()
         elif error is not None:
-            self.set_exception(error)
+            super().set_exception(error)
         else:
-            self.set_result(done.result())
-        _tell(self)
+            super().set_result(done.result())
+        self._tell()
 
+    def set_result(self, result: T) -> None:
+        super().set_result(result)
+        self._tell_later()
 
-def _tell(future: asyncio.Future[Any]) -> None:
-    """Tell the listener, unless it has been told."""
-    assert isinstance(future, Prompt)
-    listener, future._listener = future._listener, None
-    if listener is not None:
-        try:
-            listener(future)
-        except Exception:
-            # Whoever settled this has others to tell.
-            _log.exception("a listener failed")
+    def set_exception(self, exception: type[BaseException] | BaseException) -> None:
+        super().set_exception(exception)
+        self._tell_later()
+
+    def cancel(self, msg: object = None) -> bool:
+        is_cancelled = super().cancel(msg)
+        self._tell_later()
+        return is_cancelled
+
+    def _tell_later(self) -> None:
+        if self._listener is not None:
+            self.get_loop().call_soon(self._tell)
+
+    def _tell(self) -> None:
+        """Tell the listener, unless it has been told."""
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            try:
+                listener(self)
+            except Exception:
+                # Whoever settled this has others to tell.
+                _log.exception("a listener failed")
 
 
 def when_done(future: asyncio.Future[T], listener: Callable[[asyncio.Future[T]], None]) -> None:

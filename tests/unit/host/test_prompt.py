@@ -42,6 +42,17 @@ async def test_what_is_not_settled_is_heard_of_in_the_next_turn() -> None:
 
 
 @virtual_time
+async def test_who_listens_after_the_end_hears_in_the_next_turn() -> None:
+    future: Prompt[int] = Prompt()
+    future.settle(1)
+    heard: list[int] = []
+    when_done(future, lambda done: heard.append(done.result()))
+    assert heard == []
+    await asyncio.sleep(0)
+    assert heard == [1]
+
+
+@virtual_time
 async def test_a_listener_that_fails_fails_alone(caplog: pytest.LogCaptureFixture) -> None:
     heard: list[int] = []
 
