@@ -52,6 +52,7 @@ from tidelog.protocol.messages.describe_configs import (
 )
 from tidelog.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from tidelog.protocol.messages.find_coordinator import FindCoordinatorRequest
+from tidelog.protocol.messages.metadata import MetadataRequestTopic
 from tidelog.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -267,6 +268,20 @@ async def test_a_denied_request_has_one_line_however_often_it_comes(tmp_path: Pa
     assert (denied["action"], denied["operation"]) == ("DescribeConfigs", "DESCRIBE_CONFIGS")
     assert denied["resource"] == ["Topic:secret"]
     assert [line["outcome"] for line in lines if line["kind"] == "admin"] == ["denied"] * 3
+
+
+@in_a_loop
+async def test_topics_that_are_asked_for_by_name_and_denied_have_one_line(tmp_path: Path) -> None:
+    metadata = api("Metadata").request
+    asked = [MetadataRequestTopic(name=f"secret-{number}") for number in range(2_000)]
+    async with InProcessBroker(tmp_path) as broker:
+        put_in_force(Permissions(), broker)
+        connection = connect_as("mallory", broker)
+        await call(connection, "Metadata", metadata(topics=None))
+        await call(connection, "Metadata", metadata(asked, allow_auto_topic_creation=False))
+        (line,) = await log_of(broker, tmp_path)
+    assert (line["action"], line["operation"]) == ("Metadata", "DESCRIBE")
+    assert line["resource"] == ["Topic:secret-0"] and line["outcome"] == "denied"
 
 
 @in_a_loop

@@ -107,7 +107,8 @@ class Report:
             show(cause)
 
     def _how_to_go_on(self) -> list[str]:
-        return [] if self._lines is None else [how_to_go_on(self._lines.delivered_lines)]
+        lines = 0 if self._lines is None else self._lines.delivered_lines
+        return [how_to_go_on(lines)] if lines else []
 
     def _counts(self) -> str:
         verb = "delivered" if self._acknowledged else "sent without acknowledgement"

@@ -136,7 +136,7 @@ class RequestContext(Generic[Tools]):
         """Whether the principal may; a no is audited, unless it only hides something."""
         allowed = self._allows(operation, resource)
         if not allowed and operation is not Operation.DESCRIBE:
-            self._denied(operation, resource)
+            self.denied(operation, resource)
         return allowed
 
     def _allows(self, operation: Operation, resource: Resource) -> bool:
@@ -182,10 +182,10 @@ class RequestContext(Generic[Tools]):
     def require(self, operation: Operation, resource: Resource) -> None:
         """KafkaError with the code of the resource's type unless the principal may."""
         if not self._allows(operation, resource):
-            self._denied(operation, resource)
+            self.denied(operation, resource)
             raise KafkaError(_DENIED[resource.type])
 
-    def _denied(self, operation: Operation, resource: Resource) -> None:
+    def denied(self, operation: Operation, resource: Resource) -> None:
         """Have the audit log say that the request is refused, or a part of it."""
         from tidelog.server.audit_connections import record_denial
 

@@ -224,6 +224,8 @@ class _Description:
                 )
             return self.topic(topic)
         if not context.authorize_topic(Operation.DESCRIBE, asked.name):
+            # The client asked for it by name, and most clients stop here.
+            context.denied(Operation.DESCRIBE, Resource(ResourceType.TOPIC, asked.name))
             code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             return MetadataResponseTopic(error_code=code, name=asked.name)
         topic = image.topics.get(asked.name)
