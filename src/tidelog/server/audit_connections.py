@@ -35,7 +35,8 @@ def record_failed_login(audit: AuditLog, connection: Connection, reason: str) ->
         sasl = connection.sasl
         # Whom they said to be: a stranger's words, of any length.
         tried = "" if sasl is None else sasl.user[:_NAME_MAX]
-        details = {"user": tried, "reason": reason} if tried else {"reason": reason}
+        details: dict[str, object] = {"user": tried} if tried else {}
+        details["reason"] = reason
         event = _of_connection("Login", connection, "", "failed", details)
         audit.record_at_rate(event, ("failed Login", connection.host))
 
