@@ -2,10 +2,11 @@
 
 What is left out, because it differs on purpose: client metrics, which are not offered; the words
 of DescribeConfigs for a resource type that nobody knows; how far Kafka lets a number of threads
-grow; `min.insync.replicas`, which Kafka sets for the whole cluster at its start; a resource named
-twice in AlterConfigs, which Kafka never answers; a value of more than 32,767 bytes in a request,
-for which Kafka closes the connection; an empty name, one of more than 255 characters and more than
-1,000 settings of one broker, which Kafka takes.
+grow; `min.insync.replicas`, which Kafka sets for the whole cluster at its start; settings whose
+default is another one here, such as the format of a keystore; a resource named twice in
+AlterConfigs, which Kafka never answers; a value of more than 32,767 bytes in a request, for which
+Kafka closes the connection; an empty name, one of more than 255 characters and more than 1,000
+settings of one broker, which Kafka takes.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ BROKER_KEYS = [
     name
     for name, row in BROKER_SETTINGS.items()
     if row.kafka and not row.internal and row.update is not Update.READ_ONLY
-    if name not in ("min.insync.replicas", SETTLING)
+    if name not in ("min.insync.replicas", SETTLING) and row.kafka_default is None
 ]
 BROKER_KEYS += [
     "group.consumer.assignors",
