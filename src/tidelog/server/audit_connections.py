@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tidelog.security.authorizer import CLUSTER, Operation, Resource
+from tidelog.security.authorizer import Operation, Resource
 from tidelog.server.audit_log import AUTHENTICATION, DENIED, AuditEvent, AuditLog
 from tidelog.server.audited import AUDITED, request_id_of
 
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from tidelog.server.connection import Connection
     from tidelog.server.context import RequestContext
 
-# Of the cluster: where it is not allowed, the same of a topic does as well.
-_ASKED_FIRST = frozenset((Operation.CREATE, Operation.IDEMPOTENT_WRITE))
 _NAME_MAX = 256
 
 
@@ -45,8 +43,6 @@ def record_denial(context: RequestContext[Any], operation: Operation, resource: 
     """A request was refused. Administrative ones have a line of their own that says so."""
     audit = context.audit
     if not audit.takes(DENIED) or context.api.name in AUDITED:
-        return
-    if resource == CLUSTER and operation in _ASKED_FIRST:
         return
     connection = context.connection
     name = f"{resource.type.name.title().replace('_', '')}:{resource.name}"

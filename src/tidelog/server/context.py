@@ -134,12 +134,13 @@ class RequestContext(Generic[Tools]):
 
     def authorize(self, operation: Operation, resource: Resource) -> bool:
         """Whether the principal may; a no is audited, unless it only hides something."""
-        allowed = self._allows(operation, resource)
+        allowed = self.may(operation, resource)
         if not allowed and operation is not Operation.DESCRIBE:
             self.denied(operation, resource)
         return allowed
 
-    def _allows(self, operation: Operation, resource: Resource) -> bool:
+    def may(self, operation: Operation, resource: Resource) -> bool:
+        """As `authorize`, where a no refuses nothing yet: another permission may be as good."""
         connection = self.connection
         allowed = self._shared.authorizer.authorize(
             connection.principal, connection.host, operation, resource
@@ -181,7 +182,7 @@ class RequestContext(Generic[Tools]):
 
     def require(self, operation: Operation, resource: Resource) -> None:
         """KafkaError with the code of the resource's type unless the principal may."""
-        if not self._allows(operation, resource):
+        if not self.may(operation, resource):
             self.denied(operation, resource)
             raise KafkaError(_DENIED[resource.type])
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.authorization_requests import CONSUMERS, TOPIC, TRANSACTIONAL_ID
+from tests.e2e.authorization_requests import CONSUMERS, TOPIC, TRANSACTIONAL_ID, requests
 from tests.e2e.in_process import InProcessBroker, RawConnection
 from tests.e2e.produce_requests import batch, fetch, produce
 from tests.unit.server.permissions import (
@@ -20,6 +20,7 @@ from tests.unit.server.permissions import (
 )
 from tidelog.cluster.names import OFFSETS_TOPIC
 from tidelog.errors import ErrorCode
+from tidelog.protocol.apis import api
 from tidelog.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
@@ -27,9 +28,12 @@ from tidelog.protocol.messages.add_partitions_to_txn import (
 from tidelog.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tidelog.protocol.messages.delete_topics import DeleteTopicsRequest
 from tidelog.protocol.messages.fetch import FetchRequest
+from tidelog.protocol.messages.init_producer_id import InitProducerIdRequest
+from tidelog.protocol.messages.list_groups import ListGroupsRequest
 from tidelog.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tidelog.security.acl_authorizer import AclAuthorizer
 from tidelog.security.authorizer import CLUSTER, Operation, Resource, ResourceType
+from tidelog.server import audit_connections
 from tidelog.server.dispatch import DECLINED
 from tidelog.server.handlers.produce_again import ProduceShortcut
 
@@ -231,5 +235,35 @@ def test_a_pattern_of_topics_finds_those_alone_that_may_be_described(tmp_path: P
         assert await assigned("alice") == {TOPIC}
         permissions.granted_kinds = {ResourceType.TOPIC}
         assert len(await assigned("bob")) > 1
+
+    run(tmp_path, scenario)
+
+
+def test_a_permission_that_another_one_stands_in_for_is_not_audited_as_denied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    denied: list[str] = []
+
+    def recorded(context: Any, operation: Operation, resource: Resource) -> None:
+        denied.append(f"{context.api.name} {operation.name} {resource.type.name}")
+
+    async def scenario(broker: InProcessBroker, permissions: Permissions) -> None:
+        monkeypatch.setattr(audit_connections, "record_denial", recorded)
+        topics = broker.parts.requests.metadata.image.topics
+        topic_ids = {name: topic.topic_id for name, topic in topics.items()}
+        client = connect_as("alice", broker)
+        permissions.granted_kinds = {ResourceType.TOPIC, ResourceType.GROUP}
+        asked = 0
+        for name in ("Metadata", "CreateTopics", "DeleteTopics", "OffsetForLeaderEpoch"):
+            for _, request in requests(api(name), api(name).served[1], topic_ids):
+                await client.call(name, api(name).served[1], request)
+                asked += 1
+        await client.call("InitProducerId", 4, InitProducerIdRequest(None))
+        await client.call("ListGroups", 4, ListGroupsRequest())
+        assert asked >= 8
+        assert denied == []
+        permissions.granted_kinds = set()
+        await client.call("InitProducerId", 4, InitProducerIdRequest(None))
+        assert denied == ["InitProducerId IDEMPOTENT_WRITE CLUSTER"]
 
     run(tmp_path, scenario)

@@ -126,7 +126,7 @@ async def list_groups(request: ListGroupsRequest, context: GroupContext) -> List
 
 
 def _may_see(group: ListedGroup, context: GroupContext) -> bool:
-    return context.authorize(Operation.DESCRIBE, CLUSTER) or context.authorize_group(
+    return context.may(Operation.DESCRIBE, CLUSTER) or context.authorize_group(
         Operation.DESCRIBE, group.group_id
     )
 

@@ -42,8 +42,8 @@ def init_producer_id(
         return asyncio.ensure_future(_init(request, expected, request.transactional_id, context))
     # Who may write to some topic may do so idempotently (KIP-679).
     if not (
-        context.authorize(Operation.IDEMPOTENT_WRITE, CLUSTER)
-        or context.authorize_any(Operation.WRITE, ResourceType.TOPIC)
+        context.authorize_any(Operation.WRITE, ResourceType.TOPIC)
+        or context.authorize(Operation.IDEMPOTENT_WRITE, CLUSTER)
     ):
         return _refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if _is_half(expected):

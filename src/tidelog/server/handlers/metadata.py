@@ -131,7 +131,7 @@ async def _create_then_answer(
 
 def _not_creatable(missing: list[str], context: ClusterContext) -> dict[str, KafkaError]:
     """The missing topics that the client may describe and may not create."""
-    if not missing or context.authorize(Operation.CREATE, CLUSTER):
+    if not missing or context.may(Operation.CREATE, CLUSTER):
         return {}
     return {
         name: KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)

@@ -38,7 +38,7 @@ def offset_for_leader_epoch(
 def _answer(topic: str, asked: OffsetForLeaderPartition, context: DataContext) -> EpochEndOffset:
     answer = EpochEndOffset(partition=asked.partition)
     try:
-        if not context.authorize(Operation.CLUSTER_ACTION, CLUSTER):
+        if not context.may(Operation.CLUSTER_ACTION, CLUSTER):
             context.require_topic(Operation.DESCRIBE, topic)
         partition = context.tools.replicas.find(topic, asked.partition)
         partition.check_leader(asked.current_leader_epoch)

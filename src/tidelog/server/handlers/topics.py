@@ -102,7 +102,7 @@ def _refuse_repeated(name: object, repeated: Container[object]) -> None:
 
 def _creation(topic: CreatableTopic, validate_only: bool, context: ClusterContext) -> CreateTopic:
     if not (
-        context.authorize(Operation.CREATE, CLUSTER)
+        context.may(Operation.CREATE, CLUSTER)
         or context.authorize_topic(Operation.CREATE, topic.name)
     ):
         raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
@@ -218,7 +218,7 @@ def _topic_to_delete(asked: DeletableTopicResult, context: ClusterContext) -> To
 
 def _may_delete(operation: Operation, topic: str, context: ClusterContext) -> bool:
     """Whether a client that wants to delete a topic may do this: any, with Delete on the cluster"""
-    return context.authorize(Operation.DELETE, CLUSTER) or context.authorize_topic(operation, topic)
+    return context.may(Operation.DELETE, CLUSTER) or context.authorize_topic(operation, topic)
 
 
 def _refuse_internal(name: str) -> None:

@@ -37,7 +37,7 @@ _AT_ONCE = 200
 async def write_txn_markers(
     request: WriteTxnMarkersRequest, context: TransactionContext
 ) -> WriteTxnMarkersResponse:
-    may = context.authorize(Operation.ALTER, CLUSTER)
+    may = context.may(Operation.ALTER, CLUSTER)
     may = may or context.authorize(Operation.CLUSTER_ACTION, CLUSTER)
     response, pace = WriteTxnMarkersResponse(), context.pace()
     for marker in request.markers:
