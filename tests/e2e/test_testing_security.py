@@ -24,8 +24,8 @@ from tidelog.model import TopicPartition
 from tidelog.testing import Broker, Security
 
 
-def cluster_id(broker: Broker, settings: dict[str, str]) -> str | None:
-    secured = ClientSettings.impatient("tester", 10_000, read_security(settings))
+def cluster_id(broker: Broker, settings: dict[str, str], timeout_ms: int = 10_000) -> str | None:
+    secured = ClientSettings.impatient("tester", timeout_ms, read_security(settings))
     with Client(broker.bootstrap_servers, secured) as client:
         return client.run(describe_cluster(client.cluster)).cluster_id
 
@@ -50,7 +50,7 @@ def test_a_user_comes_in_and_nobody_else(security: Security) -> None:
         }
         assert AdminClient(other).list_topics(timeout=10).brokers
         with pytest.raises(TidelogError):
-            cluster_id(broker, {})
+            cluster_id(broker, {}, timeout_ms=300)
         if security.is_sasl:
             wrong = {**own, "sasl.jaas.config": own["sasl.jaas.config"].replace("secret", "wrong")}
             with pytest.raises(AuthenticationError):

@@ -25,6 +25,8 @@ from tidelog.model import TopicPartition
 
 T = TypeVar("T")
 P = ParamSpec("P")
+# How long an impatient client tries brokers that accept it and answer nothing.
+_UNANSWERED_S = 3.0
 
 
 @dataclass(slots=True)
@@ -112,7 +114,8 @@ def ask(call: Call) -> Operation[Any]:
 
 def retrying(cluster: Cluster, attempt: Callable[[], Operation[T]]) -> Operation[T]:
     """Run `attempt` until it succeeds, fails for good, or the operation's time is over."""
-    deadline = cluster.clock.monotonic() + cluster.settings.operation_timeout_ms / 1000
+    began = cluster.clock.monotonic()
+    deadline = began + cluster.settings.operation_timeout_ms / 1000
     tries = 0
     while True:
         tries += 1
@@ -120,9 +123,11 @@ def retrying(cluster: Cluster, attempt: Callable[[], Operation[T]]) -> Operation
             return (yield from attempt())
         except (NetworkError, KafkaError) as error:
             stale = isinstance(error, NetworkError)
-            unreached = isinstance(error, ConnectError) and not cluster.brokers
-            if unreached and cluster.settings.fail_fast:
-                raise
+            if stale and cluster.settings.fail_fast and not cluster.brokers:
+                # Who closes every connection may want TLS or SASL, and does not say so.
+                waited_s = cluster.clock.monotonic() - began
+                if isinstance(error, ConnectError) or waited_s >= _UNANSWERED_S:
+                    raise
             if isinstance(error, KafkaError):
                 action = action_for(error.code)
                 if action is Action.FAIL:

@@ -111,6 +111,21 @@ def test_retries_end_with_the_time_of_the_operation() -> None:
     assert 55 < clock.now - began < 61
 
 
+@pytest.mark.parametrize(("fail_fast", "seconds"), [(True, (3, 5)), (False, (50, 61))])
+def test_with_fail_fast_brokers_that_close_every_connection_are_given_up_soon(
+    fail_fast: bool, seconds: tuple[int, int]
+) -> None:
+    clock = ManualClock()
+    cluster = Cluster("boot:9092", ClientSettings(fail_fast=fail_fast), clock)
+
+    def answer(call: Call) -> Any:
+        return NetworkError("boot:9092", "the broker closed the connection")
+
+    with pytest.raises(NetworkError):
+        drive(describe_cluster(cluster), answer, clock)
+    assert seconds[0] <= clock.now - 1000.0 <= seconds[1]
+
+
 @pytest.mark.parametrize("fail_fast", [True, False])
 def test_with_fail_fast_a_broker_that_is_not_there_is_told_at_once(fail_fast: bool) -> None:
     clock = ManualClock()
