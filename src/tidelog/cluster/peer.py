@@ -16,6 +16,7 @@ request or, where another request is under way already, until `resume`.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -25,7 +26,7 @@ from tidelog.client.connection import Call, Connection, Framer, KeptFramer
 from tidelog.client.faults import ConnectError, NetworkError, RequestTimeoutError
 from tidelog.cluster.image import Endpoint
 from tidelog.errors import ConfigError, KafkaError, TidelogError
-from tidelog.host.network import Network, TlsSource, no_tls
+from tidelog.host.network import Network
 from tidelog.host.random import Random
 from tidelog.security.scram import ScramError
 
@@ -44,8 +45,8 @@ class PeerOptions:
     # Called on every new connection before any request; whatever it raises ends the connection.
     authenticate: Callable[[Send], Awaitable[None]] | None = None
     reuses_memory: bool = False
-    # What a new connection is secured with; None where the brokers' listener has no TLS.
-    tls: TlsSource = no_tls
+    # What a new connection to a listener of that name is secured with; None without TLS.
+    tls: Callable[[str], ssl.SSLContext | None] = lambda listener: None
     frame_bytes_max: int = _FRAME_BYTES_MAX
 
 
@@ -170,7 +171,7 @@ class PeerConnection:
                 lambda: Channel(connection, self._lost, one_at_a_time=options.reuses_memory),
                 self.endpoint.host,
                 self.endpoint.port,
-                options.tls(),
+                options.tls(self.endpoint.listener),
             )
         except (OSError, ConfigError) as error:
             reason = getattr(error, "verify_message", "") or getattr(error, "strerror", "")

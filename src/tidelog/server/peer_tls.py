@@ -1,7 +1,9 @@
 """What this broker's connections to others are secured with.
 
 All brokers use one listener among themselves, so this broker's own settings of it say what the
-others want to see: TLS or not, and the certificate that this broker shows, if any.
+others want to see: TLS or not, and the certificate that this broker shows, if any. While a cluster
+goes from one listener to another, broker by broker, some are still reached on the other one: then
+that one's settings count.
 """
 
 from __future__ import annotations
@@ -18,18 +20,21 @@ class PeerTls:
 
     def __init__(self, config: Callable[[], BrokerConfig]) -> None:
         self._config = config
-        self._stamp: tuple[object, ...] = ()
-        self._context: ssl.SSLContext | None = None
+        # By listener: what the context was made of, and the context.
+        self._made: dict[str, tuple[tuple[object, ...], ssl.SSLContext]] = {}
 
-    def __call__(self) -> ssl.SSLContext | None:
-        """For a new connection; None without TLS, ConfigError where the settings do not work."""
+    def __call__(self, listener: str) -> ssl.SSLContext | None:
+        """For a new connection to another broker's listener of that name; None without TLS.
+
+        ConfigError where the settings do not work.
+        """
         config = self._config()
-        listeners = config.listeners
-        name = listeners.inter_broker
-        if not next(each for each in listeners.opened if each.name == name).is_tls:
+        opened = {each.name: each for each in config.listeners.opened}
+        found = opened.get(listener) or opened[config.listeners.inter_broker]
+        if not found.is_tls:
             return None
-        settings = tls_settings(lambda setting: config.for_listener(name, setting))
-        stamp = stamp_of(settings)
-        if self._context is None or stamp != self._stamp:
-            self._context, self._stamp = client_context(settings), stamp
-        return self._context
+        settings = tls_settings(lambda setting: config.for_listener(found.name, setting))
+        stamp, made = stamp_of(settings), self._made.get(found.name)
+        if made is None or stamp != made[0]:
+            made = self._made[found.name] = (stamp, client_context(settings))
+        return made[1]

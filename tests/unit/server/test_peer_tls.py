@@ -91,13 +91,22 @@ def test_x3_a_broker_is_refused_where_its_own_certificate_is_not_good(tmp_path: 
 def test_a_context_is_made_again_only_once_a_file_has_changed(tmp_path: Path) -> None:
     config = BrokerConfig(settings_of(tmp_path, AUTHORITY.issue()))
     tls = PeerTls(lambda: config)
-    first = tls()
-    assert isinstance(first, ssl.SSLContext) and tls() is first
+    first = tls("INSIDE")
+    assert isinstance(first, ssl.SSLContext) and tls("INSIDE") is first
     AUTHORITY.issue("CN=broker,O=renewed").write(tmp_path / "own.pem")
-    assert tls() is not first
+    assert tls("INSIDE") is not first
 
 
 def test_without_tls_on_the_brokers_listener_there_is_none(tmp_path: Path) -> None:
     settings = settings_of(tmp_path, AUTHORITY.issue())
     config = BrokerConfig(settings | {"inter.broker.listener.name": "PLAINTEXT"})
-    assert PeerTls(lambda: config)() is None
+    assert PeerTls(lambda: config)("PLAINTEXT") is None
+
+
+def test_brokers_that_go_to_a_listener_with_tls_still_reach_those_on_the_one_without(
+    tmp_path: Path,
+) -> None:
+    config = BrokerConfig(settings_of(tmp_path, AUTHORITY.issue()))
+    tls = PeerTls(lambda: config)
+    assert tls("PLAINTEXT") is None
+    assert tls("INSIDE") is not None and tls("unknown") is tls("INSIDE")
