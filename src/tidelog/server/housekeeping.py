@@ -164,25 +164,27 @@ class Housekeeping:
 
     async def _write_clock(self) -> None:
         """Have the data directory say when this broker last ran."""
-        if self._writing_clock is not None:
-            # The task that began it was cancelled; two at once would write into the same file.
+        while (earlier := self._writing_clock) is not None:
+            # Its task may have been cancelled. Two at once would write into the same file.
             with suppress(OSError):
-                await self._writing_clock
+                await earlier
+            if self._writing_clock is earlier:
+                self._writing_clock = None
         clock = self._data_dir.context.running_clock
         clock.observe()
         path = f"{self._data_dir.path}/{CLOCK_FILE}"
-        self._writing_clock = self._host.offload.run(
+        writing = self._writing_clock = self._host.offload.run(
             write_durably, self._host.disk, path, clock.encode()
         )
         try:
-            await asyncio.shield(self._writing_clock)
+            await asyncio.shield(writing)
             self._is_clock_kept = True
         except OSError as error:
             if self._is_clock_kept:
                 _log.warning("clock not saved, will try again path=%s error=%s", path, error)
             self._is_clock_kept = False
         finally:
-            if self._writing_clock.done():
+            if writing.done() and self._writing_clock is writing:
                 self._writing_clock = None
 
     async def _sweep(self) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -14,6 +15,7 @@ from tests.unit.replication.helpers import read
 from tests.unit.replication.node import Node
 from tidelog.cluster.commands import AlterPartition, Answer, CreateTopic
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.host.offload import Offload
 from tidelog.model import TopicPartition
 from tidelog.replication.isr_changes import IsrChanges
 from tidelog.replication.mending import Mending
@@ -248,6 +250,31 @@ async def test_the_running_clock_is_kept_every_ten_seconds_and_at_the_end() -> N
         await asyncio.sleep(5)
         assert house.disk.content(path) == second
     assert house.disk.content(path) != second
+
+
+@virtual_time
+async def test_a_clock_may_be_written_before_the_end_of_the_one_before_is_heard_of() -> None:
+    async with kept() as house:
+        await asyncio.sleep(1.5)
+        loop, offload = asyncio.get_running_loop(), house.host.offload
+        writes: list[asyncio.Future[None]] = []
+
+        def run(function: Callable[..., None], *args: object) -> asyncio.Future[None]:
+            if function is not housekeeping.write_durably:
+                return offload.run(function, *args)
+            writes.append(loop.create_future())
+            if len(writes) > 1:
+                writes[-1].set_result(None)
+            return writes[-1]
+
+        house.host.offload = cast(Offload, SimpleNamespace(run=run))
+        first, *later = (asyncio.create_task(house.housekeeping._write_clock()) for _ in range(3))
+        await asyncio.sleep(0)
+        assert len(writes) == 1, "the others wait"
+        writes[0].set_result(None)
+        await asyncio.gather(first, *later)
+        assert len(writes) == 3
+        house.host.offload = offload
 
 
 @pytest.mark.usefixtures("rare_looks")
