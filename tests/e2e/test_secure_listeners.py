@@ -24,6 +24,11 @@ from confluent_kafka.admin import (
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.waiting import eventually
+from tidelog.client.admin import describe_cluster
+from tidelog.client.blocking import Client
+from tidelog.client.faults import AuthenticationError
+from tidelog.client.security import read_security
+from tidelog.client.settings import ClientSettings
 from tidelog.cluster.commands import AlterScramCredentials
 from tidelog.security.credentials import ScramCredential, credential_of_password
 from tidelog.security.scram import SCRAM_SHA_256, SCRAM_SHA_512
@@ -193,6 +198,28 @@ def with_token(secured: Secured, seconds: float = 600, **changes: str) -> dict[s
 
 def test_a_client_produces_and_consumes_with_tokens(secured: Secured) -> None:
     round_trip(with_token(secured), "by-token")
+
+
+def test_our_client_shows_the_token_in_a_file(secured: Secured, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    settings = {
+        "security.protocol": "SASL_SSL",
+        "ssl.truststore.location": str(secured.directory / "ca.pem"),
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.token.file": str(file),
+    }
+    client_settings = ClientSettings.impatient("tester", 10_000, read_security(settings))
+
+    def cluster_id() -> str | None:
+        servers = f"127.0.0.1:{secured.ports['SASL_SSL']}"
+        with Client(servers, client_settings) as client:
+            return client.run(describe_cluster(client.cluster)).cluster_id
+
+    file.write_text(with_token(secured)["oauth_cb"]("")[0])
+    assert cluster_id()
+    file.write_text(with_token(secured, aud="another")["oauth_cb"]("")[0])
+    with pytest.raises(AuthenticationError, match=r"OAUTHBEARER authentication failed: .*token"):
+        cluster_id()
 
 
 def test_x12_a_token_for_another_audience_is_refused(secured: Secured) -> None:
