@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -152,6 +153,13 @@ def test_no_secret_is_seen_anywhere_and_all_files_are_for_the_user_of_the_broker
     assert [str(path) for path in paths if path.lstat().st_mode & 0o077] == []
     canary.process.send_signal(signal.SIGTERM)
     assert canary.process.wait(30) == 0
+    lines = [
+        json.loads(line)
+        for path in (canary.data / "audit").iterdir()
+        for line in path.read_text().splitlines()
+    ]
+    logins = {(each["outcome"], each["listener"]) for each in lines if "Login" in each["action"]}
+    assert logins == {(each, name) for each in ("ok", "failed") for name in ("SASL_SSL", "metrics")}
     said = canary.log.read_bytes()
     assert b"CRASH" in said and b"Traceback" in said and b"inner" in said
     for bad in (
