@@ -19,7 +19,7 @@ import json
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from tidelog.cluster import layout
+from tidelog.cluster import layout, security_nodes
 from tidelog.cluster.filling import fill
 from tidelog.errors import StorageError
 from tidelog.store.port import NO_SESSION, Create, Delete, Set, Store, Stored
@@ -69,6 +69,16 @@ async def move(source: Store, target: Store, address: str) -> Moved:
         await target.multi([Create(layout.CONTROLLER_EPOCH, held.epoch), Delete(MOVING_HERE)])
     await _mark(source, held, layout.MOVED, address)
     return moved
+
+
+async def read_users(source: Store) -> set[str]:
+    """The users whose credentials a store has, for those who must know where these go."""
+    tree = await source.tree("/")
+    return {
+        layout.decode(path, node.value)["user"]
+        for path, node in tree.items()
+        if path.rpartition("/")[0] == security_nodes.CREDENTIALS
+    }
 
 
 async def _look_at(source: Store, address: str) -> _Source:

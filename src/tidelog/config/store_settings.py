@@ -72,6 +72,15 @@ def keeps_secrets(store: StoreAddress | None, digest: str) -> bool:
     return store is None or store.kind != ZOOKEEPER or bool(digest)
 
 
+def check_keeps_secrets(store: StoreAddress | None, digest: str, users: int) -> None:
+    """ConfigError where the credentials of users would go where anybody can read them."""
+    if users and not keeps_secrets(store, digest):
+        raise ConfigError(
+            f"the metadata has the credentials of {users} user(s), and everybody who reaches"
+            f" {store} could read them there; set zookeeper.digest for this command and the brokers"
+        )
+
+
 def is_loopback(host: str) -> bool:
     """Whether only this machine can use the address."""
     try:

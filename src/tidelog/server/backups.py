@@ -17,7 +17,7 @@ from tidelog.cluster.exports import Export, decode_export, encode_export, read_e
 from tidelog.cluster.rebuilding import Report, check_brokers, rebuild
 from tidelog.cluster.restoring import restore
 from tidelog.config import BrokerConfig
-from tidelog.config.store_settings import UNIX, StoreAddress
+from tidelog.config.store_settings import UNIX, StoreAddress, check_keeps_secrets
 from tidelog.config.topic_config import topic_config
 from tidelog.errors import ConfigError, StorageError
 from tidelog.host.disk import Disk
@@ -67,6 +67,9 @@ async def restore_metadata(asked: Restoration, config: BrokerConfig, host: Host)
     """
     _, directories, place, without = asked
     export = await host.offload.run(_read, asked.file, host.disk)
+    if isinstance(place, StoreAddress):
+        users = {user for user, _ in export.image.scram_credentials}
+        check_keeps_secrets(place, config.get_str("zookeeper.digest"), len(users))
     context = _context(config, host)
     disk = host.disk
     paths = _broker_directories(disk, directories)

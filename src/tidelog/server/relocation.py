@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
-from tidelog.cluster.moving import Moved, move
+from tidelog.cluster.moving import Moved, move, read_users
 from tidelog.config import BrokerConfig
-from tidelog.config.store_settings import UNIX, StoreAddress
+from tidelog.config.store_settings import UNIX, StoreAddress, check_keeps_secrets
 from tidelog.errors import ConfigError, StorageError
 from tidelog.host.host import Host
 from tidelog.host.offload import ThreadOffload
@@ -32,6 +32,8 @@ async def move_metadata(
         )
     source = await EmbeddedStore.open(path, host.disk, ThreadOffload("store", 1), create=False)
     try:
+        users = len(await read_users(source))
+        check_keeps_secrets(address, config.get_str("zookeeper.digest"), users)
         target = await connector(address, config, host)()
         try:
             return await move(source, target, str(address))

@@ -17,9 +17,10 @@ from tidelog.cluster.commands import (
     CreateTopic,
 )
 from tidelog.cluster.image import MetadataImage
-from tidelog.cluster.moving import move
+from tidelog.cluster.moving import move, read_users
 from tidelog.cluster.office import Place, take_office
-from tidelog.errors import StorageError
+from tidelog.config.store_settings import check_keeps_secrets, parse_store
+from tidelog.errors import ConfigError, StorageError
 from tidelog.security.acl import AclBinding
 from tidelog.security.credentials import ScramCredential
 from tidelog.store.port import Create, Operation
@@ -225,5 +226,20 @@ def test_metadata_on_its_way_goes_nowhere_else() -> None:
         await try_move(source, target)
         with pytest.raises(StorageError, match=f"was to go to {ADDRESS} before, not to other"):
             await move(session(source), session(MemoryTree()), "other")
+
+    asyncio.run(run())
+
+
+def test_credentials_are_not_moved_to_where_anybody_can_read_them() -> None:
+    async def run() -> None:
+        tree = await a_cluster()
+        users = await read_users(await tree.connect())
+        assert users == {"alice"}
+        open_place = parse_store(ADDRESS)
+        with pytest.raises(ConfigError, match=r"1 user\(s\).*set zookeeper\.digest"):
+            check_keeps_secrets(open_place, "", len(users))
+        check_keeps_secrets(open_place, "user:password", len(users))
+        check_keeps_secrets(open_place, "", 0)
+        check_keeps_secrets(None, "", len(users))
 
     asyncio.run(run())
