@@ -52,7 +52,7 @@ from tidelog.protocol.messages.describe_configs import (
 )
 from tidelog.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from tidelog.protocol.messages.find_coordinator import FindCoordinatorRequest
-from tidelog.protocol.messages.metadata import MetadataRequestTopic
+from tidelog.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tidelog.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -282,6 +282,17 @@ async def test_topics_that_are_asked_for_by_name_and_denied_have_one_line(tmp_pa
         (line,) = await log_of(broker, tmp_path)
     assert (line["action"], line["operation"]) == ("Metadata", "DESCRIBE")
     assert line["resource"] == ["Topic:secret-0"] and line["outcome"] == "denied"
+
+
+@in_a_loop
+async def test_a_topic_that_is_created_on_first_use_has_a_line(tmp_path: Path) -> None:
+    async with InProcessBroker(tmp_path, {"auto.create.topics.enable": "true"}) as broker:
+        request = MetadataRequest([MetadataRequestTopic(name="new")], True)
+        for _ in range(2):
+            await broker.connect().call("Metadata", 8, request)
+        (line,) = await log_of(broker, tmp_path)
+    assert (line["action"], line["resource"]) == ("AutoCreateTopics", ["Topic:new"])
+    assert line["principal"] == "User:ANONYMOUS" and line["request_id"]
 
 
 @in_a_loop

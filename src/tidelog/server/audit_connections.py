@@ -6,10 +6,11 @@ where, and a line says how many it stands for. No log-in can push older lines ou
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tidelog.security.authorizer import Operation, Resource
-from tidelog.server.audit_log import AUTHENTICATION, DENIED, AuditEvent, AuditLog
+from tidelog.server.audit_log import ADMIN, AUTHENTICATION, DENIED, AuditEvent, AuditLog
 from tidelog.server.audited import AUDITED, request_id_of
 
 if TYPE_CHECKING:
@@ -62,6 +63,25 @@ def record_denial(context: RequestContext[Any], operation: Operation, resource: 
     )
     # Not by name: a client could ask for ten thousand others.
     audit.record_at_rate(event, (event.action, event.principal, event.host, operation))
+
+
+def record_auto_created(context: RequestContext[Any], names: Sequence[str]) -> None:
+    """Topics were created because a client asked for them, without a request to create them."""
+    if not names or not context.audit.takes(ADMIN):
+        return
+    context.audit.record(
+        AuditEvent(
+            "AutoCreateTopics",
+            context.principal,
+            context.connection.host,
+            [f"Topic:{name}" for name in names],
+            request_id=request_id_of(context),
+            details={
+                "client_id": context.header.client_id,
+                "listener": context.connection.listener.name,
+            },
+        )
+    )
 
 
 def _of_connection(

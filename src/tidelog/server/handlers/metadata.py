@@ -36,6 +36,7 @@ from tidelog.protocol.messages.metadata import (
 from tidelog.protocol.schema import encode_in_pieces
 from tidelog.security.authorizer import CLUSTER, Operation, Resource, ResourceType
 from tidelog.server.answer_cache import EncodedAnswer
+from tidelog.server.audit_connections import record_auto_created
 from tidelog.server.handlers.addresses import reachable, reachable_controller
 from tidelog.server.handlers.asked import distinct_by
 from tidelog.server.pieces import LazyList
@@ -126,6 +127,7 @@ async def _create_then_answer(
         for name, answer in zip(allowed, answers, strict=True)
         if isinstance(answer, KafkaError)
     }
+    record_auto_created(context, [name for name in allowed if name not in errors])
     return _Description(request, context).of(asked, errors)
 
 
