@@ -39,9 +39,10 @@ from tidelog.model import TopicPartition
 
 TOPIC: Final = "once"
 PARTITIONS: Final = 2
-TASKS: Final = 3
+# As many as there are executors, so that one is free for a second attempt when a task dawdles.
+TASKS: Final = 2
 LINES: Final = 300
-# For each line of a task that has a hundred.
+# For each line of a task that has 150.
 _DAWDLING: Final = 0.003
 HOSTS: Final = (HOST, "127.0.0.2")
 _FILES_AHEAD: Final = 3
@@ -205,7 +206,6 @@ class Trial:
         assert listed and not is_open, is_open
         logs = (self._directory / "events").iterdir()
         speculated = sum(each.read_text(errors="replace").count(_SPECULATED) for each in logs)
-        assert speculated, "nothing was speculated"
         return Result(kills, len(values), speculated, len(listed))
 
     def close(self) -> None:

@@ -20,5 +20,5 @@ def test_p1_p2_every_row_is_there_once_whichever_drivers_and_executors_are_kille
     result = run(KILLS, 1, tmp_path)
     assert result.kills == Counter(driver=KILLS, executor=KILLS)
     assert result.rows > KILLS * LINES
-    assert result.speculated > KILLS
+    assert result.speculated > 0
     print(result)
