@@ -155,6 +155,8 @@ class _Audited:
         self._audit = audit
         self._context = context
         self._gone: object = None
+        # What the request is about, in words.
+        self._names: list[str] = []
 
     async def serve(self, inner: Callable[[Any, Context], Any], request: Any) -> Any:
         """Serve the request as ever, and record it exactly once, whatever becomes of it."""
@@ -165,6 +167,7 @@ class _Audited:
         keys: list[Key] = []
         for key in row.keys(request, context):
             keys.append(key)
+            self._names.append(states.text_of(key))
             await pace.step()
         asked = states.shown(request)
         before = await self._states(keys)
@@ -177,7 +180,8 @@ class _Audited:
         after = await self._states(keys)
         results = []
         for each in _results(answer, ""):
-            results.append(each)
+            if each is not None:
+                results.append(each)
             await pace.step()
         outcome = _outcome_of(results, answer)
         await context.turns.pause()
@@ -191,10 +195,10 @@ class _Audited:
 
     async def _states(self, keys: Iterable[Key]) -> dict[str, object]:
         found, pace = {}, self._context.pace()
-        for key in keys:
+        for key, name in zip(keys, self._names, strict=True):
             state = self._row.state(key, self._context)
             if state is not None:
-                found[states.text_of(key)] = state
+                found[name] = state
             await pace.step()
         return found
 
@@ -207,7 +211,7 @@ class _Audited:
         after: dict[str, object] | None = None,
     ) -> None:
         """Record the request; `after` None says that nothing is known to have changed."""
-        names = [states.text_of(key) for key in keys]
+        names = self._names
         told, errors = outcome
         context = self._context
         header, connection = context.header, context.connection
@@ -303,8 +307,11 @@ def _outcome_of(
     return ("denied" if denied == failed else "failed"), errors
 
 
-def _results(value: object, path: str) -> Iterator[tuple[str, Any]]:
-    """Everything in an answer that has an error code, with the names on the way to it."""
+def _results(value: object, path: str) -> Iterator[tuple[str, Any] | None]:
+    """Everything in an answer that has an error code, with the names on the way to it.
+
+    None stands for anything else that was looked at, so that the walk can pause there.
+    """
     if isinstance(value, list):
         for each in value:
             yield from _results(each, path)
@@ -314,8 +321,7 @@ def _results(value: object, path: str) -> Iterator[tuple[str, Any]]:
         index = getattr(value, "partition_index", getattr(value, "partition_id", None))
         if index is not None:
             here = f"{here}-{index}"
-        if hasattr(value, "error_code"):
-            yield here, value
+        yield (here, value) if hasattr(value, "error_code") else None
         for field in fields(value):
             child = getattr(value, field.name)
             if isinstance(child, list):
