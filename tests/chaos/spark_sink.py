@@ -62,6 +62,8 @@ _SETTINGS: Final = {
     "spark.speculation.multiplier": "1.2",
     "spark.speculation.quantile": "0.3",
     "spark.speculation.minTaskRuntime": "100ms",
+    # A task that dawdles is speculated whatever it has done so far.
+    "spark.speculation.efficiency.enabled": "false",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "20",
     "spark.eventLog.compress": "false",
     "spark.eventLog.rolling.enabled": "false",
