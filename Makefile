@@ -43,9 +43,10 @@ test: java check  ## everything a change must pass
 test-fast: $(STAMP)  ## what runs in under a minute, without a JVM
 	$(PYTEST) -q tests/unit tests/tidy -m "not java and not go and not node and not kcat"
 
-check: $(STAMP)  ## ruff, mypy, import contracts, tidy
+check: $(STAMP)  ## ruff, mypy, bandit, import contracts, tidy
 	$(BIN)/ruff format -q --check .
 	$(BIN)/ruff check -q .
+	$(BIN)/bandit -q -c pyproject.toml -r src 2> /dev/null
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache > /dev/null || $(BIN)/lint-imports --no-cache
 	$(PYTEST) -q tests/tidy

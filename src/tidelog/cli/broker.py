@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from tidelog.server.broker import Broker
     from tidelog.server.first_user import FirstUser
 
-_PASSWORD_VARIABLE = "TIDELOG_BOOTSTRAP_PASSWORD"
+# The name of a variable, not a password.
+_PASSWORD_VARIABLE = "TIDELOG_BOOTSTRAP_PASSWORD"  # nosec B105
 
 
 @click.command()

@@ -65,7 +65,8 @@ _IDENTITY: Final = (
         "The directory that holds the data, when `log.dirs` is not set. Kafka's default is lost "
         "when the machine restarts.",
         check=check_not_empty,
-        kafka_default="/tmp/kafka-logs",
+        # What the page says of Kafka, not a place that is used.
+        kafka_default="/tmp/kafka-logs",  # nosec B108
     ),
 )
 

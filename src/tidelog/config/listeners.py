@@ -172,7 +172,8 @@ def _advertised(
             raise ConfigError(f"advertised.listeners: {name} is not among the listeners")
         if name in result:
             raise ConfigError(f"advertised.listeners: {name} is given twice")
-        if host in ("0.0.0.0", "::"):
+        # Compared with, not bound to.
+        if host in ("0.0.0.0", "::"):  # nosec B104
             raise ConfigError(
                 f"advertised.listeners: {host} is no address that a client can connect to"
             )

@@ -95,9 +95,11 @@ def check_reachable(store: StoreAddress | None, listeners: Listeners) -> None:
         return
     for each in listeners.opened:
         host, _ = listeners.advertised.get(each.name, (each.host, 0))
-        if host in ("", "0.0.0.0", "::") or is_loopback(host):
+        # Compared with and shown, not bound to.
+        if host in ("", "0.0.0.0", "::") or is_loopback(host):  # nosec B104
+            shown = host or "0.0.0.0"  # nosec B104
             raise ConfigError(
-                f"listener {each.name} has the address {host or '0.0.0.0'}, and the brokers of"
+                f"listener {each.name} has the address {shown}, and the brokers of"
                 f" {store} are on other machines, which cannot connect to it: set"
                 f" advertised.listeners={each.name}://HOST:{each.port} with this machine's name"
             )

@@ -60,7 +60,7 @@ _SCHEMA = (
     " session INTEGER NOT NULL, crc INTEGER NOT NULL, PRIMARY KEY (parent, name)) WITHOUT ROWID",
     "CREATE TABLE state (revision INTEGER NOT NULL, digest INTEGER NOT NULL, crc INTEGER NOT NULL)",
 )
-_COLUMNS = "parent, name, value, version, created, modified, session, crc"
+_SELECT = "SELECT parent, name, value, version, created, modified, session, crc FROM node"
 
 
 class Database:
@@ -85,9 +85,7 @@ class Database:
             raise
 
     def read(self, path: str) -> Stored | None:
-        rows = self._rows(
-            f"SELECT {_COLUMNS} FROM node WHERE parent = ? AND name = ?", _split(path)
-        )
+        rows = self._rows(_SELECT + " WHERE parent = ? AND name = ?", _split(path))
         return self._checked(path, rows[0][2:]) if rows else None
 
     def children(self, path: str) -> list[str]:
@@ -98,11 +96,11 @@ class Database:
     def tree(self, path: str) -> dict[str, Stored]:
         """Everything at and below `path`; for "/" every row, wherever it claims to belong."""
         if path == "/":
-            rows = self._rows(f"SELECT {_COLUMNS} FROM node")
+            rows = self._rows(_SELECT)
         else:
             # "0" follows "/", so the range is every parent that begins with "<path>/".
             rows = self._rows(
-                f"SELECT {_COLUMNS} FROM node WHERE (parent = ? AND name = ?) OR parent = ?"
+                _SELECT + " WHERE (parent = ? AND name = ?) OR parent = ?"
                 " OR (parent >= ? AND parent < ?)",
                 (*_split(path), path, path + "/", path + "0"),
             )
@@ -302,7 +300,7 @@ class Database:
         if _state_checksum(revision, expected) != crc:
             raise self._unreadable("its state fails its checksum")
         digest = 0
-        for parent, name, *columns in connection.execute(f"SELECT {_COLUMNS} FROM node").fetchall():
+        for parent, name, *columns in connection.execute(_SELECT).fetchall():
             self._checked(f"{parent}/{name}", columns)
             digest += columns[5]
         if digest != expected:

@@ -34,11 +34,12 @@ class Identity:
     def certificate_pem(self) -> str:
         return self.certificate.public_bytes(Encoding.PEM).decode()
 
-    def key_pem(self, password: str = "") -> str:
+    # No password leaves a key of a test unencrypted.
+    def key_pem(self, password: str = "") -> str:  # nosec B107
         secrecy = BestAvailableEncryption(password.encode()) if password else NoEncryption()
         return self.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, secrecy).decode()
 
-    def write(self, path: Path, mode: int = 0o600, password: str = "") -> str:
+    def write(self, path: Path, mode: int = 0o600, password: str = "") -> str:  # nosec B107
         """The key and the certificate in one file, as Kafka's PEM keystores have them."""
         path.write_text(self.key_pem(password) + self.certificate_pem)
         os.chmod(path, mode)

@@ -177,7 +177,8 @@ class SimulatedDisk:
     def crash(self, mode: CrashMode = CrashMode.RANDOM) -> SimulatedDisk:
         """What a new start finds; this disk answers no more calls."""
         self.down = True
-        chance = random.Random(f"{self._seed}/{self.calls}")
+        # Chance by seed, so that a failure can be had again.
+        chance = random.Random(f"{self._seed}/{self.calls}")  # nosec B311
         disk = SimulatedDisk(chance.getrandbits(64), now_ms=self._now_ms)
         disk._root = self._root.survivor(mode, chance, {})
         disk.on_removal = self.on_removal

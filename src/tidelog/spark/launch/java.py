@@ -150,7 +150,8 @@ def wrap(home: Path, cache: Path | None = None) -> Path:
     # Renamed into place: another process may be starting from it.
     with tempfile.NamedTemporaryFile("w", dir=script.parent, delete=False) as file:
         file.write(text)
-    os.chmod(file.name, 0o755)
+    # Run by whoever starts Spark on this machine; it holds no secret.
+    os.chmod(file.name, 0o755)  # nosec B103
     os.replace(file.name, script)
     return wrapper
 
@@ -192,7 +193,8 @@ def parse_version(text: str) -> int | None:
 def _run(command: list[str]) -> subprocess.CompletedProcess[str] | str:
     """What a command said, or why it could not be run."""
     try:
-        return subprocess.run(
+        # A fixed list of arguments, without a shell; the program is the JVM that was found.
+        return subprocess.run(  # nosec B603
             command, capture_output=True, text=True, timeout=_START_TIMEOUT_S, check=False
         )
     except subprocess.TimeoutExpired:

@@ -22,7 +22,8 @@ from tidelog.spark.locations import is_local, local_path
 NAME: Final = ".run"
 # A socket is called `.`, a UUID and `.sock` in it, and its whole path has 107 characters at most.
 PATH_LENGTH_MAX: Final = 60
-SHORT: Final = "/tmp"
+# Only with a directory in it that is ours alone.
+SHORT: Final = "/tmp"  # nosec B108
 _LOCK: Final = ".lock"
 
 

@@ -60,7 +60,8 @@ class Schedule:
         self, world: World, seed: int, may_lose: Callable[[Machine], bool], profile: str = ""
     ) -> None:
         self._world = world
-        self._chance = random.Random(f"{seed}/faults")
+        # By seed, to have a failure again.
+        self._chance = random.Random(f"{seed}/faults")  # nosec B311
         self.profile = profile or self._chance.choice(list(PROFILES))
         self._faults = Faults(world, self._chance, may_lose)
         self._ends: list[End] = []
