@@ -216,6 +216,12 @@ LEAK_EXCEPTIONS = (
         fixture="tidelog_broker",
     ),
     LeakException(
+        kinds=frozenset({THREAD, DESCRIPTOR}),
+        reason="one broker in this process serves the whole module: it opens its audit log and"
+        " starts its offload threads when a test first needs them",
+        node_id="tests/e2e/test_worst_requests.py",
+    ),
+    LeakException(
         kinds=frozenset({DESCRIPTOR}),
         reason="three brokers in this process serve a whole module: they write checkpoints and"
         " connect to each other while tests use them",

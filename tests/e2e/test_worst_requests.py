@@ -118,6 +118,11 @@ def broker(
     runner.run(made.__aexit__())
 
 
+async def ask_once(broker: InProcessBroker, api: Api, request: WorstRequest) -> None:
+    client = broker.connect()
+    await client.ask(client.encode(api.name, api.served[1], request.message))
+
+
 async def measure(broker: InProcessBroker, api: Api, request: WorstRequest) -> str | None:
     """Send one request; what is wrong with how it was dealt with, if anything."""
     client = broker.connect()
@@ -144,5 +149,8 @@ def test_the_worst_requests_stay_within_bounds(
 ) -> None:
     requests = list(worst_requests(api, api.served[1], ELEMENTS))
     assert requests
+    # What the first request of an API imports and compiles comes once in the life of a broker.
+    for each in worst_requests(api, api.served[1], 1):
+        runner.run(ask_once(broker, api, each))
     faults = [runner.run(measure(broker, api, each)) for each in requests]
     assert not any(faults), "\n".join(filter(None, faults))
