@@ -69,7 +69,9 @@ _SETTINGS: Final = {
     "spark.eventLog.rolling.enabled": "false",
     "spark.python.unix.domain.socket.enabled": "true",
 }
-_SPECULATED: Final = '"Event":"SparkListenerSpeculativeTaskSubmitted"'
+# In the log of events; that a second attempt was asked for is not written there, its start is.
+_STARTED: Final = '{"Event":"SparkListenerTaskStart"'
+_SPECULATIVE: Final = '"Speculative":true'
 
 
 # The driver
@@ -206,9 +208,15 @@ class Trial:
             listed = client.run(list_transactions(client.cluster, wanted))
         is_open = [each for each in listed if each.state == "Ongoing"]
         assert listed and not is_open, is_open
-        logs = (self._directory / "events").iterdir()
-        speculated = sum(each.read_text(errors="replace").count(_SPECULATED) for each in logs)
-        return Result(kills, len(values), speculated, len(listed))
+        return Result(kills, len(values), self._speculated(), len(listed))
+
+    def _speculated(self) -> int:
+        """How many second attempts Spark started beside first ones."""
+        return sum(
+            line.startswith(_STARTED) and _SPECULATIVE in line
+            for log in (self._directory / "events").iterdir()
+            for line in log.read_text(errors="replace").splitlines()
+        )
 
     def close(self) -> None:
         if self._driver is not None and self._driver.poll() is None:
