@@ -1,9 +1,9 @@
 """A data directory as the version before clusters left it, made of one that today's broker left.
 
 That version knew one broker. Its metadata says version 1: a topic lists its replicas, a partition's
-state does not, and no node tells of brokers that were seen, of a key, of settings of groups. The
-offsets topic stores a minimum of one in-sync replica. There is no `broker-life`, and the marker of
-a clean stop names no broker epoch.
+state does not, and no node tells of brokers that were seen, of a key, of settings of groups, of
+users, rules and quotas. The offsets topic stores a minimum of one in-sync replica. There is no
+`broker-life`, and the marker of a clean stop names no broker epoch.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from tidelog.store.embedded import EmbeddedStore
 from tidelog.store.port import Delete, Operation, Set, Stored
 
 OFFSETS_TOPIC = "__consumer_offsets"
-_CAME_LATER = ("/brokers/seen/", "/brokers/seen", "/cluster/key", "/config/groups")
+_CAME_LATER = (
+    "/brokers/seen/", "/brokers/seen", "/cluster/key", "/config/groups", "/security", "/quotas",
+)  # fmt: skip
 
 
 def make_earlier(directory: Path, *, killed: bool = False) -> None:
@@ -53,7 +55,7 @@ def _values(tree: Mapping[str, Stored]) -> Iterator[Operation]:
     for path, node in tree.items():
         if node.value and not path.startswith(_CAME_LATER):
             value = json.loads(node.value)
-            assert value["v"] == 2, f"{path} is of a version that is not known here: {value}"
+            assert value["v"] in (2, 3), f"{path} is of a version that is not known here: {value}"
             value["v"] = 1
             _change(path, value, tree)
             yield Set(path, json.dumps(value, separators=(",", ":")).encode())
