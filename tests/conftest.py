@@ -216,9 +216,9 @@ LEAK_EXCEPTIONS = (
         fixture="tidelog_broker",
     ),
     LeakException(
-        kinds=frozenset({THREAD, DESCRIPTOR}),
-        reason="one broker in this process serves the whole module: it opens its audit log and"
-        " starts its offload threads when a test first needs them",
+        kinds=frozenset({THREAD}),
+        reason="one broker in this process serves the whole module: it starts its offload threads"
+        " when a test first needs them",
         node_id="tests/e2e/test_worst_requests.py",
     ),
     LeakException(
