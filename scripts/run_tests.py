@@ -2,9 +2,9 @@
 
     python scripts/run_tests.py [options of pytest]
 
-Each folder below is a run of its own, the longest first, one more at a time than there are
-processors; so is all that is in none of them. The output of a run comes at its end. Exits
-with 0 where every run did.
+Each pattern below is a run of its own, the longest first, one more at a time than there are
+processors; everything that matches none of them is one more. A run prints its output when it ends.
+Exits with 0 if every run did.
 """
 
 from __future__ import annotations
@@ -20,11 +20,19 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
-# A folder is not divided: what its tests share (a Spark, clients of other languages) is made once.
+# A folder is divided only where its tests share nothing expensive, such as a Spark session or the
+# clients of other languages.
 ALL_ELSE: Final = "all else"
-FOLDERS: Final = (
-    "tests/spark", "tests/compat", "tests/e2e", "tests/sim", ALL_ELSE, "tests/chaos", "tests/model",
-)  # fmt: skip
+PATTERNS: Final = (
+    "tests/spark",
+    "tests/compat",
+    "tests/e2e/test_[a-f]*.py",
+    "tests/e2e/test_[g-z]*.py",
+    "tests/sim",
+    ALL_ELSE,
+    "tests/chaos",
+    "tests/model",
+)
 # What pytest says where no test was chosen.
 _NO_TESTS: Final = 5
 
@@ -73,8 +81,9 @@ def main() -> int:
     # Their guardians see to it that they end with this one.
     os.environ["GUARDED_BY"] = str(os.getpid())
     runs = Runs(sys.argv[1:])
-    chosen = {each: [each] for each in FOLDERS if each == ALL_ELSE or Path(each).is_dir()}
-    chosen[ALL_ELSE] = [f"--ignore={each}" for each in chosen if each != ALL_ELSE]
+    matches = {each: [str(path) for path in sorted(Path().glob(each))] for each in PATTERNS}
+    matches[ALL_ELSE] = [f"--ignore={path}" for paths in matches.values() for path in paths]
+    chosen = {each: paths for each, paths in matches.items() if paths or each == ALL_ELSE}
     for signum in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signum, runs.stop)
     with ThreadPoolExecutor((os.cpu_count() or 1) + 1) as pool:

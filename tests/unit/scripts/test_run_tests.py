@@ -22,7 +22,7 @@ def running_in(
     directory: Path, bodies: dict[str, str], *options: str
 ) -> Iterator[subprocess.Popen[str]]:
     """Run a tree with one test in each folder."""
-    for folder in ("compat", "spark", "unit"):
+    for folder in ("compat", "e2e", "spark", "unit"):
         (directory / "tests" / folder).mkdir(parents=True, exist_ok=True)
         test = f"import os\n\ndef test_of_{folder}():\n    {bodies.get(folder, 'pass')}\n"
         (directory / "tests" / folder / f"test_{folder}.py").write_text(test)
@@ -47,8 +47,8 @@ def run_in(directory: Path, bodies: dict[str, str], *options: str) -> tuple[int,
 
 def test_all_runs_are_shown(tmp_path: Path) -> None:
     code, output = run_in(tmp_path, {})
-    for folder in ("compat", "spark", "unit"):
-        assert f"test_of_{folder} PASSED" in output
+    for folder in ("compat", "e2e", "spark", "unit"):
+        assert output.count(f"test_of_{folder} PASSED") == 1
     assert code == 0
 
 
