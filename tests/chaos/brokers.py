@@ -80,6 +80,8 @@ class Brokers:
             "--node-id", str(broker), "--listen", self.server(broker),
             "--data-dir", str(directory), "--store", self._store,
             "--set", f"metrics.listener={address.host}:{address.metrics_port}",
+            # Below `unshare` a broker's address is not loopback.
+            "--set", "allow.plaintext.listeners=true",
         ]  # fmt: skip
         if self.network is not None:
             # Not `ip netns exec`, which would give each broker a list of mounts of its own as well.

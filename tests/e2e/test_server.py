@@ -83,7 +83,8 @@ def test_metrics_and_health_pages() -> None:
 
 
 def test_the_address_that_the_client_used_is_advertised_back() -> None:
-    with Broker(settings={"listeners": "PLAINTEXT://0.0.0.0:0"}) as broker:
+    settings = {"listeners": "PLAINTEXT://0.0.0.0:0", "allow.plaintext.listeners": "true"}
+    with Broker(settings=settings) as broker:
         port = int(broker.bootstrap_servers.rpartition(":")[2])
         for host in ("127.0.0.1", "127.0.0.2", "127.9.8.7"):
             with RawClient(f"{host}:{port}") as client:

@@ -117,7 +117,8 @@ def _not_bound(error: OSError, host: str, port: int) -> Finding:
         )
     if error.errno == errno.EADDRNOTAVAIL:
         sentence = f"{host} is no address of this machine."
-        hint = f"--listen 0.0.0.0:{port} --advertise {address}"
+        open_to_others = "--set allow.plaintext.listeners=true"
+        hint = f"--listen 0.0.0.0:{port} --advertise {address} {open_to_others}"
         return fault("port", sentence, hint)
     reason = error.strerror or str(error)
     return fault("port", f"{address} cannot be listened on: {reason}.", "try a port above 1023")

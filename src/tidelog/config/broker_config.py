@@ -14,7 +14,12 @@ from enum import IntEnum
 from tidelog.config.broker_settings import DEFAULT_REQUEST_POOL_BYTES
 from tidelog.config.checks import parse_connection_overrides, parse_host_port
 from tidelog.config.group_settings import check_consumer_groups
-from tidelog.config.listeners import InterBroker, Listeners, resolve_listeners
+from tidelog.config.listeners import (
+    InterBroker,
+    Listeners,
+    refuse_open_listeners,
+    resolve_listeners,
+)
 from tidelog.config.security_settings import LISTENER_PREFIX
 from tidelog.config.setting import Setting, Value
 from tidelog.config.store_settings import (
@@ -237,7 +242,7 @@ class BrokerConfig:
         check_consumer_groups(self.get_int)
 
     def _resolve_listeners(self) -> Listeners:
-        return resolve_listeners(
+        resolved = resolve_listeners(
             self.get_list("listeners"),
             self.get_list("advertised.listeners"),
             self.get_str("listener.security.protocol.map"),
@@ -247,6 +252,9 @@ class BrokerConfig:
             ),
             self.get_list("controller.listener.names"),
         )
+        if not self.get_bool("allow.plaintext.listeners"):
+            refuse_open_listeners(resolved.opened)
+        return resolved
 
 
 def parse_settings(texts: Mapping[str, str], settings: Mapping[str, Setting]) -> dict[str, Value]:

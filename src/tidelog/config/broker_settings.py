@@ -76,8 +76,8 @@ _LISTENERS: Final = (
         ["PLAINTEXT://127.0.0.1:9092"],
         "Where clients connect, as NAME://HOST:PORT. Kafka opens every interface by default; here "
         "a listener beyond this machine is opened only when it is asked for with its address "
-        "(0.0.0.0 for all), and a listener without a host is opened on 127.0.0.1. Port 0 takes "
-        "a free one.",
+        "(0.0.0.0 for all), and a listener without a host is opened on 127.0.0.1. A PLAINTEXT "
+        "listener beyond this machine needs `allow.plaintext.listeners`. Port 0 takes a free one.",
         check=check_not_empty,
         kafka_default="PLAINTEXT://:9092",
     ),
@@ -87,6 +87,13 @@ _LISTENERS: Final = (
         "The addresses that clients are told to connect to. Not set, each client is told the "
         "address that it connected to.",
         check=check_not_empty,
+    ),
+    boolean(
+        "allow.plaintext.listeners",
+        False,
+        "Whether a PLAINTEXT listener may be opened beyond this machine, where everybody may do "
+        "everything and read along. Without it the broker does not start with such a listener.",
+        kafka=False,
     ),
     text(
         "listener.security.protocol.map",

@@ -2,7 +2,8 @@
 
 Listeners named in `controller.listener.names` belong to Kafka's controllers and are left out. A
 listener without a host is opened on 127.0.0.1 and a warning says so: Kafka would open it on every
-interface, which must be asked for here.
+interface, which must be asked for here. A PLAINTEXT listener beyond this machine is refused unless
+`allow.plaintext.listeners` is set; a host name counts as beyond, as it may stand for any address.
 """
 
 from __future__ import annotations
@@ -29,14 +30,6 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _is_beyond(host: str) -> bool:
-    """Whether an address is known to be reached from other machines; a name may be any."""
-    try:
-        return not ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 class Listener(NamedTuple):
     """One address to open: its name, the security protocol the name stands for, host and port."""
 
@@ -52,6 +45,11 @@ class Listener(NamedTuple):
     @property
     def is_sasl(self) -> bool:
         return self.protocol.startswith("SASL")
+
+    @property
+    def is_open_to_others(self) -> bool:
+        """Whether other machines reach it and nobody is asked for a name."""
+        return not (self.is_tls or self.is_sasl or is_loopback(self.host))
 
 
 class InterBroker(NamedTuple):
@@ -98,7 +96,7 @@ def resolve_listeners(
                 f"write {name}://0.0.0.0:{port} to open it on every interface"
             )
         listener = Listener(name, _protocol(name, protocols), host, port)
-        if not (listener.is_tls or listener.is_sasl) and _is_beyond(host):
+        if listener.is_open_to_others:
             warnings.append(
                 f"listener {name} is open to others at {host}, and everybody there may do"
                 " everything and read along; SASL_SSL asks who they are"
@@ -112,6 +110,18 @@ def resolve_listeners(
         advertised=_advertised(advertised, names, controllers),
         warnings=tuple(warnings),
     )
+
+
+def refuse_open_listeners(listeners: Sequence[Listener]) -> None:
+    """ConfigError for the first listener that is open to others."""
+    for listener in listeners:
+        if listener.is_open_to_others:
+            raise ConfigError(
+                f"listeners: {listener.name}://{listener.host}:{listener.port} speaks PLAINTEXT"
+                " beyond this machine, where everybody may do everything and read along; use"
+                " SASL_SSL, or 127.0.0.1 as its host, or set allow.plaintext.listeners=true if"
+                " you trust that network"
+            )
 
 
 def _parse(text: str, setting: str) -> tuple[str, str, int]:

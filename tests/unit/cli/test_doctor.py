@@ -92,7 +92,9 @@ def test_an_address_that_is_not_ours_to_listen_on() -> None:
     finding = doctor_host.check_port_free("192.0.2.1", 9092)
     assert not finding.ok
     assert finding.sentence == "192.0.2.1 is no address of this machine."
-    assert finding.hint == "--listen 0.0.0.0:9092 --advertise 192.0.2.1:9092"
+    assert finding.hint == (
+        "--listen 0.0.0.0:9092 --advertise 192.0.2.1:9092 --set allow.plaintext.listeners=true"
+    )
 
 
 def test_nothing_listening() -> None:

@@ -174,6 +174,7 @@ def test_parsed_addresses() -> None:
 def test_several_listeners_with_their_own_inter_broker_one() -> None:
     config = BrokerConfig(
         {
+            "allow.plaintext.listeners": "true",
             "listeners": "CLIENT://0.0.0.0:9092, internal://[::1]:9094",
             LISTENER_MAP: "CLIENT:PLAINTEXT,INTERNAL:plaintext",
             "inter.broker.listener.name": "INTERNAL",

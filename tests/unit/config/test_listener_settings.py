@@ -57,13 +57,21 @@ def test_x6_a_listener_without_a_host_is_not_opened_beyond_this_machine() -> Non
     assert listener.host == "127.0.0.1"
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "[::]", "10.1.2.3"])
-def test_x6_a_plaintext_listener_beyond_this_machine_is_warned_about(host: str) -> None:
-    (warning,) = BrokerConfig({"listeners": f"PLAINTEXT://{host}:9092"}).warnings
-    assert "everybody there may do everything" in warning
+@pytest.mark.parametrize("host", ["0.0.0.0", "[::]", "10.1.2.3", "broker1.example"])
+def test_x6_a_plaintext_listener_beyond_this_machine_is_refused(host: str) -> None:
+    settings = {"listeners": f"PLAINTEXT://127.0.0.1:9091,OUT://{host}:9092"}
+    settings["listener.security.protocol.map"] = "PLAINTEXT:PLAINTEXT,OUT:PLAINTEXT"
+    with pytest.raises(ConfigError, match=r"OUT://.*:9092 .*set allow\.plaintext\.listeners=true"):
+        BrokerConfig(settings)
     for inside in ("127.0.0.1", "[::1]", "localhost"):
         assert BrokerConfig({"listeners": f"PLAINTEXT://{inside}:9092"}).warnings == ()
     assert BrokerConfig({"listeners": f"SASL_SSL://{host}:9092"}).warnings == ()
+
+
+def test_x6_an_allowed_plaintext_listener_beyond_this_machine_is_warned_about() -> None:
+    settings = {"listeners": "PLAINTEXT://0.0.0.0:9092", "allow.plaintext.listeners": "true"}
+    (warning,) = BrokerConfig(settings).warnings
+    assert "everybody there may do everything" in warning
 
 
 def test_keys_are_altered_for_one_listener_of_one_broker_alone() -> None:

@@ -43,7 +43,7 @@ def test_a_broker_without_a_store_has_its_own() -> None:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "127.0.0.1", "localhost", "[::]", "[::1]"])
 def test_a_listener_that_others_cannot_reach_is_refused_where_others_are(host: str) -> None:
-    settings = {"listeners": f"PLAINTEXT://{host}:9092"}
+    settings = {"listeners": f"PLAINTEXT://{host}:9092", "allow.plaintext.listeners": "true"}
     BrokerConfig({**settings, "store": "zookeeper://127.0.0.1:2181,localhost:2182"})
     BrokerConfig({**settings, "store": "unix:/a"})
     with pytest.raises(ConfigError, match=r"set advertised\.listeners=PLAINTEXT://HOST:9092"):
@@ -57,6 +57,7 @@ def test_a_loopback_address_is_not_advertised_to_other_machines() -> None:
         BrokerConfig(
             {
                 "listeners": "PLAINTEXT://0.0.0.0:9092",
+                "allow.plaintext.listeners": "true",
                 "advertised.listeners": "PLAINTEXT://localhost:9092",
                 "store": "zookeeper://zk1",
             }

@@ -224,6 +224,7 @@ class Machine:
                 "listeners": f"PLAINTEXT://{self.name}:{PORT},BROKER://{self.name}:{BROKER_PORT}",
                 "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,BROKER:PLAINTEXT",
                 "inter.broker.listener.name": "BROKER",
+                "allow.plaintext.listeners": "true",
                 "log.dirs": _DATA,
                 "group.initial.rebalance.delay.ms": "0",
                 # Its writes would take part in the schedules, which are about other things.
