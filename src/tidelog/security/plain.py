@@ -16,6 +16,8 @@ from typing import Final
 from tidelog.security.sasl import SaslError
 
 MESSAGE_BYTES_MAX: Final = 16 * 1024
+# Longer than the passwords that people have.
+_PADDED_BYTES: Final = 256
 
 
 class PlainServer:
@@ -57,5 +59,9 @@ class PlainServer:
 
 
 def _digest(text: str) -> bytes:
-    """Of one length, so that comparing tells nothing of another one."""
-    return hashlib.sha256(text.encode()).digest()
+    """Of one length, so that comparing tells nothing of another one.
+
+    Padded, so that a known password and the empty one of nobody take the same time. On the wire no
+    password has a NUL in it, so two different ones stay different.
+    """
+    return hashlib.sha256(text.encode().ljust(_PADDED_BYTES, b"\0")).digest()

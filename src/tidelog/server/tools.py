@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tidelog.cluster.encoded_updates import EncodedUpdates
 from tidelog.cluster.image_feed import ImageFeed
@@ -25,6 +25,7 @@ from tidelog.replication.replicas import Replicas
 from tidelog.security.authorizer import Authorizer
 from tidelog.security.broker_identity import BrokerIdentity
 from tidelog.security.failure_delays import FailureDelays
+from tidelog.security.scram_users import ScramUsers
 from tidelog.server.answer_cache import AnswerCache
 from tidelog.server.answer_memory import AnswerMemory
 from tidelog.server.audit_log import AuditLog
@@ -91,6 +92,7 @@ class SaslTools:
     identity: Callable[[], BrokerIdentity | None]
     random: Random
     failure_delays: FailureDelays
+    scram_users: ScramUsers = field(default_factory=ScramUsers)
 
 
 @dataclass(slots=True, frozen=True)

@@ -30,7 +30,7 @@ from tidelog.security.scram import (
     ScramClient,
     credential_of,
 )
-from tidelog.security.scram_users import credentials_of
+from tidelog.security.scram_users import ScramUsers
 from tidelog.testing.virtual_loop import virtual_time
 
 JAAS = "listener.name.sasl_plaintext.plain.sasl.jaas.config"
@@ -150,7 +150,7 @@ def test_x10_an_unknown_user_has_a_salt_of_its_own_that_looks_like_others() -> N
         salt = user.encode() * 8
         salted = SCRAM_SHA_256.salt_password(b"x", salt[:24], 4096)
         stored[user, "SCRAM-SHA-256"] = credential_of(SCRAM_SHA_256, salted, salt[:24], iterations)
-    find = credentials_of(SCRAM_SHA_256, IDENTITY, stored)
+    find = ScramUsers().finder(SCRAM_SHA_256, IDENTITY, stored)
     strangers = {name: find(name) for name in ("carol", "dave", "eve")}
     assert len({each.salt for each in strangers.values()}) == 3
     for name, each in strangers.items():
@@ -160,7 +160,8 @@ def test_x10_an_unknown_user_has_a_salt_of_its_own_that_looks_like_others() -> N
 
 def test_x9_a_stored_credential_with_too_few_iterations_is_not_used() -> None:
     weak = Credential(b"salt of 16 bytes", 1000, b"k" * 32, b"s" * 32)
-    found = credentials_of(SCRAM_SHA_256, IDENTITY, {("alice", "SCRAM-SHA-256"): weak})("alice")
+    stored: Stored = {("alice", "SCRAM-SHA-256"): weak}
+    found = ScramUsers().finder(SCRAM_SHA_256, IDENTITY, stored)("alice")
     assert found.iterations >= 4096 and found.stored_key != weak.stored_key
 
 

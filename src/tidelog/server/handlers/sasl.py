@@ -43,7 +43,6 @@ from tidelog.security.oauth import OAuthServer
 from tidelog.security.plain import PlainServer
 from tidelog.security.sasl import Login, SaslError, SaslServer
 from tidelog.security.scram import SCRAM_SHA_256, SCRAM_SHA_512, ScramServer
-from tidelog.security.scram_users import credentials_of
 from tidelog.server.routes import served
 from tidelog.server.tools import SaslContext
 
@@ -108,7 +107,7 @@ def _server(mechanism: str, context: SaslContext) -> SaslServer | None:
     # Without an offer brokers alone are known.
     stored = context.image.scram_credentials if is_offered else {}
     nonce = context.tools.random.uuid().hex
-    return ScramServer(scram, credentials_of(scram, identity, stored), nonce)
+    return ScramServer(scram, context.tools.scram_users.finder(scram, identity, stored), nonce)
 
 
 @served(is_brief=True)
