@@ -10,8 +10,12 @@ from typing import Any
 
 from confluent_kafka import Producer
 
+from tests.e2e.raw_client import RawClient
 from tests.e2e.test_secure_listeners import USERS, round_trip
 from tests.waiting import eventually
+from tidelog.errors import ErrorCode
+from tidelog.protocol.messages.fetch import FetchRequest, ReplicaState
+from tidelog.security.tls import TlsSettings, client_context
 from tidelog.server.broker import Broker as ServerBroker
 from tidelog.testing import Cluster, VirtualClock
 from tidelog.testing.certificates import Authority
@@ -124,3 +128,62 @@ def test_x4_brokers_and_clients_speak_tls_while_certificates_are_replaced(tmp_pa
         assert load.failed == []
         for server, before in zip(secured.servers, kept, strict=True):
             assert before <= set(server.parts.listeners[0].connections), "none was dropped"
+
+
+# Brokers know each other by their certificates alone. A super user is not a broker.
+CERTIFIED = {
+    "listeners": "SSL://127.0.0.1:0",
+    "listener.security.protocol.map": "SSL:SSL",
+    "inter.broker.listener.name": "SSL",
+    "ssl.client.auth": "required",
+    "ssl.broker.principals": "User:CN=other;User:CN=broker,O=before",
+    "authorizer.class.name": "acl",
+    "super.users": "User:CN=alice",
+}
+
+
+class Stranger:
+    """Somebody with a certificate of the brokers' authority."""
+
+    def __init__(self, secured: Secured, name: str) -> None:
+        self.identity = secured.authority.issue(name)
+        self.key_file = self.identity.write(secured.directory / "stranger.pem")
+        self._context = client_context(
+            TlsSettings(
+                keystore_key=self.identity.key_pem(),
+                keystore_certificate_chain=self.identity.certificate_pem,
+                truststore_certificates=secured.authority.pem,
+            )
+        )
+
+    def ask(self, servers: str, name: str, version: int, request: object) -> Any:
+        with RawClient(servers) as client:
+            client.socket = self._context.wrap_socket(client.socket, server_hostname="127.0.0.1")
+            return client.call(name, version, request)
+
+
+def test_brokers_know_each_other_by_mutual_tls_alone(tmp_path: Path) -> None:
+    secured = Secured(tmp_path, **CERTIFIED)
+    with secured.cluster:
+        alice = Stranger(secured, "CN=alice")
+        client = {
+            "bootstrap.servers": secured.cluster.bootstrap_servers,
+            "security.protocol": "SSL",
+            "ssl.ca.location": str(tmp_path / "ca.pem"),
+            "ssl.certificate.location": alice.key_file,
+            "ssl.key.location": alice.key_file,
+            "log_level": 0,
+        }
+        round_trip(client | {"acks": "all"}, "secured")
+        for server in secured.servers:
+            partition = server.parts.metadata.image.topics["secured"].partitions[0]
+            assert sorted(partition.isr) == list(range(BROKERS))
+            brokers = [
+                each for each in server.parts.listeners[0].connections if each.principal.is_broker
+            ]
+            assert {each.principal.name for each in brokers} == {"User:CN=broker,O=before"}
+            assert all(each.login is None for each in brokers), "no SCRAM"
+        for servers in secured.cluster.bootstrap_servers.split(","):
+            replica = FetchRequest(replica_state=ReplicaState(1, 0), max_wait_ms=1)
+            answer = alice.ask(servers, "Fetch", 15, replica)
+            assert answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED

@@ -34,8 +34,8 @@ from tidelog.security.acl import (
     PatternType,
     Permission,
 )
-from tidelog.security.acl_authorizer import AclAuthorizer, super_users
-from tidelog.security.authorizer import Operation, Resource, ResourceType
+from tidelog.security.acl_authorizer import AclAuthorizer
+from tidelog.security.authorizer import Operation, Resource, ResourceType, listed_principals
 
 
 @dataclass(slots=True, frozen=True)
@@ -117,7 +117,7 @@ def _policy(client: Client) -> Policy:
         return Policy()
     values = {entry.name: entry.value or "" for entry in entries}
     return Policy(
-        super_users(values.get("super.users", "")),
+        listed_principals(values.get("super.users", "")),
         values.get("allow.everyone.if.no.acl.found", "") == "true",
     )
 

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from tidelog.client.connection import Call, Connection
 from tidelog.client.faults import NetworkError
 from tidelog.errors import ProtocolError, TidelogError
+
+if TYPE_CHECKING:
+    import ssl
 
 # Small answers, and the beginnings of large ones, come through here.
 _SCRATCH_BYTES = 64 << 10
@@ -114,6 +117,12 @@ class Channel(asyncio.BufferedProtocol):
             if self._transport is not None:
                 self._transport.abort()
         self._deliver()
+
+    @property
+    def tls(self) -> ssl.SSLObject | None:
+        """TLS, once it is connected; it has the broker's certificate."""
+        transport = self._transport
+        return None if transport is None else transport.get_extra_info("ssl_object")
 
     def _is_tls(self) -> bool:
         transport = self._transport

@@ -47,6 +47,8 @@ class PeerOptions:
     reuses_memory: bool = False
     # What a new connection to a listener of that name is secured with; None without TLS.
     tls: Callable[[str], ssl.SSLContext | None] = lambda listener: None
+    # Whether the certificates of such a connection prove both sides; then nobody logs in.
+    proves: Callable[[str, ssl.SSLObject | None], bool] = lambda listener, tls: False
     frame_bytes_max: int = _FRAME_BYTES_MAX
 
 
@@ -177,7 +179,8 @@ class PeerConnection:
             reason = getattr(error, "verify_message", "") or getattr(error, "strerror", "")
             raise ConnectError(self.address, reason or str(error)) from error
         try:
-            if options.authenticate is not None:
+            is_proven = options.proves(self.endpoint.listener, channel.tls)
+            if options.authenticate is not None and not is_proven:
                 await options.authenticate(_sender(channel))
             # It may have been closed meanwhile.
             self._check_open()

@@ -24,6 +24,16 @@ STORE_TYPES: Final = ("PEM", "PKCS12", "JKS")
 
 _PER_BROKER: Final = Update.PER_BROKER
 
+
+def _check_principals(value: Value) -> None:
+    for each in str(value).split(";"):
+        kind, separator, name = each.strip().partition(":")
+        if each.strip() and not (kind and separator and name):
+            raise ConfigError(
+                f"{each.strip()!r} is not a principal; write User:NAME, and a semicolon between two"
+            )
+
+
 _TLS: Final = (
     text(
         "ssl.keystore.type",
@@ -128,6 +138,16 @@ _TLS: Final = (
         "`RULE:pattern/replacement/[LU]`, parted by commas, of which the first whose pattern "
         "matches the whole name counts. DEFAULT takes the name as it is.",
     ),
+    text(
+        "ssl.broker.principals",
+        "",
+        "The principals whose certificates make a broker of this cluster on SSL listeners with "
+        "`ssl.client.auth=required`, parted by semicolons: `User:CN=broker1;User:CN=broker2`. "
+        "Brokers that use such a listener among themselves then need no other proof. Empty: "
+        "brokers prove it with the cluster's key.",
+        check=_check_principals,
+        kafka=False,
+    ),
 )
 
 _SASL: Final = (
@@ -174,15 +194,6 @@ _SASL: Final = (
 )
 
 
-def _check_super_users(value: Value) -> None:
-    for each in str(value).split(";"):
-        kind, separator, name = each.strip().partition(":")
-        if each.strip() and not (kind and separator and name):
-            raise ConfigError(
-                f"{each.strip()!r} is not a principal; write User:NAME, and a semicolon between two"
-            )
-
-
 # Apache Kafka's two, by the names of their classes; a short name of our own for both.
 AUTHORIZERS: Final = (
     "",
@@ -205,7 +216,7 @@ _AUTHORIZATION: Final = (
         "",
         "The principals that may do everything, whatever the access-control lists say, parted by "
         "semicolons: `User:admin;User:operator`.",
-        check=_check_super_users,
+        check=_check_principals,
         kafka=False,
     ),
     boolean(

@@ -30,6 +30,7 @@ from tidelog.security.authorizer import (
     Principal,
     Resource,
     ResourceType,
+    listed_principals,
 )
 
 DECISIONS_MAX: Final = 20_000
@@ -56,14 +57,9 @@ def authorizer_of(config: BrokerConfig, acls: Callable[[], Acls]) -> Authorizer:
         return OpenAuthorizer()
     return AclAuthorizer(
         acls,
-        super_users(config.get_str("super.users")),
+        listed_principals(config.get_str("super.users")),
         allow_without_acl=config.get_bool("allow.everyone.if.no.acl.found"),
     )
-
-
-def super_users(text: str) -> frozenset[str]:
-    """The principals of `super.users`, parted by semicolons."""
-    return frozenset(each.strip() for each in text.split(";") if each.strip())
 
 
 class AclAuthorizer:

@@ -56,6 +56,12 @@ class Principal(NamedTuple):
 
 ANONYMOUS = Principal("User:ANONYMOUS", is_broker=False)
 
+
+def listed_principals(text: str) -> frozenset[str]:
+    """The principals of a setting such as `super.users`, parted by semicolons."""
+    return frozenset(each.strip() for each in text.split(";") if each.strip())
+
+
 CLUSTER = Resource(ResourceType.CLUSTER, "kafka-cluster")
 
 # Which operations exist per resource type: the answer to "what may I do here".

@@ -41,6 +41,9 @@ _DER_SEQUENCE: Final = b"\x30"
 _CRL_MARK: Final = b"-----BEGIN X509 CRL-----"
 # One without headers, which only keys in an old format of encryption have.
 _BLOCK: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----([A-Za-z0-9+/=\s]*)-----END \1-----\s*")
+_CERTIFICATE: Final = re.compile(
+    rb"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL
+)
 _CLIENT_AUTH: Final = {
     "none": ssl.CERT_NONE,
     "requested": ssl.CERT_OPTIONAL,
@@ -160,21 +163,35 @@ def _ciphers(suites: tuple[str, ...]) -> str:
     return ":".join(_SUITES[each] for each in suites if each in _SUITES) or _DEFAULT_CIPHERS
 
 
-def _load_key(context: ssl.SSLContext, settings: TlsSettings) -> None:
-    password = settings.key_password
+def own_certificate(settings: TlsSettings) -> bytes:
+    """The certificate, in DER, that these settings show to others."""
+    pem, place = _keystore(settings)
+    found = _CERTIFICATE.search(pem)
+    if found is None:
+        raise ConfigError(f"{place}: there is no certificate in PEM")
+    return ssl.PEM_cert_to_DER_cert(found[0].decode("ascii", "replace"))
+
+
+def _keystore(settings: TlsSettings) -> tuple[bytes, str]:
+    """The private key with its chain in PEM, and where it is from."""
     if settings.keystore_key:
         pem = _wrapped(f"{settings.keystore_key}\n{settings.keystore_certificate_chain}")
-        place = "ssl.keystore.key"
-    else:
-        place = settings.keystore_location
-        data = read_secret(place)
-        pem = _as_pem(data, "ssl.keystore", settings.keystore_type, place)
-        if settings.keystore_type == "PKCS12":
-            from tidelog.security.pkcs12 import key_and_chain
+        return pem, "ssl.keystore.key"
+    place = settings.keystore_location
+    data = read_secret(place)
+    pem = _as_pem(data, "ssl.keystore", settings.keystore_type, place)
+    if settings.keystore_type == "PKCS12":
+        from tidelog.security.pkcs12 import key_and_chain
 
-            pem = key_and_chain(data, settings.keystore_password, place)
-            # The container was opened: what is left needs none.
-            password = ""  # nosec B105
+        pem = key_and_chain(data, settings.keystore_password, place)
+    return pem, place
+
+
+def _load_key(context: ssl.SSLContext, settings: TlsSettings) -> None:
+    pem, place = _keystore(settings)
+    # A PKCS12 container was opened with a password of its own: what is left needs none.
+    is_open = not settings.keystore_key and settings.keystore_type == "PKCS12"
+    password = "" if is_open else settings.key_password  # nosec B105
 
     def tell_password() -> str:
         # Without a function OpenSSL would ask on the terminal.

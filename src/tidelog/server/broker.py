@@ -180,7 +180,7 @@ class Broker:
         membership.on_registered = partial(self._begin_life, data_dir)
         login = BrokerLogin(lambda: read_identity(membership.store), host.random)
         tls = PeerTls(lambda: replicas.config)
-        options = PeerOptions(authenticate=login.authenticate, tls=tls)
+        options = PeerOptions(authenticate=login.authenticate, tls=tls, proves=tls.proves)
         connect = partial(PeerConnection, host.network, options=options)
         link = ControllerLink(membership, rules, connect, host.offload)
         metadata = ImageFeed(link.changes_after)

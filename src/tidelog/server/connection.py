@@ -155,6 +155,10 @@ class Connection(asyncio.BufferedProtocol):
         self.principal = security.principal_of(tls)
         if security.is_sasl:
             self._await_proof()
+        elif self.principal is not ANONYMOUS:
+            if self.principal.is_broker:
+                self._outbox.serve_broker()
+            record_login(self._frontend.dispatcher.audit, self)
 
     def _await_proof(self) -> None:
         """From here on nothing is taken but SASL's messages, until it is known who this is."""

@@ -14,7 +14,7 @@ from tidelog.cluster.commands import AlterScramCredentials
 from tidelog.cluster.image import MetadataImage
 from tidelog.config import BrokerConfig
 from tidelog.host.host import Host
-from tidelog.security.acl_authorizer import super_users
+from tidelog.security.authorizer import listed_principals
 from tidelog.security.credentials import (
     MECHANISM_TYPES,
     SALT_BYTES,
@@ -62,7 +62,7 @@ def first_user_warning(user: FirstUser, config: BrokerConfig) -> str | None:
     if not config.get_str("authorizer.class.name"):
         return None
     principal = f"User:{user.name}"
-    if principal in super_users(config.get_str("super.users")):
+    if principal in listed_principals(config.get_str("super.users")):
         return None
     return (
         f"{principal} is not among super.users, so it may do only what access-control lists allow;"

@@ -10,24 +10,21 @@ from __future__ import annotations
 import logging
 import ssl
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
 from tidelog.config.broker_config import BrokerConfig
 from tidelog.config.listeners import Listener, is_loopback
 from tidelog.config.security_settings import OAUTHBEARER, PLAIN
-from tidelog.errors import ConfigError, TidelogError
+from tidelog.errors import ConfigError
 from tidelog.host.secret_files import changed_at
 from tidelog.security.authorizer import ANONYMOUS, Principal
-from tidelog.security.distinguished_name import PrincipalRules, subject_of
+from tidelog.security.certified import Certified
 from tidelog.security.jaas import PLAIN_MODULE, parse_jaas
 from tidelog.security.tls import TlsSettings, server_context, stamp_of, tls_settings
 from tidelog.server.tokens import Surroundings, Tokens
 
 _log = logging.getLogger(__name__)
-
-
-class UnknownPrincipalError(TidelogError):
-    """The certificate is good, and no rule says who this is."""
 
 
 class ListenerSecurity:
@@ -54,7 +51,7 @@ class ListenerSecurity:
         self._stamp: tuple[object, ...] = ()
         # What was tried last and does not work.
         self._failed: tuple[BrokerConfig, tuple[object, ...]] | None = None
-        self._rules = PrincipalRules("DEFAULT")
+        self._certified: Certified | None = None
         if config is not None:
             self.take(config)
 
@@ -97,15 +94,13 @@ class ListenerSecurity:
         assert listener is not None
         try:
             context, stamp = self._made_context(listener, config)
-            rules = PrincipalRules(
-                str(config.for_listener(listener.name, "ssl.principal.mapping.rules"))
-            )
+            certified = _certified(listener, config)
             mechanisms, users = _sasl_of(listener, config)
             tokens = self._made_tokens(listener, config) if OAUTHBEARER in mechanisms else None
         except ConfigError as error:
             raise ConfigError(f"listener {listener.name}: {error}") from error
         self._config, self._context, self._tls_stamp = config, context, stamp
-        self._rules, self.mechanisms, self.plain_users = rules, mechanisms, users
+        self._certified, self.mechanisms, self.plain_users = certified, mechanisms, users
         self.tokens = tokens
         self._stamp = self._stamp_of(listener, config)
 
@@ -142,13 +137,8 @@ class ListenerSecurity:
         certificate = tls.getpeercert(binary_form=True)
         if certificate is None:
             return ANONYMOUS
-        subject = subject_of(certificate)
-        name = self._rules.name_of(subject)
-        if not name:
-            raise UnknownPrincipalError(
-                f"no rule of ssl.principal.mapping.rules fits the certificate of {subject}"
-            )
-        return Principal(f"User:{name}", is_broker=False)
+        assert self._certified is not None
+        return self._certified.principal_of(certificate)
 
 
 OPEN: Final = ListenerSecurity()
@@ -160,6 +150,7 @@ def check_security(config: BrokerConfig) -> None:
         try:
             if listener.is_tls:
                 server_context(_tls_of(listener, config))
+                _certified(listener, config)
             _sasl_of(listener, config)
         except ConfigError as error:
             raise ConfigError(f"listener {listener.name}: {error}") from None
@@ -174,6 +165,19 @@ def _tls_of(listener: Listener, config: BrokerConfig) -> TlsSettings:
         return config.for_listener(listener.name, name)
 
     return tls_settings(get)
+
+
+def _certified(listener: Listener, config: BrokerConfig) -> Certified | None:
+    """Who certificates are on a listener where they decide; ConfigError where that cannot be."""
+    if not listener.is_tls or listener.is_sasl:
+        if config.is_own_of_listener(listener.name, "ssl.broker.principals"):
+            raise ConfigError(
+                f"ssl.broker.principals is for SSL listeners, and this one is {listener.protocol}"
+            )
+        return None
+    certified = Certified(partial(config.for_listener, listener.name))
+    certified.check(_tls_of(listener, config))
+    return certified
 
 
 def _sasl_of(listener: Listener, config: BrokerConfig) -> tuple[tuple[str, ...], dict[str, str]]:

@@ -12,7 +12,7 @@ from tidelog.config import BrokerConfig
 from tidelog.errors import ConfigError
 from tidelog.security import acl_authorizer
 from tidelog.security.acl import ALL, AclBinding, AclFilter, PatternType, Permission
-from tidelog.security.acl_authorizer import AclAuthorizer, authorizer_of, super_users
+from tidelog.security.acl_authorizer import AclAuthorizer, authorizer_of
 from tidelog.security.authorizer import (
     CLUSTER,
     OpenAuthorizer,
@@ -20,6 +20,7 @@ from tidelog.security.authorizer import (
     Principal,
     Resource,
     ResourceType,
+    listed_principals,
 )
 
 SETS = 100_000 if os.environ.get("TIDELOG_LONG") else 400
@@ -40,7 +41,7 @@ class Held:
     def __init__(self, *acls: AclBinding, everyone: bool = False, supers: str = "") -> None:
         self.acls = frozenset(acls)
         self.authorizer = AclAuthorizer(
-            lambda: self.acls, super_users(supers), allow_without_acl=everyone
+            lambda: self.acls, listed_principals(supers), allow_without_acl=everyone
         )
 
     def may(

@@ -71,3 +71,38 @@ def test_settings_are_tried_before_they_are_taken(tmp_path: Path) -> None:
     check_security(config)
     with pytest.raises(ConfigError, match="listener SSL: /nowhere: No such file"):
         check_security(config.with_dynamic({LOCATION: "/nowhere"}, {}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"ssl.client.auth": "requested"}, "needs ssl.client.auth=required"),
+        ({"ssl.broker.principals": "User:CN=b"}, "does not name User:CN=broker,"),
+        ({"ssl.broker.principals": "broker"}, "'broker' is not a principal"),
+        ({"listeners": "SASL_SSL://127.0.0.1:0"}, None),
+        ({"ssl.principal.mapping.rules": "RULE:^CN=(x)$/$1/"}, "fits the certificate of CN=broker"),
+        (
+            {
+                "listeners": "SASL_SSL://127.0.0.1:0",
+                "listener.name.sasl_ssl.ssl.broker.principals": "User:CN=broker",
+            },
+            "is for SSL listeners",
+        ),
+    ],
+)
+def test_brokers_that_could_not_know_each_other_by_certificates_do_not_start(
+    tmp_path: Path, changes: dict[str, str], reason: str | None
+) -> None:
+    settings = {
+        "listeners": "SSL://127.0.0.1:0",
+        "ssl.keystore.location": AUTHORITY.issue("CN=broker").write(tmp_path / "broker.pem"),
+        "ssl.truststore.location": AUTHORITY.write(tmp_path / "ca.pem"),
+        "ssl.client.auth": "required",
+        "ssl.broker.principals": "User:CN=broker",
+    }
+    if reason is None:
+        check_security(BrokerConfig(settings | changes))
+        return
+    with pytest.raises(ConfigError, match=reason):
+        check_security(BrokerConfig(settings | changes))
+    check_security(BrokerConfig(settings))

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.security.handshakes import shake_hands
 from tidelog.client.faults import ConnectError
 from tidelog.cluster.image import Endpoint
 from tidelog.cluster.peer import PeerConnection, PeerOptions
 from tidelog.config import BrokerConfig
+from tidelog.errors import KafkaError
 from tidelog.host.network import SystemNetwork
 from tidelog.security.tls import TlsSettings, server_context
 from tidelog.server.peer_tls import PeerTls
@@ -110,3 +112,41 @@ def test_brokers_that_go_to_a_listener_with_tls_still_reach_those_on_the_one_wit
     tls = PeerTls(lambda: config)
     assert tls("PLAINTEXT") is None
     assert tls("INSIDE") is not None and tls("unknown") is tls("INSIDE")
+
+
+def proof(directory: Path, other: Identity, brokers: str, protocol: str = "SSL") -> bool:
+    """Whether two certificates prove two brokers to each other; KafkaError where they do not."""
+    own = AUTHORITY.issue("CN=broker1")
+    config = BrokerConfig(
+        settings_of(directory, own)
+        | {
+            "listener.security.protocol.map": f"INSIDE:{protocol},PLAINTEXT:PLAINTEXT",
+            "ssl.client.auth": "required",
+            "ssl.broker.principals": brokers,
+        }
+    )
+    tls = PeerTls(lambda: config)
+    context = tls("INSIDE")
+    assert context is not None
+    server = server_context(
+        TlsSettings(keystore_key=other.key_pem(), keystore_certificate_chain=other.certificate_pem)
+    )
+    return tls.proves("INSIDE", shake_hands(server, context)[1])
+
+
+BROKERS_NAMED = "User:CN=broker1;User:CN=broker2"
+
+
+def test_certificates_that_are_named_as_brokers_prove_both_sides(tmp_path: Path) -> None:
+    broker = AUTHORITY.issue("CN=broker2")
+    assert proof(tmp_path, broker, BROKERS_NAMED)
+    assert not proof(tmp_path, broker, ""), "the key of the cluster has to"
+    assert not proof(tmp_path, broker, BROKERS_NAMED, "SASL_SSL"), "SASL has to"
+
+
+@pytest.mark.parametrize("name", ["CN=alice", "CN=broker2,O=else", "OU=CN\\=broker2"])
+def test_a_client_with_a_certificate_of_the_brokers_authority_does_not_pose_as_a_leader(
+    tmp_path: Path, name: str
+) -> None:
+    with pytest.raises(KafkaError, match=r"which ssl\.broker\.principals does not name"):
+        proof(tmp_path, AUTHORITY.issue(name), BROKERS_NAMED)
