@@ -30,6 +30,8 @@ from tidelog.testing.simulation.machines import PORT, SESSION_S, Machine, World
 
 SEEDS = range(200 if os.environ.get("TIDELOG_LONG") else 4)
 CHANGES = 60
+# Longer than a cut of the network lasts, which holds messages back.
+UNDER_WAY_S_MAX = 30.0
 SHA_256 = "SCRAM-SHA-256"
 CREDENTIAL = ScramCredential(b"salt" * 4, b"stored", b"server", 4096)
 TOPICS = ("a", "b")
@@ -176,7 +178,11 @@ async def administrate(world: World, ledger: Ledger, source: random.Random) -> i
 
 
 async def settle(world: World, ledger: Ledger, fact: Fact) -> None:
-    """Find out what became of a fact: have it gone, through whichever broker does it."""
+    """Find out what became of a fact: have it gone, through whichever broker does it.
+
+    A command without an answer may still be on its way, and be done after a later one: the fact
+    is gone for certain once nothing that was sent before can arrive any more.
+    """
     if isinstance(fact, str):
         commands: tuple[Command, ...] = (
             AlterScramCredentials(fact, {SHA_256: CREDENTIAL}),
@@ -187,6 +193,10 @@ async def settle(world: World, ledger: Ledger, fact: Fact) -> None:
         commands = (DeleteAcls([one]),)
     while True:
         for machine in list(world.machines.values()):
+            if not machine.is_serving or not await is_done(machine, *commands):
+                continue
+            await asyncio.sleep(UNDER_WAY_S_MAX)
+            # Done again, now that nothing else can be.
             if machine.is_serving and await is_done(machine, *commands):
                 ledger.settled(image(machine).version, fact)
                 return
