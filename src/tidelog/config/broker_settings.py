@@ -161,6 +161,15 @@ _CONNECTIONS: Final = (
         check=check_connection_overrides,
         update=Update.CLUSTER_WIDE,
     ),
+    integer(
+        "max.connections.per.user",
+        INT_MAX,
+        "How many connections one user may have, of those who authenticate by SASL; the next one "
+        "is refused with SASL_AUTHENTICATION_FAILED.",
+        minimum=0,
+        update=Update.CLUSTER_WIDE,
+        kafka=False,
+    ),
     long(
         "connections.max.idle.ms",
         600_000,
@@ -177,7 +186,8 @@ _CONNECTIONS: Final = (
         "connections.frame.timeout.ms",
         30_000,
         "How long a request that has begun to arrive may make no progress, and an answer that has "
-        "begun to leave likewise, before the connection is closed.",
+        "begun to leave likewise, before the connection is closed. A request that for so long "
+        "arrives at less than 1 KiB a second closes it, too.",
         minimum=1,
         kafka=False,
     ),

@@ -29,6 +29,7 @@ def connection_limits(config: BrokerConfig) -> Limits:
         connections_max=min(config.get_int("max.connections"), descriptor_shares(config).clients),
         connections_per_address_max=config.get_int("max.connections.per.ip"),
         connections_per_address=config.connections_per_host,
+        connections_per_user_max=config.get_int("max.connections.per.user"),
         idle_ms_max=config.get_int("connections.max.idle.ms"),
         first_byte_ms_max=config.get_int("connections.first.byte.ms"),
         frame_ms_max=config.get_int("connections.frame.timeout.ms"),

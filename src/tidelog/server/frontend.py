@@ -23,6 +23,7 @@ class Limits:
     connections_max: int
     connections_per_address_max: int
     connections_per_address: dict[str, int]
+    connections_per_user_max: int
     idle_ms_max: int
     first_byte_ms_max: int
     frame_ms_max: int
@@ -35,9 +36,12 @@ class Limits:
         return self.connections_per_address.get(host, self.connections_per_address_max)
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True)
 class Frontend:
-    """For all connections of a broker: their bounds, their memory, and who takes their requests."""
+    """For all connections of a broker: their bounds, their memory, and who takes their requests.
+
+    The bounds are replaced where settings change; nothing else is.
+    """
 
     limits: Limits
     dispatcher: Dispatcher

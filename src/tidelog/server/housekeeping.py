@@ -190,7 +190,7 @@ class Housekeeping:
     async def _sweep(self) -> None:
         now = asyncio.get_running_loop().time()
         for listener in self._listeners:
-            listener.security.refresh(self._replicas.config)
+            listener.configure(self._replicas.config)
             listener.sweep(now)
         if self._replicas.standing.entry.out_of_touch:
             for partition in self._replicas:

@@ -8,9 +8,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
+from tidelog.config.broker_config import BrokerConfig
 from tidelog.host.acceptor import RefusalLog
 from tidelog.host.line_rate import LineRate
+from tidelog.security.authorizer import Principal
 from tidelog.server.audit_connections import record_failed_login
+from tidelog.server.configured import connection_limits
 from tidelog.server.connection import Connection
 from tidelog.server.connection_counts import ConnectionCounts
 from tidelog.server.listener_security import OPEN, ListenerSecurity
@@ -22,6 +25,8 @@ _log = logging.getLogger(__name__)
 
 # From the beginning, or the handshake, to the last message of SASL.
 _AUTHENTICATION_SECONDS_MAX = 10.0
+# How slowly the rest of a frame may come.
+_BYTES_PER_SECOND_MIN = 1024
 
 
 @dataclass(slots=True)
@@ -52,6 +57,8 @@ class Listener:
         self.connections: dict[Connection, None] = {}
         # Those whose address opens them too fast, until they are there to be closed.
         self._late: dict[Connection, float] = {}
+        # Those with half a frame: since when, and how much they had sent by then.
+        self._arriving: dict[Connection, tuple[float, int]] = {}
         self._counts = counts
         self._acceptor = frontend.network.acceptor(address.name, self, frontend.clock, security.tls)
         self._drops = RefusalLog("slow requests dropped", address.name, frontend.clock)
@@ -60,6 +67,8 @@ class Listener:
         # Of lines about requests that closed their connection.
         self.refusals = LineRate(frontend.clock)
         self._stopping = False
+        # What the bounds were taken of last.
+        self._config: BrokerConfig | None = None
         frontend.throttling.on_timing.append(self._time_requests)
         self._emptied = asyncio.Event()
         self.port = address.port
@@ -88,6 +97,17 @@ class Listener:
         self.frontend.metrics.connections_refused += 1
         return reason
 
+    def user_refusal(self, connection: Connection, principal: Principal) -> str | None:
+        """Why a user that has proved its name may not have another connection, or None."""
+        counts, limit = self._counts, self.frontend.limits.connections_per_user_max
+        if principal.is_broker or counts.has_user(connection):
+            return None
+        if counts.per_user[principal.name] >= limit:
+            self.frontend.metrics.connections_refused += 1
+            return f"{principal.name} has max.connections.per.user={limit} connections already"
+        counts.add_user(connection, principal.name)
+        return None
+
     def opened(self, host: str) -> Connection:
         connection = Connection(self)
         delay_s = self.frontend.throttling.connected(host)
@@ -112,6 +132,7 @@ class Listener:
             return
         self.connections.pop(cast(Connection, connection), None)
         self._late.pop(cast(Connection, connection), None)
+        self._arriving.pop(cast(Connection, connection), None)
         if not self.connections:
             self._emptied.set()
 
@@ -127,6 +148,13 @@ class Listener:
         self._strangers.refused(connection.peer, reason)
         record_failed_login(self.frontend.dispatcher.audit, connection, reason)
 
+    def configure(self, config: BrokerConfig) -> None:
+        """Take up settings that were altered while the broker runs."""
+        self.security.refresh(config)
+        if config is not self._config:
+            self._config = config
+            self.frontend.limits = connection_limits(config)
+
     def sweep(self, now: float) -> None:
         """Close what is idle or stalled past its deadline; give back unused memory."""
         limits = self.frontend.limits
@@ -134,19 +162,32 @@ class Listener:
             if connection.is_muted:
                 continue
             quiet_ms = (now - connection.last_active_at) * 1000
-            if connection.bytes_received == 0:
+            if connection.is_unproven_for(now) > _AUTHENTICATION_SECONDS_MAX:
+                connection.close("not authenticated in time")
+            elif connection.bytes_received == 0:
                 if quiet_ms > limits.first_byte_ms_max:
                     connection.close(f"no byte within {limits.first_byte_ms_max} ms")
             elif connection.is_receiving_frame and quiet_ms > limits.frame_ms_max:
                 connection.close(f"frame unfinished for {limits.frame_ms_max} ms")
             elif connection.login is not None and not connection.login.is_current():
                 connection.close("its user was deleted or has another password")
-            elif connection.is_unproven_for(now) > _AUTHENTICATION_SECONDS_MAX:
-                connection.close("not authenticated in time")
+            elif self._trickles(connection, now):
+                connection.close(f"less than {_BYTES_PER_SECOND_MIN} bytes of a frame a second")
             elif 0 <= limits.idle_ms_max < quiet_ms:
                 connection.close(f"idle for {limits.idle_ms_max} ms")
             elif quiet_ms > 1000:
                 connection.shrink_if_idle()
+
+    def _trickles(self, connection: Connection, now: float) -> bool:
+        """Whether a peer keeps a frame open with a byte now and then."""
+        if not connection.is_receiving:
+            self._arriving.pop(connection, None)
+            return False
+        since, received = self._arriving.setdefault(connection, (now, connection.bytes_received))
+        if (now - since) * 1000 <= self.frontend.limits.frame_ms_max:
+            return False
+        del self._arriving[connection]
+        return connection.bytes_received - received < (now - since) * _BYTES_PER_SECOND_MIN
 
     def stop_accepting(self) -> None:
         self._stopping = True

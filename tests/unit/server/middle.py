@@ -85,6 +85,7 @@ class Middle:
             connections_max=10,
             connections_per_address_max=10,
             connections_per_address={},
+            connections_per_user_max=3,
             idle_ms_max=-1,
             first_byte_ms_max=1_000,
             frame_ms_max=1_000,

@@ -14,6 +14,7 @@ import pytest
 from tests.unit.replication.helpers import read
 from tests.unit.replication.node import Node
 from tidelog.cluster.commands import AlterPartition, Answer, CreateTopic
+from tidelog.config import BrokerConfig
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.host.offload import Offload
 from tidelog.model import TopicPartition
@@ -23,7 +24,6 @@ from tidelog.server import housekeeping
 from tidelog.server.answer_cache import AnswerCache
 from tidelog.server.housekeeping import Household, Housekeeping
 from tidelog.server.listener import Listener
-from tidelog.server.listener_security import OPEN
 from tidelog.server.metrics import BrokerMetrics
 from tidelog.storage.log import Log
 from tidelog.storage.running_clock import CLOCK_FILE
@@ -36,10 +36,11 @@ HOUR, DAY = 3600, 86_400
 class CountingListener:
     """Knows when it was swept."""
 
-    security = OPEN
-
     def __init__(self) -> None:
         self.sweeps: list[float] = []
+
+    def configure(self, config: BrokerConfig) -> None:
+        pass
 
     def sweep(self, now: float) -> None:
         self.sweeps.append(now)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -164,6 +165,45 @@ async def test_x27_who_does_not_authenticate_within_ten_seconds_is_closed(
         gate.listener.sweep(loop.time())
     assert 10 < loop.time() - began < 11
     assert not good.is_closed
+
+
+@virtual_time
+async def test_x27_who_sends_nothing_at_all_is_closed_within_ten_seconds_as_well(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gate = Gate(monkeypatch)
+    # Longer than a connection has to prove who it is.
+    frontend = gate.listener.frontend
+    frontend.limits = replace(frontend.limits, first_byte_ms_max=30_000)
+    silent = gate.connect()
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    while not silent.is_closed:
+        await asyncio.sleep(0.5)
+        gate.listener.sweep(loop.time())
+    assert 10 < loop.time() - began < 11
+
+
+@virtual_time
+async def test_x27_a_user_has_so_many_connections_and_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gate = Gate(monkeypatch)
+    peers = [gate.connect() for _ in range(4)]
+    for peer in peers:
+        handshake(peer, 1)
+        authenticate(peer, 2, RIGHT)
+    await until_closed(peers[3])
+    refused = peers[3].answer(2)
+    assert refused.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+    assert refused.error_message == "User:alice has max.connections.per.user=3 connections already"
+    assert [peer.is_closed for peer in peers] == [False, False, False, True]
+    # Another one has room once one of them has gone.
+    peers[0].connection.connection_lost(None)
+    last = gate.connect()
+    handshake(last, 1)
+    authenticate(last, 2, RIGHT)
+    assert last.answer(2).error_code == 0
 
 
 @virtual_time

@@ -137,6 +137,10 @@ def sasl_authenticate(
         return _refuse(refused, context, "authentication failed", delay)
     if login is None:
         return SaslAuthenticateResponse(auth_bytes=token)
+    if refusal := connection.listener.user_refusal(connection, login.principal):
+        full = SaslAuthenticateResponse(ErrorCode.SASL_AUTHENTICATION_FAILED, refusal)
+        delay = context.tools.failure_delays.next_delay(connection.host)
+        return _refuse(full, context, refusal, delay)
     connection.authenticated(login)
     return SaslAuthenticateResponse(auth_bytes=token, session_lifetime_ms=login.lifetime_ms)
 
