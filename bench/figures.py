@@ -36,6 +36,8 @@ FIGURES: dict[str, Callable[[Result], float]] = {
     "p99_beside": lambda result: result["p99_ms"] / result["alone_p99_ms"],
     "catch_up_mb_per_s": lambda result: result["catch_up_mb_per_s"],
     "commits_p99_ms": lambda result: result["commits_p99_ms"],
+    "in_step_p99_ms": lambda result: result["in_step_p99_ms"],
+    "in_step_commits_p99_ms": lambda result: result["in_step_commits_p99_ms"],
     "cpu_s_per_mrow": lambda result: (
         (_cpu(result) + result["spark_cpu_s"]) / result["records"] * 1e6
     ),

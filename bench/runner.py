@@ -118,6 +118,12 @@ def brief(result: Result) -> str:
         parts.append(f"{result['requests'] / elapsed_s:,.0f} requests/s")
     if "p50_ms" in result:
         parts.append(f"p50 {result['p50_ms']:.3f} ms p99 {result['p99_ms']:.3f} ms")
+    if "commits_p99_ms" in result:
+        parts.append(f"commits p99 {result['commits_p99_ms']:.3f} ms")
+    if "in_step_p99_ms" in result:
+        parts.append(f"in step p99 {result['in_step_p99_ms']:.3f} ms")
+    if "in_step_commits_p99_ms" in result:
+        parts.append(f"commits in step p99 {result['in_step_commits_p99_ms']:.3f} ms")
     if "batch_p50_ms" in result:
         batch, arrival = result["batch_p50_ms"], result["arrival_p95_ms"]
         parts.append(f"micro-batch p50 {batch:.0f} ms, end to end p95 {arrival:.0f} ms")

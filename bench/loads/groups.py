@@ -1,7 +1,11 @@
 """Members of consumer groups by the thousand, each on a connection of its own, as real clients are.
 
-One process with one event loop drives them all and says how late its own timers were, so that a
-slow client cannot pass for a slow broker.
+One process with one event loop drives them all. A slow client must not pass for a slow broker, so
+the time of an answer is what the kernel stamps on it when it arrives, and that of a request is
+taken right before it is sent. How late the client's own timers were is part of the result.
+
+Members that settle together beat and commit together. They are measured as they are, and then with
+their periods spread evenly, as those of a fleet are that has run for a while.
 """
 
 from __future__ import annotations
@@ -9,11 +13,10 @@ from __future__ import annotations
 import asyncio
 import random
 import resource
+import socket
 import struct
 import time
 from collections.abc import Callable, Iterable
-from functools import partial
-from typing import cast
 
 import uvloop
 
@@ -31,6 +34,12 @@ _RETRY_S = 0.1
 # listening socket, and then the kernel's patience is measured.
 _STARTING_MAX = 40
 _STABLE_TIMEOUT_S = 180.0
+# How long members are measured in step, as they have settled.
+_IN_STEP_S = 9.0
+# Linux: have the kernel say when data arrived (SO_TIMESTAMPNS), as seconds and nanoseconds.
+_STAMPED = 35
+_STAMP = struct.Struct("qq")
+_RECEIVED_BYTES_MAX = 64 * 1024
 
 # What a member does about an error: look again, join anew, or join with the id that it was given.
 _NOT_YET = (14, 15, 16)
@@ -60,8 +69,8 @@ class Fleet:
         self.settled = 0
         self.stable = asyncio.Event()
         self.stable_at = 0.0
-        self.heartbeats_s: list[float] = []
-        self.commits_s: list[float] = []
+        self.heartbeats_ms: list[float] = []
+        self.commits_ms: list[float] = []
         self.rebalances = 0
         self.late_s: list[float] = []
         self._failure: str | None = None
@@ -87,6 +96,20 @@ class Fleet:
             reason = self._failure or f"{self.rebalances} rejoined"
             raise RuntimeError(f"{self.settled} of {self.members} are members: {reason}")
 
+    def measured(self, prefix: str = "") -> dict[str, float]:
+        """What answers took since this was asked last."""
+        beats_ms, self.heartbeats_ms = self.heartbeats_ms, []
+        commits_ms, self.commits_ms = self.commits_ms, []
+        result = {
+            f"{prefix}heartbeats": len(beats_ms),
+            f"{prefix}commits": len(commits_ms),
+            f"{prefix}p50_ms": percentile(beats_ms, 0.5),
+            f"{prefix}p99_ms": percentile(beats_ms, 0.99),
+        }
+        if commits_ms:
+            result[f"{prefix}commits_p99_ms"] = percentile(commits_ms, 0.99)
+        return result
+
     def watch_own_lateness(self) -> None:
         """Every 10 ms: how much later than wanted this process comes to its work."""
         loop, due = asyncio.get_running_loop(), time.perf_counter() + 0.01
@@ -98,21 +121,22 @@ class Fleet:
         loop.call_later(0.01, woken)
 
 
-class GroupMember(asyncio.Protocol):
+class GroupMember:
     """One member: finds its coordinator, joins, syncs, then beats and commits until the end."""
 
     def __init__(self, fleet: Fleet, group: str) -> None:
         self._fleet = fleet
         self._loop = asyncio.get_running_loop()
         self._who = Membership(group)
-        self._transport: asyncio.Transport | None = None
+        self._socket = socket.socket()
         self._received = b""
+        self._received_ns = 0
         self._owned: list[int] = []
         self._is_settled = False
         self._is_admitted = False
-        self._beat_sent_at = 0.0
+        self._beat_sent_ns = 0
         self._committed = 0
-        self._commit_sent_at = 0.0
+        self._commit_sent_ns = 0
         self._beating: asyncio.TimerHandle | None = None
         self._committing: asyncio.TimerHandle | None = None
         self._answers: dict[int, Callable[[bytes], None]] = {
@@ -123,15 +147,34 @@ class GroupMember(asyncio.Protocol):
             _COMMIT: self._was_committed,
         }
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
+    async def connect(self, port: int) -> None:
+        self._socket.setblocking(False)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket.setsockopt(socket.SOL_SOCKET, _STAMPED, 1)
+        await self._loop.sock_connect(self._socket, ("127.0.0.1", port))
+        self._loop.add_reader(self._socket, self._readable)
         self._find()
 
-    def connection_lost(self, error: Exception | None) -> None:
-        self.stop()
-        self._fleet.fail(f"a connection was closed: {error}")
+    def _readable(self) -> None:
+        try:
+            data, stamps, _, _ = self._socket.recvmsg(_RECEIVED_BYTES_MAX, 64)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._lost(str(error))
+            return
+        if not data:
+            self._lost("by the broker")
+            return
+        seconds, nanoseconds = _STAMP.unpack(stamps[0][2][: _STAMP.size])
+        self._received_ns = seconds * 1_000_000_000 + nanoseconds
+        self._take(data)
 
-    def data_received(self, data: bytes) -> None:
+    def _lost(self, reason: str) -> None:
+        self.close()
+        self._fleet.fail(f"a connection was closed: {reason}")
+
+    def _take(self, data: bytes) -> None:
         received = self._received + data if self._received else data
         position = 0
         while len(received) - position >= 4:
@@ -147,15 +190,31 @@ class GroupMember(asyncio.Protocol):
         for timer in (self._beating, self._committing):
             if timer is not None:
                 timer.cancel()
+        self._beating = self._committing = None
 
     def close(self) -> None:
         self.stop()
-        if self._transport is not None:
-            self._transport.abort()
+        if self._socket.fileno() >= 0:
+            self._loop.remove_reader(self._socket)
+            self._socket.close()
 
-    def _send(self, request: bytes) -> None:
-        assert self._transport is not None, "not connected"
-        self._transport.write(request)
+    def spread(self, chance: random.Random) -> None:
+        """Begin the periods anew, each at any point of it."""
+        if self._beating is not None:
+            self._beating.cancel()
+            wait_s = chance.uniform(0, _HEARTBEAT_INTERVAL_S)
+            self._beating = self._loop.call_later(wait_s, self._beat)
+        if self._committing is not None:
+            self._committing.cancel()
+            wait_s = chance.uniform(0, _COMMIT_INTERVAL_S)
+            self._committing = self._loop.call_later(wait_s, self._commit)
+
+    def _send(self, request: bytes) -> int:
+        """When it was sent."""
+        sent_ns = time.time_ns()
+        if self._socket.send(request) != len(request):
+            self._fleet.fail("a request did not fit into the socket's buffer")
+        return sent_ns
 
     # To a place in the group
 
@@ -215,56 +274,57 @@ class GroupMember(asyncio.Protocol):
     def _rejoin(self, error: int) -> None:
         if error == _UNKNOWN_MEMBER:
             self._who = Membership(self._who.group)
-        elif error not in _REJOIN:
+        elif error not in (*_REJOIN, *_NOT_YET):
             self._fleet.fail(f"error {error} from the coordinator")
             return
         if self._is_settled:
             self._is_settled = False
             self._fleet.member_unsettled()
-        self._join()
+        if error in _NOT_YET:
+            self.stop()
+            self._loop.call_later(_RETRY_S, self._find)
+        else:
+            self._join()
 
     # In the group
 
     def _beat(self) -> None:
-        self._beat_sent_at = time.perf_counter()
-        self._send(group_wire.heartbeat_frame(self._who, _HEARTBEAT))
+        self._beating = None
+        request = group_wire.heartbeat_frame(self._who, _HEARTBEAT)
+        self._beat_sent_ns = self._send(request)
 
     def _beaten(self, answer: bytes) -> None:
-        took_s = time.perf_counter() - self._beat_sent_at
-        self._fleet.heartbeats_s.append(took_s)
+        took_ms = (self._received_ns - self._beat_sent_ns) / 1e6
+        self._fleet.heartbeats_ms.append(took_ms)
         error = group_wire.error_of(answer)
         if error:
             self._rejoin(error)
             return
-        wait_s = max(0.0, _HEARTBEAT_INTERVAL_S - took_s)
+        wait_s = max(0.0, _HEARTBEAT_INTERVAL_S - took_ms / 1000)
         self._beating = self._loop.call_later(wait_s, self._beat)
 
     def _commit(self) -> None:
+        self._committing = None
         self._committed += 1
-        self._commit_sent_at = time.perf_counter()
         offsets = dict.fromkeys(self._owned, self._committed)
-        self._send(group_wire.commit_frame(self._who, self._fleet.topic, offsets, _COMMIT))
+        request = group_wire.commit_frame(self._who, self._fleet.topic, offsets, _COMMIT)
+        self._commit_sent_ns = self._send(request)
 
     def _was_committed(self, answer: bytes) -> None:
         errors = set(group_wire.commit_errors(answer))
-        took_s = time.perf_counter() - self._commit_sent_at
-        self._fleet.commits_s.append(took_s)
-        wait_s = max(0.0, _COMMIT_INTERVAL_S - took_s)
+        took_ms = (self._received_ns - self._commit_sent_ns) / 1e6
+        self._fleet.commits_ms.append(took_ms)
+        wait_s = max(0.0, _COMMIT_INTERVAL_S - took_ms / 1000)
         self._committing = self._loop.call_later(wait_s, self._commit)
         # The next heartbeat tells what to do about a rebalance.
         if not errors <= {0, *_REJOIN, _UNKNOWN_MEMBER}:
             self._fleet.fail(f"OffsetCommit: errors {errors}")
 
 
-def _same(member: GroupMember) -> GroupMember:
-    return member
-
-
 async def _start_all(fleet: Fleet, members: list[GroupMember], port: int) -> None:
-    loop = asyncio.get_running_loop()
     for member in members:
         await fleet.starting.acquire()
-        await loop.create_connection(partial(_same, member), "127.0.0.1", port)
+        await member.connect(port)
     await fleet.stable.wait()
     fleet.check()
 
@@ -272,13 +332,18 @@ async def _start_all(fleet: Fleet, members: list[GroupMember], port: int) -> Non
 async def _run(fleet: Fleet, groups: int, port: int, pid: int, hold_s: float) -> dict[str, float]:
     names = [group_name(number % groups) for number in range(fleet.members)]
     # As a fleet comes up: in no order, but the same in every run.
-    random.Random(1).shuffle(names)
+    chance = random.Random(1)
+    chance.shuffle(names)
     members = [GroupMember(fleet, group) for group in names]
     stopwatch, start = Stopwatch(pid), time.perf_counter()
     try:
         await asyncio.wait_for(_start_all(fleet, members, port), _STABLE_TIMEOUT_S)
         joining = stopwatch.result()
-        fleet.rebalances, fleet.heartbeats_s, fleet.commits_s = 0, [], []
+        fleet.rebalances, fleet.heartbeats_ms, fleet.commits_ms = 0, [], []
+        await asyncio.sleep(min(_IN_STEP_S, hold_s))
+        in_step = fleet.measured("in_step_")
+        for member in members:
+            member.spread(chance)
         fleet.watch_own_lateness()
         stopwatch, own_cpu_s = Stopwatch(pid), time.process_time()
         await asyncio.sleep(hold_s)
@@ -288,23 +353,16 @@ async def _run(fleet: Fleet, groups: int, port: int, pid: int, hold_s: float) ->
     finally:
         for member in members:
             member.close()
-    beats_ms = [each * 1000 for each in fleet.heartbeats_s]
-    commits_ms = [each * 1000 for each in fleet.commits_s]
-    result = {
+    return {
         "elapsed_s": fleet.stable_at - start,
         "cpu_s": joining["cpu_user_s"] + joining["cpu_system_s"],
         "holding_cores": (holding["cpu_user_s"] + holding["cpu_system_s"]) / hold_s,
-        "heartbeats": len(beats_ms),
-        "commits": len(commits_ms),
-        "p50_ms": percentile(beats_ms, 0.5),
-        "p99_ms": percentile(beats_ms, 0.99),
+        **fleet.measured(),
+        **in_step,
         "resident_mb": resident,
         "client_cores": own_cpu_s / hold_s,
         "client_late_p99_ms": percentile(fleet.late_s, 0.99) * 1000,
     }
-    if commits_ms:
-        result["commits_p99_ms"] = percentile(commits_ms, 0.99)
-    return result
 
 
 def hold(
