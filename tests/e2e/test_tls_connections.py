@@ -206,3 +206,41 @@ def test_the_loop_is_uvloop_or_asyncio_and_both_speak_tls(directory: Path) -> No
         return version
 
     assert asyncio.run(run()) == "TLSv1.3"
+
+
+@pytest.mark.parametrize("loop", ["the broker's", "asyncio's"])
+@pytest.mark.parametrize(
+    ("version", "certificate", "alert"),
+    [
+        (ssl.TLSVersion.TLSv1_3, None, "CERTIFICATE_REQUIRED"),
+        (ssl.TLSVersion.TLSv1_3, "expired", "CERTIFICATE_EXPIRED"),
+        (ssl.TLSVersion.TLSv1_2, None, "HANDSHAKE_FAILURE"),
+    ],
+)
+def test_a_client_whose_certificate_is_refused_is_sent_the_alert_that_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loop: str,
+    version: ssl.TLSVersion, certificate: str | None, alert: str,
+) -> None:  # fmt: skip
+    if loop == "asyncio's":
+        monkeypatch.setattr("tidelog.testing.broker.new_event_loop", asyncio.new_event_loop)
+    authority = Authority()
+    trust = authority.write(tmp_path / "ca.pem")
+    settings = {
+        "listeners": "SSL://127.0.0.1:0",
+        "ssl.keystore.location": authority.issue().write(tmp_path / "broker.pem"),
+        "ssl.truststore.location": trust,
+        "ssl.client.auth": "required",
+    }
+    context = ssl.create_default_context(cafile=trust)
+    context.maximum_version = version
+    if certificate is not None:
+        path = authority.issue("CN=alice", expired=True).write(tmp_path / "client.pem")
+        context.load_cert_chain(path)
+    with (
+        Broker(settings=settings) as broker,
+        connect(broker) as stream,
+        pytest.raises(ssl.SSLError, match=alert),
+        context.wrap_socket(stream, server_hostname="127.0.0.1") as tls,
+    ):
+        # With TLS 1.3 the client is done with the handshake before the broker is.
+        tls.recv(1)

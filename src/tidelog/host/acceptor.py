@@ -25,6 +25,7 @@ from tidelog.host.network import (
     TlsSource,
     no_tls,
 )
+from tidelog.host.tls_alerts import accepted
 
 _log = logging.getLogger(__name__)
 
@@ -175,6 +176,7 @@ class SocketAcceptor:
         self, connection: asyncio.BaseProtocol, stream: socket.socket, tls: ssl.SSLContext
     ) -> None:
         host = _host_of(stream)
+        accepted.set(stream)
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: connection,

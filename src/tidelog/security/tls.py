@@ -18,6 +18,7 @@ from typing import Final
 
 from tidelog.errors import ConfigError
 from tidelog.host.secret_files import as_file, changed_at, read_file, read_secret
+from tidelog.host.tls_alerts import ListeningContext
 
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _DEFAULT_CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
@@ -97,7 +98,7 @@ def server_context(settings: TlsSettings) -> ssl.SSLContext:
             "a TLS listener needs a certificate: set ssl.keystore.location, or ssl.keystore.key"
             " and ssl.keystore.certificate.chain"
         )
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context = ListeningContext(ssl.PROTOCOL_TLS_SERVER)
     _restrict(context, settings)
     _load_key(context, settings)
     context.verify_mode = _CLIENT_AUTH[settings.client_auth]
