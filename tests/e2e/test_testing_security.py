@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import Producer as OtherProducer
 from confluent_kafka.admin import AdminClient
 
 from tidelog.cli.main import main
@@ -21,12 +23,12 @@ from tidelog.client.security import read_security
 from tidelog.client.settings import ClientSettings, ConsumerSettings, ProducerSettings
 from tidelog.errors import ConfigError, TidelogError
 from tidelog.model import TopicPartition
-from tidelog.testing import Broker, Security
+from tidelog.testing import Broker, Cluster, Security, VirtualClock
 
 
-def cluster_id(broker: Broker, settings: dict[str, str], timeout_ms: int = 10_000) -> str | None:
+def cluster_id(servers: str, settings: dict[str, str], timeout_ms: int = 10_000) -> str | None:
     secured = ClientSettings.impatient("tester", timeout_ms, read_security(settings))
-    with Client(broker.bootstrap_servers, secured) as client:
+    with Client(servers, secured) as client:
         return client.run(describe_cluster(client.cluster)).cluster_id
 
 
@@ -43,24 +45,68 @@ def cluster_id(broker: Broker, settings: dict[str, str], timeout_ms: int = 10_00
 def test_a_user_comes_in_and_nobody_else(security: Security) -> None:
     with Broker(security=security) as broker:
         own = broker.client_settings("alice")
-        assert cluster_id(broker, own)
+        assert cluster_id(broker.bootstrap_servers, own)
         other = {
             "bootstrap.servers": broker.bootstrap_servers,
             **broker.librdkafka_settings("alice"),
         }
         assert AdminClient(other).list_topics(timeout=10).brokers
         with pytest.raises(TidelogError):
-            cluster_id(broker, {}, timeout_ms=300)
+            cluster_id(broker.bootstrap_servers, {}, timeout_ms=300)
         if security.is_sasl:
             wrong = {**own, "sasl.jaas.config": own["sasl.jaas.config"].replace("secret", "wrong")}
             with pytest.raises(AuthenticationError):
-                cluster_id(broker, wrong)
+                cluster_id(broker.bootstrap_servers, wrong)
         else:
             del own["ssl.keystore.location"]
             with pytest.raises((TlsError, TidelogError), match="certificate"):
-                cluster_id(broker, own)
+                cluster_id(broker.bootstrap_servers, own)
         with pytest.raises(ConfigError, match="no user 'carol'; there are alice"):
             broker.client_settings("carol")
+
+
+@pytest.mark.parametrize("clock", [None, VirtualClock()], ids=["processes", "threads"])
+def test_every_broker_of_a_cluster_takes_its_users_and_nobody_else(
+    clock: VirtualClock | None,
+) -> None:
+    rules = {"authorizer.class.name": "acl", "super.users": "User:admin"}
+    security = Security("SASL_SSL", "SCRAM-SHA-256", {"admin": "secret", "bob": "other secret"})
+    with Cluster(2, settings=rules, clock=clock, security=security) as cluster:
+        produce(cluster.bootstrap_servers, cluster.librdkafka_settings("admin"))
+        assert cluster.leader_of("orders") in (0, 1)
+        for server in cluster.bootstrap_servers.split(","):
+            for user in ("admin", "bob"):
+                assert cluster_id(server, cluster.client_settings(user))
+            wrong = cluster.client_settings("bob")
+            wrong["sasl.jaas.config"] = wrong["sasl.jaas.config"].replace("other", "wrong")
+            with pytest.raises(AuthenticationError):
+                cluster_id(server, wrong)
+        with pytest.raises(KafkaException, match="Topic authorization failed"):
+            produce(cluster.bootstrap_servers, cluster.librdkafka_settings("bob"))
+        key = Path(cluster.client_settings("admin")["ssl.truststore.location"])
+        assert key.parent.stat().st_mode & 0o077 == 0
+    assert not key.parent.exists()
+
+
+@pytest.mark.parametrize("security", ["SSL", Security("SASL_PLAINTEXT", "PLAIN")])
+def test_a_cluster_is_secured_in_other_ways(security: Security | str) -> None:
+    with Cluster(2, clock=VirtualClock(), security=security) as cluster:
+        produce(cluster.bootstrap_servers, cluster.librdkafka_settings("alice"))
+        threaded = cluster._threaded
+        assert threaded is not None
+        brokers = threaded._brokers[0].parts.listeners[1]
+        # Nobody gets around the listener for clients on that of the brokers.
+        with pytest.raises(TidelogError):
+            cluster_id(f"127.0.0.1:{brokers.port}", {}, timeout_ms=300)
+
+
+def produce(servers: str, settings: dict[str, str]) -> None:
+    failed: list[KafkaError] = []
+    producer = OtherProducer({"bootstrap.servers": servers, **settings, "acks": "all"})
+    producer.produce("orders", b"v", on_delivery=lambda error, _: error and failed.append(error))
+    assert producer.flush(20) == 0
+    if failed:
+        raise KafkaException(failed[0])
 
 
 def test_the_keys_are_private_and_go_with_the_broker() -> None:
@@ -78,6 +124,7 @@ def test_what_is_no_security_is_named() -> None:
         lambda: Broker(security="PLAINTEXT"),
         lambda: Security(mechanism="GSSAPI"),
         lambda: Security(users={}),
+        lambda: Security("SSL", users={"broker": ""}),
     ):
         with pytest.raises(ConfigError):
             wrong()

@@ -16,12 +16,15 @@ import pytest
 
 from tests.e2e.broker_process import free_port
 from tests.waiting import eventually
-from tidelog.client.admin import NewTopic, create_topic, describe_topic
+from tidelog.client.admin import NewTopic, create_topic, describe_cluster, describe_topic
 from tidelog.client.blocking import Client
 from tidelog.client.blocking_consumer import Consumer
 from tidelog.client.blocking_producer import Producer
+from tidelog.client.faults import AuthenticationError
 from tidelog.client.offsets import Start
 from tidelog.client.producer import ProducerRecord
+from tidelog.client.security import read_security
+from tidelog.client.settings import ClientSettings
 from tidelog.errors import TidelogError
 from tidelog.model import TopicPartition
 from tidelog.testing import Broker, Cluster, ZooKeeper
@@ -110,6 +113,48 @@ def test_brokers_of_one_command_are_one_cluster_and_stop_in_order(tmp_path: Path
         assert started.process.wait(timeout=60) == 0, started.log
         stopped = re.findall(r"^\[\d\] .*stopped node_id=(\d)", started.log, re.M)
         assert stopped == ["2", "1", "0"]
+
+
+def test_brokers_of_one_command_are_secured_as_their_file_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "up.properties"
+    file.write_text(
+        "listeners=CLIENTS://127.0.0.1:0\n"
+        "listener.security.protocol.map=CLIENTS:SASL_PLAINTEXT\n"
+        "authorizer.class.name=acl\nsuper.users=User:admin\n"
+    )
+    monkeypatch.setenv("TIDELOG_BOOTSTRAP_PASSWORD", "a-long-secret")
+    # A client's own file, as the page has it, is not a broker's business.
+    monkeypatch.setenv("TIDELOG_CLIENT_CONFIG", "client.properties")
+    arguments = ("--brokers", "2", "--config", str(file), "--bootstrap-user", "admin")
+    with up(tmp_path / "data", *arguments) as started:
+        servers = started.wait_up()
+        for server in servers:
+            for password, is_right in (("a-long-secret", True), ("wrong", False)):
+                security = read_security(
+                    {
+                        "security.protocol": "SASL_PLAINTEXT",
+                        "sasl.mechanism": "SCRAM-SHA-512",
+                        "sasl.username": "admin",
+                        "sasl.password": password,
+                    }
+                )
+                settings = ClientSettings.impatient("tester", 10_000, security)
+                with Client(server, settings) as client:
+                    if is_right:
+                        found = client.run(describe_cluster(client.cluster))
+                        assert [each.id for each in found.brokers] == [0, 1]
+                    else:
+                        with pytest.raises(AuthenticationError):
+                            client.run(describe_cluster(client.cluster))
+        for port in re.findall(r"listening listener=BROKER host=\S+ port=(\d+)", started.log):
+            with (
+                Client(f"127.0.0.1:{port}", ClientSettings.impatient("tester", 300)) as client,
+                pytest.raises(TidelogError),
+            ):
+                client.run(describe_cluster(client.cluster))
+        assert "a-long-secret" not in started.log
 
 
 def test_the_brokers_end_with_a_parent_that_is_killed(tmp_path: Path) -> None:

@@ -60,11 +60,10 @@ def build_config(options: Mapping[str, Any], defaults: Mapping[str, str]) -> Bro
     _refuse_secrets(overrides)
     if options["node_id"] is not None:
         overrides["node.id"] = str(options["node_id"])
-    if options["listen"]:
-        overrides["listeners"] = f"PLAINTEXT://{_with_port(options['listen'], '--listen')}"
-    if options["advertise"]:
-        address = _with_port(options["advertise"], "--advertise")
-        overrides["advertised.listeners"] = f"PLAINTEXT://{address}"
+    for option, setting in (("listen", "listeners"), ("advertise", "advertised.listeners")):
+        if options[option]:
+            name = _only_listener(options["files"], overrides, defaults, f"--{option}")
+            overrides[setting] = f"{name}://{_with_port(options[option], f'--{option}')}"
     if options["data_dir"]:
         overrides["log.dirs"] = options["data_dir"]
     if options.get("store"):
@@ -72,6 +71,20 @@ def build_config(options: Mapping[str, Any], defaults: Mapping[str, str]) -> Bro
     if options["metrics"]:
         overrides["metrics.listener"] = _with_port(options["metrics"], "--metrics")
     return load_config(options["files"], overrides, defaults)
+
+
+def _only_listener(
+    files: Sequence[str], overrides: Mapping[str, str], defaults: Mapping[str, str], option: str
+) -> str:
+    """The listener whose address an option gives: it keeps its name, and so its security."""
+    opened = load_config(files, overrides, defaults).listeners.opened
+    if len(opened) > 1:
+        names = ", ".join(each.name for each in opened)
+        raise click.BadParameter(
+            f"there are several listeners, {names}; give their addresses in the settings",
+            param_hint=option,
+        )
+    return opened[0].name
 
 
 def load_config(
@@ -91,12 +104,11 @@ def serve(
     from tidelog.server.logs import set_up_logging
     from tidelog.server.process import run_broker
 
-    user = options.get("first_user")
-
+    users = options.get("first_users", ())
     set_up_logging(options["log_level"])
     accept_loss = [_partition(text) for text in options["accept_loss"]]
     try:
-        run_broker(config, on_started, accept_loss, options.get("end_with"), user)
+        run_broker(config, on_started, accept_loss, options.get("end_with"), users)
     except TidelogError as error:
         fail(str(error), EXIT_CANNOT_START, _ASK_DOCTOR)
     except OSError as error:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tidelog.cli.broker_options import broker_options, build_config, serve
+from tidelog.cli.first_user import first_user_options, first_users
 from tidelog.config.local_defaults import LOCAL_DEFAULTS
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ DEFAULTS = {
 
 @click.command()
 @broker_options
+@first_user_options
 @click.option(
     "--brokers",
     metavar="N",
@@ -43,7 +45,8 @@ def up(brokers: int, replication: int | None, restart: bool, **options: Any) -> 
 
     Topics are created when they are first used. Ctrl-C stops it; the data stays. With --brokers 3
     it is a cluster of three processes on this machine: the first broker takes the port of --listen,
-    the others the next free ones.
+    the others the next free ones. The listener and the security of a --config file count for all of
+    them.
     """
     if brokers > 1:
         from tidelog.cli.up_cluster import up_cluster
@@ -51,6 +54,7 @@ def up(brokers: int, replication: int | None, restart: bool, **options: Any) -> 
         up_cluster(brokers, replication, restart, options)
         return
     config = build_config(options, DEFAULTS)
+    options["first_users"] = first_users(options)
 
     def announce(broker: Broker) -> None:
         click.echo(f"tidelog is up on {broker.bootstrap_servers}", err=True)

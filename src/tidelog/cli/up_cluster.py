@@ -17,13 +17,19 @@ from tidelog.cli.broker_options import (
     fail,
     load_config,
 )
+from tidelog.cli.first_user import first_user_arguments
 from tidelog.cli.up import DEFAULTS
 from tidelog.config import BrokerConfig
 from tidelog.errors import ConfigError, TidelogError
 from tidelog.host.signals import stop_signals
 from tidelog.server.logs import set_up_logging
 from tidelog.supervisor.child import BrokerEnded
-from tidelog.supervisor.cluster import ClusterPlan, LocalCluster
+from tidelog.supervisor.cluster import (
+    BROKER_LISTENER,
+    ClientListener,
+    ClusterPlan,
+    LocalCluster,
+)
 
 REPLICATION_MAX = 3
 
@@ -56,10 +62,15 @@ def _plan(brokers: int, factor: int, restart: bool, options: Mapping[str, Any]) 
     if len(config.listeners.opened) != 1:
         raise ConfigError("with --brokers, name one listener; the brokers add one of their own")
     listener = config.listeners.opened[0]
+    if listener.name == BROKER_LISTENER:
+        raise ConfigError(
+            f"with --brokers, {BROKER_LISTENER} is the brokers' own listener; rename yours"
+        )
     return ClusterPlan(
         config.data_dirs[0],
         free_ports(listener.host, listener.port, brokers),
         host=listener.host,
+        clients=ClientListener(listener.name, listener.protocol),
         advertised=config.listeners.advertised.get(listener.name),
         metrics=config.metrics_listener,
         arguments=_arguments(options, factor),
@@ -88,6 +99,7 @@ def _arguments(options: Mapping[str, Any], factor: int) -> list[str]:
         arguments += ["--set", f"{name}={value}"]
     for partition in options["accept_loss"]:
         arguments += ["--accept-loss", partition]
+    arguments += first_user_arguments(options)
     return arguments
 
 

@@ -29,7 +29,13 @@ from tidelog.errors import ConfigError
 ENVIRONMENT_PREFIX: Final = "TIDELOG_"
 # Variables with our prefix that other parts read.
 NOT_SETTINGS: Final = frozenset(
-    {"TIDELOG_BOOTSTRAP_SERVERS", "TIDELOG_REQUIRE_KERNELS", "TIDELOG_LONG"}
+    {
+        "TIDELOG_BOOTSTRAP_PASSWORD",
+        "TIDELOG_BOOTSTRAP_SERVERS",
+        "TIDELOG_CLIENT_CONFIG",
+        "TIDELOG_LONG",
+        "TIDELOG_REQUIRE_KERNELS",
+    }
 )
 FILE_BYTES_MAX: Final = 4 * 1024 * 1024
 

@@ -24,7 +24,7 @@ from tidelog.cluster.peer import PeerConnection, PeerOptions
 from tidelog.cluster.planner import PlannerRules
 from tidelog.config import BrokerConfig
 from tidelog.coordinators.groups.coordinator import GroupCoordinator
-from tidelog.errors import TidelogError
+from tidelog.errors import StorageError, TidelogError
 from tidelog.host.host import Host
 from tidelog.host.line_rate import LineRate
 from tidelog.host.offload import ThreadOffload
@@ -96,10 +96,10 @@ class Broker:
         host: Host,
         accept_loss: Collection[TopicPartition] = (),
         connect_store: Callable[[], Awaitable[Store]] | None = None,
-        first_user: FirstUser | None = None,
+        first_users: Sequence[FirstUser] = (),
     ) -> None:
         self._config = config
-        self._first_user = first_user
+        self._first_users = first_users
         self._host = host
         # The metadata of a cluster; a broker by itself keeps its own.
         self._connect_store = connect_store
@@ -313,7 +313,7 @@ class Broker:
         replicas.space.judge(replicas.config.get_int("disk.min.free.bytes"))
         parts.groups.start()
         parts.transactions.start()
-        await self._add_first_user(parts)
+        await self._add_first_users(parts)
         parts.pages = await serve_pages(parts, config, self._host, self.is_ready)
         parts.frontend.dispatcher.is_open = True
         for listener in parts.listeners:
@@ -332,14 +332,17 @@ class Broker:
                 parts.metadata.image.cluster_id,
             )  # fmt: skip
 
-    async def _add_first_user(self, parts: Parts) -> None:
-        user = self._first_user
-        if user is None:
-            return
-        warning = first_user_warning(user, self._config)
-        if warning is not None:
-            _log.warning("%s", warning)
-        await create_first_user(user, parts.metadata.image, parts.submitter, self._host)
+    async def _add_first_users(self, parts: Parts) -> None:
+        for user in self._first_users:
+            warning = first_user_warning(user, self._config)
+            if warning is not None:
+                _log.warning("%s", warning)
+            identity = parts.login.identity
+            if identity is None:
+                raise StorageError("the metadata has no key of the cluster to create users with")
+            await create_first_user(
+                user, parts.metadata.image, parts.submitter, identity, self._host.offload
+            )
 
     async def _serve_brokers(self, parts: Parts) -> None:
         """Stand for the office; where the store is shared, be there for the other brokers."""

@@ -2,7 +2,9 @@
 
 `tidelog broker --bootstrap-user admin` gives that user SCRAM credentials while the broker starts,
 before clients are served. A user that has credentials keeps them: the option may stay where a
-service file names it, and a changed password is not changed back.
+service file names it, and a changed password is not changed back. Brokers that start together make
+the same credential, because the salt comes from the key of the cluster: none replaces that of
+another, which would end the sessions of those who have logged in with it.
 """
 
 from __future__ import annotations
@@ -13,8 +15,9 @@ from typing import NamedTuple
 from tidelog.cluster.commands import AlterScramCredentials
 from tidelog.cluster.image import MetadataImage
 from tidelog.config import BrokerConfig
-from tidelog.host.host import Host
+from tidelog.host.offload import Offload
 from tidelog.security.authorizer import listed_principals
+from tidelog.security.broker_identity import BrokerIdentity
 from tidelog.security.credentials import (
     MECHANISM_TYPES,
     SALT_BYTES,
@@ -38,7 +41,11 @@ class FirstUser(NamedTuple):
 
 
 async def create_first_user(
-    user: FirstUser, image: MetadataImage, submitter: Submitter, host: Host
+    user: FirstUser,
+    image: MetadataImage,
+    submitter: Submitter,
+    identity: BrokerIdentity,
+    offload: Offload,
 ) -> bool:
     """Give the user a credential for each mechanism, unless it has any; whether it was done."""
     if any(name == user.name for name, _ in image.scram_credentials):
@@ -46,14 +53,14 @@ async def create_first_user(
         return False
     credentials: dict[str, ScramCredential | None] = {}
     for mechanism in MECHANISM_TYPES.values():
-        credentials[mechanism.name] = await host.offload.run(_credential, mechanism, user, host)
+        credentials[mechanism.name] = await offload.run(_credential, mechanism, user, identity)
     await submitter.submit(AlterScramCredentials(user.name, credentials))
     _log.info("user %s created; it logs in by %s", user.name, " or ".join(credentials))
     return True
 
 
-def _credential(mechanism: Mechanism, user: FirstUser, host: Host) -> ScramCredential:
-    salt = host.random.below(1 << (8 * SALT_BYTES)).to_bytes(SALT_BYTES, "big")
+def _credential(mechanism: Mechanism, user: FirstUser, identity: BrokerIdentity) -> ScramCredential:
+    salt = identity.secret_of(f"the salt of {mechanism.name} {user.name}")[:SALT_BYTES]
     return credential_of_password(mechanism, user.password, salt)
 
 

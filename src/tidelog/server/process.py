@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Literal
 
 from tidelog.config import BrokerConfig
@@ -38,7 +38,7 @@ def run_broker(
     on_started: Callable[[Broker], None],
     accept_loss: Collection[TopicPartition] = (),
     parent: int | None = None,
-    first_user: FirstUser | None = None,
+    first_users: Sequence[FirstUser] = (),
 ) -> None:
     """Run one broker until a signal asks it to stop, or until the process `parent` ends."""
     if not __debug__:
@@ -47,7 +47,7 @@ def run_broker(
     collect_rarely()
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         host = system_host("broker", config.get_int("offload.threads"))
-        broker = Broker(config, host, accept_loss, store_connector(config, host), first_user)
+        broker = Broker(config, host, accept_loss, store_connector(config, host), first_users)
         runner.run(_serve(broker, on_started, parent))
 
 

@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from tidelog.config.store_settings import UNIX
 from tidelog.errors import StorageError
@@ -32,17 +32,37 @@ _SOCKET_PATH_MAX: Final = 100
 # As long as brokers take a session to be (`zookeeper.session.timeout.ms`).
 _LEASE_S: Final = 9.0
 # Brokers speak with each other on a listener of their own, which only this machine can reach.
-_BROKER_LISTENER: Final = "BROKER"
-_PROTOCOLS: Final = "PLAINTEXT:PLAINTEXT,BROKER:PLAINTEXT"
+BROKER_LISTENER: Final = "BROKER"
 
 
-def broker_listeners(host: str, port: int) -> dict[str, str]:
-    """The settings of a broker's listeners: one for clients, one for the other brokers."""
-    return {
-        "listeners": f"PLAINTEXT://{host}:{port},{_BROKER_LISTENER}://127.0.0.1:0",
-        "listener.security.protocol.map": _PROTOCOLS,
-        "inter.broker.listener.name": _BROKER_LISTENER,
+class ClientListener(NamedTuple):
+    """The listener for clients: its name, and the security protocol that it stands for."""
+
+    name: str = "PLAINTEXT"
+    protocol: str = "PLAINTEXT"
+
+
+OPEN_TO_CLIENTS: Final = ClientListener()
+
+
+def broker_listeners(host: str, port: int, clients: ClientListener) -> dict[str, str]:
+    """The settings of a broker's listeners: one for clients, one for the other brokers.
+
+    Where clients prove who they are, nobody gets around that on the brokers' listener: brokers log
+    in there with the key of the cluster. It needs no TLS, because it is on loopback.
+    """
+    is_open = clients.protocol == "PLAINTEXT"
+    protocol = "PLAINTEXT" if is_open else "SASL_PLAINTEXT"
+    settings = {
+        "listeners": f"{clients.name}://{host}:{port},{BROKER_LISTENER}://127.0.0.1:0",
+        "listener.security.protocol.map": f"{clients.name}:{clients.protocol},"
+        f"{BROKER_LISTENER}:{protocol}",
+        "inter.broker.listener.name": BROKER_LISTENER,
     }
+    if not is_open:
+        name = f"listener.name.{BROKER_LISTENER.lower()}.sasl.enabled.mechanisms"
+        settings[name] = "SCRAM-SHA-512"
+    return settings
 
 
 @dataclass(slots=True, frozen=True)
@@ -52,6 +72,7 @@ class ClusterPlan:
     directory: str
     ports: Sequence[int]
     host: str = "127.0.0.1"
+    clients: ClientListener = OPEN_TO_CLIENTS
     # HOST:PORT that clients of the first broker are told; the others' ports lie beside it.
     advertised: tuple[str, int] | None = None
     metrics: tuple[str, int] | None = None
@@ -73,6 +94,8 @@ class LocalCluster:
         self._server_path = ""
         self._socket_directory: str | None = None
         self._store_lost = asyncio.Event()
+        # Where the brokers find their metadata, once it is served.
+        self.store_address = plan.store
         self.children: list[Child] = []
 
     @property
@@ -84,7 +107,7 @@ class LocalCluster:
         """Start everything; return when every broker serves. BrokerEnded where one does not."""
         plan = self._plan
         try:
-            address = plan.store or await self._serve_store()
+            address = self.store_address = plan.store or await self._serve_store()
             self.children = [
                 Child(
                     node_id, port, self._command(node_id, address), plan.sink, restart=plan.restart
@@ -199,11 +222,11 @@ class _Command:
 
     def __call__(self, port: int) -> list[str]:
         plan = self.plan
-        settings = broker_listeners(plan.host, port)
+        settings = broker_listeners(plan.host, port, plan.clients)
         if plan.advertised is not None:
             host, first = plan.advertised
             offset = port - plan.ports[0]
-            settings["advertised.listeners"] = f"PLAINTEXT://{host}:{first + offset}"
+            settings["advertised.listeners"] = f"{plan.clients.name}://{host}:{first + offset}"
         if plan.metrics is not None:
             host, first = plan.metrics
             settings["metrics.listener"] = f"{host}:{first + self.node_id if first else 0}"

@@ -12,11 +12,14 @@ from contextlib import suppress
 
 from tidelog.client.admin import describe_topic
 from tidelog.client.blocking import Client
+from tidelog.client.security import read_security
+from tidelog.client.settings import ClientSettings
 from tidelog.config.local_defaults import LOCAL_DEFAULTS
-from tidelog.errors import TidelogError
+from tidelog.errors import ConfigError, TidelogError
 from tidelog.supervisor.child import Child
-from tidelog.supervisor.cluster import ClusterPlan, LocalCluster
+from tidelog.supervisor.cluster import ClientListener, ClusterPlan, LocalCluster
 from tidelog.testing.loop_thread import LoopThread
+from tidelog.testing.security import SecretFiles, Security
 from tidelog.testing.settings import (
     SettingValue,
     StrPath,
@@ -41,11 +44,14 @@ class Cluster:
     where `store` says: `store=ensemble.address` of a `ZooKeeper`. A broker that is killed or
     stopped stays away until `restart`.
 
+    With `security`, a protocol or a `Security`, clients prove who they are, as with `Broker`;
+    `client_settings` and `librdkafka_settings` say how.
+
     With a `clock`, tests let time pass. The brokers then share one thread of this process, so none
     can be killed or paused, and they date records themselves unless the settings say otherwise.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one keyword for each thing that a test may choose
         self,
         brokers: int = 3,
         *,
@@ -53,6 +59,7 @@ class Cluster:
         settings: Mapping[str, SettingValue] | None = None,
         store: str | None = None,
         clock: VirtualClock | None = None,
+        security: Security | str | None = None,
     ) -> None:
         self._count = brokers
         self._data_dir = None if data_dir is None else path_text("data_dir", data_dir)
@@ -65,6 +72,9 @@ class Cluster:
             **setting_texts(settings),
         }
         self._store = store
+        self._security = Security(security) if isinstance(security, str) else security
+        self._secrets: SecretFiles | None = None
+        self._secrets_directory: str | None = None
         self._clock = clock
         self._threaded: ThreadedCluster | None = None
         self._temporary: str | None = None
@@ -84,6 +94,9 @@ class Cluster:
         if directory is None:
             directory = self._temporary = tempfile.mkdtemp(prefix="tidelog-")
         try:
+            if self._security is not None:
+                self._secrets_directory = tempfile.mkdtemp(prefix="tidelog-keys-")
+                self._secrets = SecretFiles(self._security, self._secrets_directory)
             if self._clock is not None:
                 self._start_threaded(directory, self._clock)
             else:
@@ -94,10 +107,14 @@ class Cluster:
         return self
 
     def _start_threaded(self, directory: str, clock: VirtualClock) -> None:
-        settings = (
-            self._settings if self._store is None else self._settings | {"store": self._store}
+        settings, users = dict(self._settings), self._security.scram_users if self._security else {}
+        if self._secrets is not None:
+            settings = self._secrets.broker_settings() | settings
+        if self._store is not None:
+            settings["store"] = self._store
+        cluster = ThreadedCluster(
+            directory, settings, clock, [0] * self._count, (self._secured_listener(), users)
         )
-        cluster = ThreadedCluster(directory, self._count, settings, clock)
         cluster.start()
         self._threaded = cluster
 
@@ -105,12 +122,38 @@ class Cluster:
         arguments = ["--log-level", "info"]
         for name, value in self._settings.items():
             arguments += ["--set", f"{name}={value}"]
+        if self._secrets is not None:
+            arguments += ["--config", self._secrets.settings_file()]
+            for user, file in self._secrets.password_files().items():
+                arguments += ["--bootstrap-user", user, "--bootstrap-password-file", file]
         plan = ClusterPlan(
-            directory, [0] * self._count, arguments=arguments, store=self._store, restart=False
+            directory,
+            [0] * self._count,
+            clients=self._secured_listener(),
+            arguments=arguments,
+            store=self._store,
+            restart=False,
         )
         # uvloop and asyncio's children do not agree on threads other than the main one.
         self._thread = LoopThread("tidelog-cluster", asyncio.new_event_loop)
         self._cluster = self._thread.call(_start(plan))
+
+    def _secured_listener(self) -> ClientListener:
+        security = self._security
+        return ClientListener() if security is None else ClientListener(*[security.protocol] * 2)
+
+    def client_settings(self, user: str) -> dict[str, str]:
+        """How a client connects as this user, under Kafka's names; all but the servers."""
+        return self._secret_files().client_settings(user)
+
+    def librdkafka_settings(self, user: str) -> dict[str, str]:
+        """The same under the names of confluent-kafka."""
+        return self._secret_files().librdkafka_settings(user)
+
+    def _secret_files(self) -> SecretFiles:
+        if self._secrets is None:
+            raise ConfigError("this cluster is not secured, or does not run: Cluster(security=…)")
+        return self._secrets
 
     def stop(self, broker: int | None = None) -> None:
         """Stop one broker in order, or all of them and remove the temporary directory."""
@@ -170,9 +213,16 @@ class Cluster:
 
     def leader_of(self, topic: str, partition: int = 0) -> int:
         """The broker that leads a partition, -1 where none does."""
-        with Client(self.bootstrap_servers) as client:
+        with Client(self.bootstrap_servers, self._own_client()) as client:
             described = client.run(describe_topic(client.cluster, topic))
         return described.partitions[partition].leader
+
+    def _own_client(self) -> ClientSettings | None:
+        """How this object itself asks the brokers: as the first user."""
+        if self._security is None:
+            return None
+        user = next(iter(self._security.users))
+        return ClientSettings(security=read_security(self.client_settings(user)))
 
     def __enter__(self) -> Cluster:
         return self.start()
@@ -205,6 +255,9 @@ class Cluster:
             with suppress(OSError):
                 shutil.rmtree(self._temporary)
             self._temporary = None
+        if self._secrets_directory is not None:
+            shutil.rmtree(self._secrets_directory, ignore_errors=True)
+            self._secrets_directory = self._secrets = None
 
 
 async def _start(plan: ClusterPlan) -> LocalCluster:

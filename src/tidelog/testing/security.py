@@ -1,4 +1,4 @@
-"""A secured broker for tests: certificates made on the fly, users, and what clients need to know.
+"""Secured brokers for tests: certificates made on the fly, users, and what clients need to know.
 
     with Broker(security=Security(users={"alice": "secret"})) as broker:
         producer = Producer({"bootstrap.servers": broker.bootstrap_servers,
@@ -23,6 +23,8 @@ MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _MODULES: Final = "org.apache.kafka.common.security"
 _PLAIN_MODULE: Final = "plain.PlainLoginModule"
 _SCRAM_MODULE: Final = "scram.ScramLoginModule"
+_BROKER: Final = "broker"
+_AUTHORITY: Final = "ca"
 _NAME_RULE: Final = "RULE:^CN=([^,]+)$/$1/"
 
 
@@ -41,6 +43,9 @@ class Security:
             raise ConfigError(f"mechanism: '{self.mechanism}'; there are {', '.join(MECHANISMS)}")
         if not self.users or any('"' in text for pair in self.users.items() for text in pair):
             raise ConfigError("users: give at least one, without quotation marks")
+        taken = {_BROKER, _AUTHORITY}.intersection(self.users)
+        if taken and not self.is_sasl:
+            raise ConfigError(f"users: '{min(taken)}' is a certificate of the broker's own")
 
     @property
     def is_tls(self) -> bool:
@@ -73,8 +78,8 @@ class SecretFiles:
                 "certificates are made by the extra: pip install 'tidelog[security]'"
             ) from error
         authority = Authority("CN=tidelog-test")
-        authority.write(self._directory / "ca.pem")
-        authority.issue("CN=broker").write(self._path("broker"))
+        authority.write(self._path(_AUTHORITY))
+        authority.issue(f"CN={_BROKER}").write(self._path(_BROKER))
         for user in () if self._security.is_sasl else self._security.users:
             identity = authority.issue(f"CN={user}")
             identity.write(self._path(user))
@@ -88,8 +93,8 @@ class SecretFiles:
         settings: dict[str, str] = {}
         if security.is_tls:
             settings |= {
-                "ssl.keystore.location": str(self._path("broker")),
-                "ssl.truststore.location": str(self._path("ca")),
+                "ssl.keystore.location": str(self._path(_BROKER)),
+                "ssl.truststore.location": str(self._path(_AUTHORITY)),
             }
         if not security.is_sasl:
             return settings | {
@@ -103,6 +108,24 @@ class SecretFiles:
             settings[name] = f"{_MODULES}.{_PLAIN_MODULE} required {users};"
         return settings
 
+    def settings_file(self) -> str:
+        """The broker's settings in a file, for a process: no command line shows them."""
+        lines = [f"{name}={value}" for name, value in self.broker_settings().items()]
+        return self._written("broker.properties", "\n".join(lines))
+
+    def password_files(self) -> dict[str, str]:
+        """A file with the password of each user that is kept in the metadata."""
+        return {
+            user: self._written(f"password-{number}", password)
+            for number, (user, password) in enumerate(self._security.scram_users.items())
+        }
+
+    def _written(self, name: str, text: str) -> str:
+        path = self._directory / name
+        path.touch(mode=0o600)
+        path.write_text(text)
+        return str(path)
+
     def client_settings(self, user: str) -> dict[str, str]:
         """Under Kafka's names, as a client.properties has them."""
         security, password = self._security, self._password(user)
@@ -110,7 +133,7 @@ class SecretFiles:
         if security.is_tls:
             settings |= {
                 "ssl.truststore.type": "PEM",
-                "ssl.truststore.location": str(self._path("ca")),
+                "ssl.truststore.location": str(self._path(_AUTHORITY)),
             }
         if not security.is_sasl:
             return settings | {
@@ -129,7 +152,7 @@ class SecretFiles:
         security, password = self._security, self._password(user)
         settings = {"security.protocol": security.protocol}
         if security.is_tls:
-            settings["ssl.ca.location"] = str(self._path("ca"))
+            settings["ssl.ca.location"] = str(self._path(_AUTHORITY))
         if not security.is_sasl:
             own = os.fspath(self._path(user))
             return settings | {"ssl.certificate.location": own, "ssl.key.location": own}

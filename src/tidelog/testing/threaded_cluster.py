@@ -16,11 +16,12 @@ from tidelog.host.disk import SystemDisk
 from tidelog.host.host import Host, system_host
 from tidelog.host.offload import ThreadOffload
 from tidelog.server.broker import Broker
+from tidelog.server.first_user import FirstUser
 from tidelog.server.passing_time import let_pass
 from tidelog.server.process import new_event_loop
 from tidelog.server.stores import store_connector
 from tidelog.store.embedded import EmbeddedStore
-from tidelog.supervisor.cluster import broker_listeners
+from tidelog.supervisor.cluster import ClientListener, broker_listeners
 from tidelog.supervisor.directories import ClusterDirectory
 from tidelog.testing.loop_thread import LoopThread
 from tidelog.testing.virtual_clock import BrokersClock, VirtualClock
@@ -29,17 +30,25 @@ _THREADS_EACH = 2
 
 
 class ThreadedCluster:
-    """Brokers 0 to `count - 1`, from `start` to `stop`; called from other threads than theirs."""
+    """Brokers from 0 on, one for each port (0 for any), from `start` to `stop`, with their users;
+    called from other threads than theirs."""
 
     def __init__(
-        self, directory: str, count: int, settings: Mapping[str, str], clock: VirtualClock
+        self,
+        directory: str,
+        settings: Mapping[str, str],
+        clock: VirtualClock,
+        ports: Sequence[int],
+        secured: tuple[ClientListener, Mapping[str, str]],
     ) -> None:
         self._directory = ClusterDirectory(SystemDisk(), os.path.abspath(directory))
         self._settings = settings
         self._virtual = clock
         self._clock = BrokersClock(0)
-        self._ports = [0] * count
-        self._servers = [""] * count
+        self._ports = list(ports)
+        self._clients, users = secured
+        self._users = [FirstUser(*each) for each in users.items()]
+        self._servers = [""] * len(ports)
         self._brokers: dict[int, Broker] = {}
         self._store: EmbeddedStore | None = None
         self._thread = LoopThread("tidelog-cluster", new_event_loop)
@@ -107,7 +116,7 @@ class ThreadedCluster:
     async def _start_broker(self, node_id: int) -> None:
         config = load(
             overrides={
-                **broker_listeners("127.0.0.1", self._ports[node_id]),
+                **broker_listeners("127.0.0.1", self._ports[node_id], self._clients),
                 **self._settings,
                 "node.id": str(node_id),
                 "log.dirs": self._directory.broker_path(node_id),
@@ -118,7 +127,7 @@ class ThreadedCluster:
         connect = store_connector(config, host)
         if self._store is not None:
             connect = partial(EmbeddedStore.new_session, self._store)
-        broker = Broker(config, host, connect_store=connect)
+        broker = Broker(config, host, connect_store=connect, first_users=self._users)
         await broker.start()
         self._brokers[node_id] = broker
         self._servers[node_id] = broker.bootstrap_servers

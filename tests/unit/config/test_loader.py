@@ -208,6 +208,8 @@ def test_environment_variables_of_other_programs_are_left_alone() -> None:
         "TIDELOG_PORT_9092_TCP_ADDR": "10.0.0.1",
         "TIDELOG_NUM_IO_THREADS": "8",
         "TIDELOG_BOOTSTRAP_SERVERS": "localhost:9092",
+        "TIDELOG_CLIENT_CONFIG": "client.properties",
+        "TIDELOG_BOOTSTRAP_PASSWORD": "secret",
     }
     config = load(environment=environment)
     assert config.warnings == (
