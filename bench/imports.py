@@ -42,8 +42,8 @@ def report(path=sys.argv[1]):
 atexit.register(report)
 sys.argv[1:2] = []
 sys.argv[0] = "tidelog"
-from tidelog.cli.main import main
-main()
+from tidelog.__main__ import run
+run()
 """
 
 Nanoseconds = dict[str, int]

@@ -7,11 +7,13 @@ so each broker finds the same credential, and nothing secret is ever configured 
 from __future__ import annotations
 
 import hmac
+from functools import cached_property
 from typing import Final
 
 from tidelog.security.scram import (
     ITERATIONS_MIN,
     SCRAM_SHA_512,
+    Credential,
     Mechanism,
     ScramClient,
     credential_of,
@@ -32,17 +34,20 @@ class BrokerIdentity:
         self._key = key
         self._password = self._derived("password").hex().encode()
         self._salt = self._salt_of(BROKER_USER)
-        self._salted_password = self.mechanism.salt_password(
-            self._password, self._salt, ITERATIONS_MIN
-        )
-        # What a server keeps of the brokers' password.
-        self.credential = credential_of(
-            self.mechanism, self._salted_password, self._salt, ITERATIONS_MIN
-        )
 
     @property
     def password(self) -> str:
         return self._password.decode()
+
+    @cached_property
+    def _salted_password(self) -> bytes:
+        """Milliseconds of work, once the first broker logs in: one that is alone needs none."""
+        return self.mechanism.salt_password(self._password, self._salt, ITERATIONS_MIN)
+
+    @cached_property
+    def credential(self) -> Credential:
+        """What a server keeps of the brokers' password."""
+        return credential_of(self.mechanism, self._salted_password, self._salt, ITERATIONS_MIN)
 
     def client(self, nonce: str) -> ScramClient:
         """The side that connects."""

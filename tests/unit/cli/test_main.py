@@ -230,3 +230,21 @@ def test_the_blocking_client_never_imports_asyncio_or_ssl(module: str) -> None:
         timeout=60,
     )  # fmt: skip
     assert not {"asyncio", "ssl"} & set(done.stdout.split())
+
+
+def test_the_collector_does_not_look_through_what_a_command_imports() -> None:
+    program = (
+        "import gc, sys\n"
+        "from tidelog.__main__ import run\n"
+        "looks = []\n"
+        "gc.callbacks.append(lambda phase, info: looks.append(phase))\n"
+        "sys.argv[1:] = ['topic', 'list', '-b', '127.0.0.1:1']\n"
+        "try: run()\n"
+        "except SystemExit as end: print(end.code, len(looks), gc.get_freeze_count() > 10_000)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": SOURCE}, capture_output=True, text=True, check=True,
+        timeout=60,
+    )  # fmt: skip
+    assert done.stdout.split() == ["3", "0", "True"]

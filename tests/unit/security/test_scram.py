@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import random
 from collections.abc import Callable
 from functools import cache
 
 import pytest
 
+from tidelog.security.broker_identity import BrokerIdentity
 from tidelog.security.scram import (
     ITERATIONS_MAX,
     ITERATIONS_MIN,
@@ -273,3 +275,19 @@ def mutated(message: bytes, chance: random.Random) -> bytes:
     if kind == 0:
         byte = bytes([(message[at] + chance.randrange(1, 256)) % 256])
     return message[:at] + (byte, b"", byte * 2)[kind] + message[at + 1 :]
+
+
+def test_a_broker_that_is_alone_salts_no_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    salted: list[int] = []
+    salt = hashlib.pbkdf2_hmac
+
+    def counted(name: str, password: bytes, salt_: bytes, iterations: int) -> bytes:
+        salted.append(iterations)
+        return salt(name, password, salt_, iterations)
+
+    monkeypatch.setattr(hashlib, "pbkdf2_hmac", counted)
+    identity = BrokerIdentity(bytes(32))
+    assert identity.secret_of("x") and not salted
+    assert identity.credential is identity.credential
+    identity.client("nonce")
+    assert salted == [ITERATIONS_MIN]
