@@ -19,6 +19,7 @@ from bench import (
     profile,
     report,
     runner,
+    securing,
     standalone,
     transactional_ids,
 )
@@ -27,6 +28,7 @@ from bench.measure import machine
 from bench.peers import bare_loop, bare_protocol, kafka
 from bench.peers.clusters import KafkaCluster, TidelogCluster
 from bench.peers.peer import Peer
+from bench.peers.secured import secure
 from bench.peers.tidelog import TidelogBroker
 from bench.rows import ROWS, Row
 from scripts.guardian import guard
@@ -44,7 +46,7 @@ _SETTINGS = {
 # Kinds of rows whose brokers are started for them alone.
 _STANDALONE = (
     "start", "in-process", "groups", "groups-commits", "offsets", "transactional-ids",
-    "spark-read", "spark-write", "spark-stream", "brokers", "idle-replicas", "catch-up",
+    "spark-read", "spark-write", "spark-stream", "brokers", "idle-replicas", "catch-up", "acls",
 )  # fmt: skip
 
 
@@ -121,15 +123,28 @@ def run(options: argparse.Namespace) -> runner.Result:
     for row in rows:
         if row.kind in _STANDALONE:
             _unless_it_fails(row, results, partial(_run_standalone, row, makers, options))
-    loads = [row for row in rows if row.kind not in _STANDALONE and row.brokers == 1]
-    if loads:
-        _run_loads(loads, makers, options, results)
-    clusters = [row for row in rows if row.kind not in _STANDALONE and row.brokers > 1]
+    loads = [row for row in rows if row.kind not in _STANDALONE]
+    alone = [row for row in loads if row.brokers == 1 and not is_secured(row)]
+    if alone:
+        _run_loads(alone, makers, options, results)
+    secured = [row for row in loads if is_secured(row)]
+    if secured:
+        _run_loads(secured, [partial(_secured, maker) for maker in makers], options, results)
+    clusters = [row for row in loads if row.brokers > 1]
     if clusters:
         cluster_makers, _ = peer_makers(options.only, options.set, of_clusters=True)
         _run_loads(clusters, cluster_makers, options, results)
     results["seconds"] = time.monotonic() - begin
     return results
+
+
+def is_secured(row: Row) -> bool:
+    """Whether a row's brokers have more than the open listener, or quotas."""
+    return row.listener != "PLAINTEXT" or row.kind == "quota"
+
+
+def _secured(maker: Callable[[], Peer]) -> Peer:
+    return secure(maker())
 
 
 def with_kept_rows(results: runner.Result, before: runner.Result) -> runner.Result:
@@ -167,6 +182,8 @@ def _run_standalone(
         return standalone.run_stream(row, makers, rounds, quick, say)
     if row.kind == "catch-up":
         return catch_up.run_catch_up(row, makers, rounds, quick, say)
+    if row.kind == "acls":
+        return securing.run_acls(row, makers, rounds, quick, say)
     if row.kind == "brokers":
         return many.run_brokers(row, makers, min(rounds, row.rounds_max), quick, say)
     if options.only == "kafka":
@@ -207,12 +224,13 @@ def _run_loads(
                 results["not_run"].append(f"{row.title}: needs java and mvn")
                 continue
             competing = [*peers, *(each for each in bare if each.name in row.bare)]
-            run_it = partial(runner.run_row, row, competing, options.rounds, options.quick, say)
+            rounds = min(options.rounds, row.rounds_max)
+            run_it = partial(runner.run_row, row, competing, rounds, options.quick, say)
             _unless_it_fails(row, results, run_it)
-        if peers[0].brokers == 1:
-            results["rows"].append(runner.run_memory(peers))
-        else:
+        if peers[0].brokers > 1:
             results["rows"] += many.cluster_loop(peers)
+        elif not peers[0].protocols:
+            results["rows"].append(runner.run_memory(peers))
         _profile_what_is_short(rows, peers, options, results)
 
 

@@ -51,6 +51,14 @@ FIGURES: dict[str, Callable[[Result], float]] = {
     "resident_mb_each": lambda result: result["resident_mb_each"],
     "idle_percent": lambda result: result["idle_percent"],
     "callback_ms": lambda result: result["callback_ms"],
+    "logins_per_s": lambda result: result["logins"] / result["elapsed_s"],
+    "cpu_ms_per_login": lambda result: _cpu(result) / result["logins"] * 1e3,
+    "open_requests_per_cpu_s": lambda result: result["open_requests_per_cpu_s"],
+    "acl_percent": lambda result: result["acl_percent"],
+    "producer_off_percent": lambda result: abs(result["producer_of_quota"] - 1) * 100,
+    "consumer_off_percent": lambda result: abs(result["consumer_of_quota"] - 1) * 100,
+    "alone_p50_ms": lambda result: result["alone_p50_ms"],
+    "p50_beside": lambda result: result["p50_ms"] / result["alone_p50_ms"],
     "others_cores": lambda result: result["others_cores"],
 }
 
@@ -91,6 +99,8 @@ class Floor:
 # kind of row -> (figure, share of Kafka's figure, at least or at most)
 _AGAINST_KAFKA: dict[str, tuple[tuple[str, float, bool], ...]] = {
     "throughput": (("records_per_s", 0.9, True), ("cpu_s_per_gb", 1.0, False)),
+    "tls": (("records_per_s", 1.0, True), ("cpu_s_per_gb", 1.0, False)),
+    "logins": (("logins_per_s", 1.0, True), ("cpu_ms_per_login", 1.0, False)),
     "latency": (("p50_ms", 1.0, False), ("p99_ms", 1.0, False)),
     "requests": (("requests_per_cpu_s", 1.0, True),),
     "limit": (("records_per_s", 0.9, True), ("cpu_s_per_gb", 1.0, False)),
@@ -118,6 +128,12 @@ _ABSOLUTE: dict[str, tuple[tuple[str, float], ...]] = {
     "in-transactions": (("overhead_percent", 5.0),),
     "transactional-ids": (("loaded_s", 2.0),),
     "catch-up": (("p99_beside", 2.0),),
+    "acls": (("acl_percent", 3.0),),
+    "quota": (
+        ("producer_off_percent", 5.0),
+        ("consumer_off_percent", 5.0),
+        ("p50_beside", 2.0),
+    ),
     "brokers": (("callback_ms", 250.0),),
     "cluster-loop": (("callback_ms", 250.0),),
     "idle-replicas": (("idle_percent", 3.0), ("callback_ms", 250.0)),

@@ -19,8 +19,10 @@ class Row:
     a commit; "transactions-synced" the same, held against nothing), "in-transactions" (what they
     cost), "transactional-ids" (seconds), the first two with "cluster-" before them (of three
     brokers), "start", "in-process", "groups" and "offsets" (seconds, memory), "spark-read",
-    "spark-write" (rows/s and CPU per million, beside Spark's connector) and "spark-stream" (times
-    of a live stream). `amount` names the argument that a quick run divides.
+    "spark-write" (rows/s and CPU per million, beside Spark's connector), "spark-stream" (times
+    of a live stream), "tls" (as "throughput", held against all of Kafka's rate), "logins" (per
+    second, and CPU), "acls" (what rules cost) and "quota" (how near a throttled client stays, and
+    the times of another). `amount` names the argument that a quick run divides.
     """
 
     key: str
@@ -36,6 +38,7 @@ class Row:
     settings: dict[str, str] = field(default_factory=dict)  # of brokers started for this row alone
     rounds_max: int = 1_000
     brokers: int = 1  # above 1 the row is of a cluster
+    listener: str = "PLAINTEXT"  # another one: of brokers that have it beside the open one
 
     def sized(self, quick: bool) -> dict[str, Any]:
         arguments = dict(self.arguments)
@@ -173,6 +176,12 @@ def _replicated(row: Row) -> Row:
     return replace(row, key=f"cluster-{row.key}", title=title, kind=kind, bare=(), brokers=3)
 
 
+def _over_tls(row: Row) -> Row:
+    """The same load through a listener that speaks TLS 1.3."""
+    title = f"Over TLS 1.3: {row.title}"
+    return replace(row, key=f"tls-{row.key}", title=title, kind="tls", bare=(), listener="SSL")
+
+
 def _brokers(brokers: int, partitions: int) -> Row:
     plural = "broker" if brokers == 1 else "brokers"
     topic = f"a topic of {partitions} partitions" if partitions > 1 else "a topic of one partition"
@@ -269,6 +278,36 @@ ROWS: tuple[Row, ...] = (
         "",
         {"replicas": 3_000, "seconds": 20.0},
         amount="replicas",
+    ),
+    _over_tls(_produce("produce-1k", f"Produce, librdkafka, 1 KB, {_BATCHES}", 500_000, KB)),
+    _over_tls(
+        _consume("librdkafka", "consume-1k", f"Consume, librdkafka, 1 KB, {_PARTS}", 500_000, KB)
+    ),
+    Row(
+        "scram-logins",
+        "Log-ins by SCRAM-SHA-256 with 4,096 iterations, 32 at once, each on a new connection",
+        "logins",
+        "logins.scram",
+        {"at_once": 32, "duration_s": 4.0},
+        amount="duration_s",
+        listener="SASL_PLAINTEXT",
+    ),
+    Row(
+        "acls",
+        "Small produce requests of one user, 1,000 connections, with and without rules",
+        "acls",
+        "acls.by_turns",
+        {"connections": 1_000, "duration_s": 10.0, "turns": 40},
+        amount="duration_s",
+    ),
+    Row(
+        "quotas",
+        "A producer and a consumer held at 5 MB/s each, and a client beside them",
+        "quota",
+        "quotas.held",
+        {"quota_bytes": 5.0 * MB, "seconds": 33.0},
+        amount="seconds",
+        rounds_max=3,
     ),
     _spark("read", 5_000_000, 100, "100 B"),
     _spark("read", 1_500_000, KB, "1 KB"),

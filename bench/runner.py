@@ -8,18 +8,21 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bench.measure import cpu_busy_seconds, cpu_seconds, load_average, resident_mb
 from bench.page_cache import full_page_cache
 from bench.peers.peer import Peer
+from bench.peers.secured import SASL, TLS, authority_file, check_cipher
 from bench.peers.tidelog import ROOT, environment
 from bench.profile import profiled
 from bench.rows import Row
 from bench.topics import log_end
 
 Result = dict[str, Any]
+# Modules of loads that take a port.
+_OVER_SOCKETS = ("raw.", "groups.", "logins.", "quotas.")
 Say = Callable[[str], None]
 
 
@@ -42,17 +45,20 @@ def run_load(name: str, arguments: Mapping[str, Any]) -> Result:
 def measured_load(row: Row, peer: Peer, topic: str, quick: bool) -> Result:
     """One round against one peer, with what everybody else on the machine did meanwhile."""
     arguments = row.sized(quick) | {"pid": peer.pid, "topic": topic}
-    if row.load.startswith(("raw.", "groups.")):
-        arguments["port"] = peer.port
+    if row.load.startswith(_OVER_SOCKETS):
+        arguments["port"] = peer.port_of(row.listener)
     else:
-        arguments["bootstrap_servers"] = peer.bootstrap_servers
+        arguments["bootstrap_servers"] = f"127.0.0.1:{peer.port_of(row.listener)}"
+    if row.listener == SASL:
+        arguments["open_port"] = peer.port
+    if row.listener == TLS:
+        check_cipher(peer.port_of(TLS))
+        arguments["client"] = {"security.protocol": "ssl", "ssl.ca.location": authority_file()}
     if row.brokers > 1 and not quick:
         full_page_cache().top_up()
-    busy, ours, start = cpu_busy_seconds(), _own_cpu(peer), time.monotonic()
-    result = run_load(row.load, arguments)
-    passed = time.monotonic() - start
-    others = (cpu_busy_seconds() - busy) - (_own_cpu(peer) - ours)
-    result["others_cores"] = max(0.0, others / passed)
+    with others_cores([peer]) as others:
+        result = run_load(row.load, arguments)
+    result |= others
     if peer.stores and "stored" in result:
         held = log_end(peer.bootstrap_servers, topic, row.partitions)
         if held != result["stored"]:
@@ -60,10 +66,22 @@ def measured_load(row: Row, peer: Peer, topic: str, quick: bool) -> Result:
     return result
 
 
-def _own_cpu(peer: Peer) -> float:
-    """Processor time of the peer, of all loads that ended, and of ourselves."""
+@contextlib.contextmanager
+def others_cores(peers: Sequence[Peer]) -> Iterator[Result]:
+    """What everybody but these peers and their loads uses meanwhile, in cores."""
+    found: Result = {}
+    busy, ours, start = cpu_busy_seconds(), _own_cpu(peers), time.monotonic()
+    yield found
+    passed = time.monotonic() - start
+    others = (cpu_busy_seconds() - busy) - (_own_cpu(peers) - ours)
+    found["others_cores"] = max(0.0, others / passed)
+
+
+def _own_cpu(peers: Sequence[Peer]) -> float:
+    """Processor time of the peers, of all loads that ended, and of ourselves."""
     usages = [resource.getrusage(who) for who in (resource.RUSAGE_CHILDREN, resource.RUSAGE_SELF)]
-    return cpu_seconds(peer.pid).total + sum(usage.ru_utime + usage.ru_stime for usage in usages)
+    used = sum(cpu_seconds(peer.pid).total for peer in peers)
+    return used + sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
 def run_row(row: Row, peers: Sequence[Peer], rounds: int, quick: bool, say: Say) -> Result:
@@ -116,6 +134,15 @@ def brief(result: Result) -> str:
         parts.append(f"{used / result['transactions'] * 1e3:.2f} ms of CPU each")
     elif "requests" in result:
         parts.append(f"{result['requests'] / elapsed_s:,.0f} requests/s")
+    elif "logins" in result:
+        parts.append(f"{result['logins'] / elapsed_s:,.0f} log-ins/s")
+        used = result["cpu_user_s"] + result["cpu_system_s"]
+        parts.append(f"{used / result['logins'] * 1e3:.3f} ms of CPU each")
+    if "acl_percent" in result:
+        parts.append(f"{result['acl_percent']:.1f} % more CPU with rules")
+    if "producer_of_quota" in result:
+        shares = result["producer_of_quota"], result["consumer_of_quota"]
+        parts.append("{:.1%} and {:.1%} of the quotas".format(*shares))
     if "p50_ms" in result:
         parts.append(f"p50 {result['p50_ms']:.3f} ms p99 {result['p99_ms']:.3f} ms")
     if "commits_p99_ms" in result:

@@ -17,14 +17,19 @@ from crc32c import crc32c
 PRODUCE_V3 = (0, 3)
 PRODUCE_V7 = (0, 7)
 METADATA_V4 = (3, 4)
+SASL_HANDSHAKE_V1 = (17, 1)
+SASL_AUTHENTICATE_V1 = (36, 1)
+ALTER_CLIENT_QUOTAS_V0 = (49, 0)
 
 
 def string(text: str) -> bytes:
     return struct.pack(">h", len(text)) + text.encode()
 
 
-def frame(api: tuple[int, int], body: bytes, correlation_id: int = 1) -> bytes:
-    header = struct.pack(">hhi", *api, correlation_id) + string("bench")
+def frame(
+    api: tuple[int, int], body: bytes, correlation_id: int = 1, client_id: str = "bench"
+) -> bytes:
+    header = struct.pack(">hhi", *api, correlation_id) + string(client_id)
     return struct.pack(">i", len(header) + len(body)) + header + body
 
 
@@ -73,10 +78,11 @@ def produce_frame(
     acks: int = -1,
     partition: int = 0,
     api: tuple[int, int] = PRODUCE_V3,
+    client_id: str = "bench",
 ) -> bytes:
     body = struct.pack(">hhii", -1, acks, 30_000, 1) + string(topic)
     body += struct.pack(">iii", 1, partition, len(batch)) + batch
-    return frame(api, body)
+    return frame(api, body, client_id=client_id)
 
 
 def metadata_frame(topic: str, *, create: bool = False) -> bytes:
@@ -84,13 +90,55 @@ def metadata_frame(topic: str, *, create: bool = False) -> bytes:
 
 
 def fetch_frame(
-    topic: str, offset: int = 0, max_bytes: int = 1 << 20, *, wait_ms: int = 0
+    topic: str,
+    offset: int = 0,
+    max_bytes: int = 1 << 20,
+    *,
+    wait_ms: int = 0,
+    client_id: str = "bench",
 ) -> bytes:
     """Fetch 11 of partition 0, without a session."""
     limits = struct.pack(">iiiibii", -1, wait_ms, 1, max_bytes, 0, 0, -1)
     partition = struct.pack(">iiqqi", 0, -1, offset, -1, max_bytes)
     topics = struct.pack(">i", 1) + string(topic) + struct.pack(">i", 1) + partition
-    return frame((1, 11), limits + topics + struct.pack(">i", 0) + string(""))
+    body = limits + topics + struct.pack(">i", 0) + string("")
+    return frame((1, 11), body, client_id=client_id)
+
+
+def handshake_frame(mechanism: str) -> bytes:
+    return frame(SASL_HANDSHAKE_V1, string(mechanism))
+
+
+def authenticate_frame(token: bytes) -> bytes:
+    return frame(SASL_AUTHENTICATE_V1, struct.pack(">i", len(token)) + token)
+
+
+def handshake_error(answer: bytes) -> int:
+    return int(struct.unpack_from(">h", answer, 4)[0])
+
+
+def authenticate_token(answer: bytes) -> bytes:
+    """The broker's token in a SaslAuthenticate answer; RuntimeError where it refuses."""
+    error, size = struct.unpack_from(">hh", answer, 4)
+    position = 8 + max(size, 0)
+    if error:
+        raise RuntimeError(f"SaslAuthenticate: error {error}, {answer[8:position].decode()}")
+    (size,) = struct.unpack_from(">i", answer, position)
+    return answer[position + 4 : position + 4 + size]
+
+
+def client_quota_frame(client_id: str, name: str, value: float | None) -> bytes:
+    """AlterClientQuotas 0 of one client id: one quota is set, or removed where it is None."""
+    entity = struct.pack(">i", 1) + string("client-id") + string(client_id)
+    change = struct.pack(">i", 1) + string(name) + struct.pack(">d?", value or 0.0, value is None)
+    return frame(ALTER_CLIENT_QUOTAS_V0, struct.pack(">i", 1) + entity + change + b"\0")
+
+
+def client_quota_error(answer: bytes) -> int:
+    """The error code of the only entity in an AlterClientQuotas 0 answer."""
+    _throttle_ms, entries, error = struct.unpack_from(">iih", answer, 4)
+    assert entries == 1, f"{entries} entities were answered"
+    return int(error)
 
 
 def produce_error(answer: bytes, topic: str) -> int:

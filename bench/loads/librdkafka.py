@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
@@ -11,7 +12,13 @@ from bench.measure import Stopwatch, percentile
 
 
 def produce(
-    bootstrap_servers: str, pid: int, topic: str, records: int, record_bytes: int, partitions: int
+    bootstrap_servers: str,
+    pid: int,
+    topic: str,
+    records: int,
+    record_bytes: int,
+    partitions: int,
+    client: Mapping[str, str] | None = None,
 ) -> dict[str, float]:
     """Records of one size, acks=all, batches up to 1 MB, as fast as the client goes."""
     producer = Producer(
@@ -21,6 +28,7 @@ def produce(
             "batch.size": 1_000_000,
             "batch.num.messages": 1_000_000,
             "linger.ms": 5,
+            **(client or {}),
         }
     )
     for partition in range(partitions):
@@ -45,7 +53,13 @@ def produce(
 
 
 def consume(
-    bootstrap_servers: str, pid: int, topic: str, records: int, record_bytes: int, partitions: int
+    bootstrap_servers: str,
+    pid: int,
+    topic: str,
+    records: int,
+    record_bytes: int,
+    partitions: int,
+    client: Mapping[str, str] | None = None,
 ) -> dict[str, float]:
     """`records` records of a topic from its beginning, all partitions assigned by hand."""
     consumer = Consumer(
@@ -55,6 +69,7 @@ def consume(
             "enable.auto.commit": False,
             "fetch.queue.backoff.ms": 1,
             "queued.min.messages": 1_000_000,
+            **(client or {}),
         }
     )
     consumer.list_topics(topic, timeout=30)

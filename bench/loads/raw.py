@@ -122,7 +122,7 @@ def small_requests(
         stopwatch = Stopwatch(pid)
         sockets = [each.socket for each in opened]
         return stopwatch.result(
-            requests=_drive(selector, sockets, request, answer_bytes, duration_s)
+            requests=drive(selector, sockets, request, answer_bytes, duration_s)
         )
     finally:
         selector.close()
@@ -130,7 +130,7 @@ def small_requests(
             each.close()
 
 
-def _drive(
+def drive(
     selector: selectors.BaseSelector,
     sockets: list[socket.socket],
     request: bytes,

@@ -146,13 +146,15 @@ class ApacheKafka(Peer):
         return self.data_dir / "server.properties"
 
     def _properties(self, controller_port: int) -> dict[str, str]:
-        broker = f"PLAINTEXT://127.0.0.1:{self.port}"
+        open_ones = {"PLAINTEXT": "PLAINTEXT", "CONTROLLER": "PLAINTEXT"}
+        secured = dict(zip(self.protocols, self.protocols, strict=True))
+        pairs = (f"{name}:{protocol}" for name, protocol in (open_ones | secured).items())
         return {
             "process.roles": "broker,controller",
             "node.id": "1",
             "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
-            "listeners": f"{broker},CONTROLLER://127.0.0.1:{controller_port}",
-            "advertised.listeners": broker,
+            "listeners": f"{self.listeners},CONTROLLER://127.0.0.1:{controller_port}",
+            "advertised.listeners": self.listeners,
             "controller.listener.names": "CONTROLLER",
             "log.dirs": str(self.log_dir),
             "offsets.topic.replication.factor": "1",
@@ -161,6 +163,7 @@ class ApacheKafka(Peer):
             "share.coordinator.state.topic.replication.factor": "1",
             "share.coordinator.state.topic.min.isr": "1",
             "group.initial.rebalance.delay.ms": "0",
+            **({"listener.security.protocol.map": ",".join(pairs)} if secured else {}),
             **self.settings,
         }
 

@@ -42,6 +42,9 @@ class Peer(ABC):
         self._process: subprocess.Popen[bytes] | None = None
         self.settings = dict(settings or {})
         self.port = 0
+        # Listeners besides the open one, by their security protocols; see `bench.peers.secured`.
+        self.protocols: tuple[str, ...] = ()
+        self._secured_ports: dict[str, int] = {}
 
     @abstractmethod
     def version(self) -> str:
@@ -74,6 +77,15 @@ class Peer(ABC):
         return f"127.0.0.1:{self.port}"
 
     @property
+    def listeners(self) -> str:
+        """All listeners, as both brokers' settings take them."""
+        ports = {"PLAINTEXT": self.port, **self._secured_ports}
+        return ",".join(f"{name}://127.0.0.1:{port}" for name, port in ports.items())
+
+    def port_of(self, listener: str) -> int:
+        return self.port if listener == "PLAINTEXT" else self._secured_ports[listener]
+
+    @property
     def pid(self) -> int:
         assert self._process is not None, "not running"
         return self._process.pid
@@ -91,6 +103,7 @@ class Peer(ABC):
             self._data_dir = Path(tempfile.mkdtemp(prefix=f"{self.name}-"))
         self.data_dir.mkdir(parents=True, exist_ok=True)
         self.port = self._wanted_port or free_port()
+        self._secured_ports = {each: free_port() for each in self.protocols}
 
     def launch(self) -> None:
         """Start the process and return at once."""

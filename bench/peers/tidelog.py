@@ -42,11 +42,21 @@ class TidelogBroker(Peer):
         return done.stdout.strip()
 
     def command(self) -> list[str]:
-        command = [sys.executable, "-m", "tidelog", "broker", "--listen", self.bootstrap_servers]
-        command += ["--data-dir", str(self.log_dir)]
+        command = [sys.executable, "-m", "tidelog", "broker", "--data-dir", str(self.log_dir)]
+        if self.protocols:
+            return [*command, "--config", str(self._settings_file())]
+        command += ["--listen", self.bootstrap_servers]
         for name, value in self.settings.items():
             command += ["--set", f"{name}={value}"]
         return command
+
+    def _settings_file(self) -> Path:
+        """A file, since passwords are not taken from the command line."""
+        path = self.data_dir / "broker.properties"
+        settings = {"listeners": self.listeners, **self.settings}
+        path.touch(mode=0o600)
+        path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        return path
 
     def environment(self) -> dict[str, str]:
         return environment()

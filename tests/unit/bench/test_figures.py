@@ -204,3 +204,46 @@ def test_rows_that_were_taken_beside_others_are_named_though_most_were_not() -> 
     text = page(results(row("limit", tidelog=alone), row("cluster-batches", tidelog=beside)), None)
     (warning,) = (line for line in text.splitlines() if "was not quiet" in line)
     assert "a cluster-batches row" in warning and "a limit row" not in warning
+
+
+def test_tls_is_held_against_all_of_kafkas_rate_and_its_processor_time() -> None:
+    kafka, ours = [a_round(1_000, 1.0, 2.0)], [a_round(950, 1.0, 1.0)]
+    rate, cpu = floors(results(row("tls", kafka=kafka, tidelog=ours)))
+    assert rate.bound == pytest.approx(1_000) and not rate.met
+    assert cpu.met
+
+
+def test_log_ins_are_held_against_kafkas() -> None:
+    times = {"elapsed_s": 2.0, "cpu_user_s": 1.0, "cpu_system_s": 0.0}
+    kafka, ours = [{**times, "logins": 2_000}], [{**times, "logins": 4_000}]
+    rate, cpu = floors(results(row("logins", kafka=kafka, tidelog=ours)))
+    assert (rate.bound, rate.tidelog, rate.met) == (1_000, 2_000, True)
+    assert (cpu.bound, cpu.tidelog, cpu.met) == (0.5, 0.25, True)
+
+
+def test_rules_may_cost_three_percent_of_a_small_request() -> None:
+    def measured(percent: float) -> list[dict[str, Any]]:
+        return [{"elapsed_s": 1.0, "acl_percent": percent, "open_requests_per_cpu_s": 9.0}]
+
+    (cost,) = floors(results(row("acls", kafka=measured(12.0), tidelog=measured(3.6))))
+    assert (cost.kafka, cost.bound, cost.met) == (12.0, 3.0, False)
+    assert "3.6 % more CPU with rules" in page(results(row("acls", tidelog=measured(3.6))), None)
+
+
+def test_a_throttled_client_may_be_five_percent_off_its_quota_on_either_side() -> None:
+    shares = {"producer_of_quota": 0.94, "consumer_of_quota": 1.04}
+    times = {"p50_ms": 0.3, "p99_ms": 2.0, "alone_p50_ms": 0.2, "alone_p99_ms": 1.0}
+    rounds = [{"elapsed_s": 1.0, **shares, **times}]
+    producer, consumer, beside = floors(results(row("quota", tidelog=rounds)))
+    assert producer.tidelog == pytest.approx(6) and not producer.met
+    assert consumer.tidelog == pytest.approx(4) and consumer.met
+    assert beside.tidelog == pytest.approx(1.5) and beside.met
+
+
+def test_the_rate_of_a_throttled_client_does_not_depend_on_where_its_bursts_fall() -> None:
+    from bench.loads.quotas import mean_rate
+
+    # 55 bytes at once every 11 seconds are 5 a second.
+    for first in range(11):
+        seen = [(first + 11.0 * each, 55 * (each + 1)) for each in range(5)]
+        assert mean_rate(seen, 3.0, 36.0) == pytest.approx(5.0, rel=0.02)

@@ -3,9 +3,18 @@
 import struct
 from typing import Any
 
+import pytest
+
 from bench.peers.bare_loop import with_port
 from bench.wire import (
+    authenticate_frame,
+    authenticate_token,
     batch_of_size,
+    client_quota_error,
+    client_quota_frame,
+    fetch_frame,
+    handshake_error,
+    handshake_frame,
     metadata_error,
     metadata_frame,
     produce_error,
@@ -15,6 +24,12 @@ from bench.wire import (
 from tidelog.protocol import framing
 from tidelog.protocol.apis import api
 from tidelog.protocol.batches import check_crc, decode_records, read_header
+from tidelog.protocol.messages.client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    QuotaAlterationResult,
+)
+from tidelog.protocol.messages.fetch import FetchRequest
 from tidelog.protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponseBroker,
@@ -26,6 +41,12 @@ from tidelog.protocol.messages.produce import (
     ProduceRequest,
     ProduceResponse,
     TopicProduceResponse,
+)
+from tidelog.protocol.messages.sasl import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
 )
 from tidelog.protocol.schema import decode
 
@@ -90,3 +111,49 @@ def test_a_recorded_address_is_exchanged() -> None:
     old, new = struct.pack(">i", 9092), struct.pack(">i", 40_000)
     answer = b"\0\x09127.0.0.1" + old + b"\0\x07bench-1"
     assert with_port(answer, 9092, 40_000) == b"\0\x09127.0.0.1" + new + b"\0\x07bench-1"
+
+
+def asked(message: type[Any], frame: bytes) -> tuple[str | None, Any]:
+    """The client id and the request of a frame."""
+    header, end = framing.decode_request_header(frame, 4)
+    request, end = decode(message, header.api_version, frame, end)
+    assert end == len(frame)
+    return header.client_id, request
+
+
+def test_the_frames_of_a_log_in_decode_to_what_was_meant() -> None:
+    assert asked(SaslHandshakeRequest, handshake_frame("PLAIN"))[1].mechanism == "PLAIN"
+    assert asked(SaslAuthenticateRequest, authenticate_frame(b"token"))[1].auth_bytes == b"token"
+
+
+def test_the_answers_of_a_log_in_are_read() -> None:
+    greeting = SaslHandshakeResponse(33, ["PLAIN"])
+    answer = framing.encode_response(api("SaslHandshake"), 1, 1, greeting)
+    assert handshake_error(body(answer)) == 33
+    proof = SaslAuthenticateResponse(auth_bytes=b"proof")
+    answer = framing.encode_response(api("SaslAuthenticate"), 1, 1, proof)
+    assert authenticate_token(body(answer)) == b"proof"
+    refused = SaslAuthenticateResponse(58, "wrong")
+    answer = framing.encode_response(api("SaslAuthenticate"), 1, 1, refused)
+    with pytest.raises(RuntimeError, match="error 58, wrong"):
+        authenticate_token(body(answer))
+
+
+def test_a_quota_is_set_and_removed() -> None:
+    for value in (5e6, None):
+        frame = client_quota_frame("noisy", "producer_byte_rate", value)
+        _, request = asked(AlterClientQuotasRequest, frame)
+        (entry,) = request.entries
+        ((entity,), (change,)) = entry.entity, entry.ops
+        assert (entity.entity_type, entity.entity_name) == ("client-id", "noisy")
+        assert (change.key, change.remove) == ("producer_byte_rate", value is None)
+        assert change.value == (value or 0.0)
+    answer = AlterClientQuotasResponse(entries=[QuotaAlterationResult(error_code=42)])
+    encoded = framing.encode_response(api("AlterClientQuotas"), 0, 1, answer)
+    assert client_quota_error(body(encoded)) == 42
+
+
+def test_a_client_goes_by_the_name_that_its_quota_is_for() -> None:
+    frame = produce_frame("orders", record_batch([b"x"]), client_id="noisy")
+    assert asked(ProduceRequest, frame)[0] == "noisy"
+    assert asked(FetchRequest, fetch_frame("orders", client_id="noisy"))[0] == "noisy"
