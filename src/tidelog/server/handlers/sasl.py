@@ -6,8 +6,9 @@ begins as anonymous, or as its certificate says, and brokers alone authenticate.
 mechanism; after it nothing but SaslAuthenticate is taken until the exchange ends. A request out of
 this order is answered ILLEGAL_SASL_STATE, a mechanism that is not served UNSUPPORTED_SASL_MECHANISM
 with those that are, a wrong name or password SASL_AUTHENTICATION_FAILED; each closes the
-connection. The last is answered late, ten times a second for each address and for each user. A user
-that does not exist is answered as one with another password.
+connection. The last is answered late, ten times a second for each address and for each user. Where
+fifty of them wait for one address, its further tries are refused unseen. A user that does not
+exist is answered as one with another password.
 
 Mechanisms: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER. Brokers use SCRAM-SHA-512 on any
 listener. A session by OAUTHBEARER ends with its token.
@@ -39,6 +40,7 @@ from tidelog.protocol.messages.sasl import (
 )
 from tidelog.security.authorizer import Principal
 from tidelog.security.broker_identity import BROKER_USER, BrokerIdentity
+from tidelog.security.failure_delays import FLOODED_SECONDS
 from tidelog.security.oauth import OAuthServer
 from tidelog.security.plain import PlainServer
 from tidelog.security.sasl import Login, SaslError, SaslServer
@@ -52,6 +54,9 @@ _SCRAM: Final = {each.name: each for each in (SCRAM_SHA_256, SCRAM_SHA_512)}
 _BROKERS_MECHANISM: Final = BrokerIdentity.mechanism.name
 _BROKER: Final = Principal(f"User:{BROKER_USER}", is_broker=True)
 _PASSWORD: Final = "the user or the password is wrong"
+_FLOODED: Final = (
+    "Too many log-ins from this address have failed; none is looked at for some seconds."
+)
 _WHAT_IS_WRONG: Final = {OAUTHBEARER: "the token is not accepted"}
 # As in Kafka: a client that authenticates more often than that is not well.
 _AGAIN_SECONDS_MIN: Final = 1.0
@@ -121,6 +126,9 @@ def sasl_authenticate(
             ErrorCode.ILLEGAL_SASL_STATE, "SaslAuthenticate came without a SaslHandshake before it"
         )
         return _refuse(refused, context, "SaslAuthenticate without a handshake")
+    if _is_flooded(sasl, context):
+        refused = SaslAuthenticateResponse(ErrorCode.SASL_AUTHENTICATION_FAILED, _FLOODED)
+        return _refuse(refused, context, "its address fails too often", FLOODED_SECONDS)
     login: Login | None = None
     try:
         token = sasl.answer(request.auth_bytes)
@@ -143,6 +151,17 @@ def sasl_authenticate(
         return _refuse(full, context, refusal, delay)
     connection.authenticated(login)
     return SaslAuthenticateResponse(auth_bytes=token, session_lifetime_ms=login.lifetime_ms)
+
+
+def _is_flooded(sasl: SaslServer, context: SaslContext) -> bool:
+    """Whether a try is not looked at, because its address has failed too often by now.
+
+    Brokers are let through, who share an address with their clients at times. Nobody guesses what
+    they know.
+    """
+    if isinstance(sasl, ScramServer) and (sasl.credential is None or sasl.user == BROKER_USER):
+        return False
+    return context.tools.failure_delays.is_flooded(context.connection.host)
 
 
 def _login(sasl: SaslServer, context: SaslContext) -> Login:
