@@ -35,6 +35,7 @@ _log = logging.getLogger(__name__)
 COMMAND_TIMEOUT_S: Final = 20.0
 _COMMANDS_PER_REQUEST: Final = 256
 _RETRY_S: Final = 0.1
+_CHARGE_TIMEOUT_S: Final = 2.0
 # For what the answer needs on its way, beyond what it may wait.
 _MARGIN_S: Final = 5.0
 
@@ -62,6 +63,22 @@ class Decided(NamedTuple):
 
     outcomes: list[Outcome]
     version: int
+
+
+class Mutations(NamedTuple):
+    """Partitions that a client wants to create and delete, one number for each topic."""
+
+    user: str
+    client_id: str
+    is_strict: bool
+    counts: Sequence[int]
+
+
+class Charged(NamedTuple):
+    """How many of the mutations a quota allows, and how long the client has to wait."""
+
+    taken: int
+    throttle_ms: int
 
 
 def encode_commands(commands: Sequence[Command]) -> bytes:
@@ -222,6 +239,31 @@ class ControllerLink:
             return Decided(decode_outcomes(response.outcomes), response.version)
         except ProtocolError as error:
             raise _outcome_unknown(str(error)) from error
+
+    async def charge(self, mutations: Mutations) -> Charged | None:
+        """What the controller's broker makes of a client's quota: one for the whole cluster.
+
+        None where this broker is to judge by itself: it is the controller, or that is of a version
+        that does not judge, or cannot be reached.
+        """
+        try:
+            found = await self._membership.find_controller(_CHARGE_TIMEOUT_S)
+            if isinstance(found, Controller):
+                return None
+            request = SubmitCommandRequest(
+                timeout_ms=int(_CHARGE_TIMEOUT_S * 1000),
+                commands=encode_commands(()),
+                quota_user=mutations.user,
+                quota_client_id=mutations.client_id,
+                quota_is_strict=mutations.is_strict,
+                mutations=list(mutations.counts),
+            )
+            response = await self._send(found, request, _CHARGE_TIMEOUT_S)
+        except KafkaError:
+            return None
+        if response.error_code or response.mutations_taken < 0:
+            return None
+        return Charged(response.mutations_taken, response.throttle_time_ms)
 
     async def _send(self, owner: Owner, request: SubmitCommandRequest, timeout_s: float) -> Any:
         """NOT_CONTROLLER where it is certain that nothing was sent."""

@@ -125,7 +125,7 @@ APIS: Final[tuple[Api, ...]] = (
     _served(75, "DescribeTopicPartitions", "describe_topic_partitions", (0, 0), flexible=0),
     Api(20000, "OffsetsWithinBytes", "offsets_within_bytes", (0, 0), (0, 0), 0, private=True),
     Api(20001, "FollowMetadata", "follow_metadata", (0, 0), (0, 0), 0, private=True),
-    Api(20002, "SubmitCommand", "submit_command", (0, 0), (0, 0), 0, private=True),
+    Api(20002, "SubmitCommand", "submit_command", (0, 1), (0, 1), 0, private=True),
 )
 
 API_BY_KEY: Final[dict[int, Api]] = {each.key: each for each in APIS}

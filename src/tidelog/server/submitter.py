@@ -7,7 +7,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from tidelog.cluster.commands import Answer, Command
-from tidelog.cluster.controller_link import COMMAND_TIMEOUT_S, ControllerLink
+from tidelog.cluster.controller_link import (
+    COMMAND_TIMEOUT_S,
+    Charged,
+    ControllerLink,
+    Mutations,
+)
 from tidelog.cluster.image_feed import ImageFeed
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.replication.replicas import Replicas
@@ -59,6 +64,10 @@ class Submitter:
                 each if isinstance(each, KafkaError) else _not_seen() for each in decided.outcomes
             ]
         return decided.outcomes
+
+    async def charge(self, mutations: Mutations) -> Charged | None:
+        """What a client's quota says at the controller; None where it is to be judged here."""
+        return await self._link.charge(mutations)
 
     async def submit_many(
         self, commands: Sequence[Command], principal: str

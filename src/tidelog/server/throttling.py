@@ -5,7 +5,8 @@ client should wait (`throttle_time_ms`), leaves at once, and the connection is m
 whether the client waits or not. A fetch beyond its quota is answered without records and counts
 nothing; one whose first batch alone is more than all windows allow gets it, and waits afterwards,
 since it would never get on. Creating and deleting partitions draws tokens; newer versions of those
-requests are refused with THROTTLING_QUOTA_EXCEEDED while tokens are owed.
+requests are refused with THROTTLING_QUOTA_EXCEEDED while tokens are owed. The controller's broker
+counts them for the whole cluster; the broker that the client asks has it wait.
 
 Time of requests is what they keep the event loop busy: 100 percent is all that one broker has.
 Brokers are exempt, and so are the messages of SASL. While no quota is set, `is_on` is False and a
@@ -16,12 +17,13 @@ What is known of clients is bounded; those that were not heard of for longest ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import coroutine
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
+from tidelog.cluster.controller_link import Charged, Mutations
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.host.clock import Clock
 from tidelog.protocol.apis import SASL_KEYS
@@ -41,6 +43,8 @@ if TYPE_CHECKING:
     from tidelog.server.context import RequestContext
 
 T = TypeVar("T")
+# What the controller makes of mutations; None where this broker is to judge by itself.
+AtController = Callable[[Mutations], Awaitable[Charged | None]]
 
 PRODUCE_KEY: Final = 0
 CLIENT_KINDS: Final = (
@@ -146,31 +150,33 @@ class Throttled:
 class MutationQuota:
     """The changes of metadata that one request asks for, as its client's quota sees them."""
 
-    def __init__(self, meter: Meter | None, clock: Clock, *, is_strict: bool) -> None:
-        self.meter = meter
-        self._clock = clock
+    def __init__(
+        self, throttling: Throttling, who: tuple[str, str] | None, *, is_strict: bool
+    ) -> None:
+        self._throttling = throttling
+        self._who = who
         self._is_strict = is_strict
         self.throttle_ms = 0
 
-    def take(self, partitions: int) -> None:
-        """Count partitions that are to come or to go; KafkaError where they must wait."""
-        meter = self.meter
-        if meter is None:
-            return
-        now_ms = int(self._clock.monotonic() * 1000)
-        if self._is_strict:
-            wait_ms = meter.bucket.throttle_ms(meter.limit, now_ms)
-            if wait_ms:
-                self.throttle_ms = max(self.throttle_ms, wait_ms)
-                raise KafkaError(
-                    ErrorCode.THROTTLING_QUOTA_EXCEEDED,
-                    f"the quota {CONTROLLER_MUTATION_RATE}={meter.limit:g} is used up;"
-                    f" try again in {wait_ms} ms",
-                )
-        meter.bucket.take(partitions, meter.limit, now_ms)
-        if not self._is_strict:
-            wait_ms = meter.bucket.throttle_ms(meter.limit, now_ms)
-            self.throttle_ms = max(self.throttle_ms, wait_ms)
+    async def take(
+        self, counts: Sequence[int], at_controller: AtController
+    ) -> list[KafkaError | None]:
+        """Count the partitions of each topic that are to come or to go; an error for each topic
+        that must wait. Nought is never refused."""
+        errors: list[KafkaError | None] = [None] * len(counts)
+        asked = [index for index, count in enumerate(counts) if count]
+        if not asked or self._who is None or not self._throttling.limits_mutations(*self._who):
+            return errors
+        mutations = Mutations(*self._who, self._is_strict, [counts[index] for index in asked])
+        charged = await at_controller(mutations) or self._throttling.charge(mutations)
+        self.throttle_ms = charged.throttle_ms
+        for index in asked[charged.taken :]:
+            errors[index] = KafkaError(
+                ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+                f"the quota {CONTROLLER_MUTATION_RATE} is used up;"
+                f" try again in {charged.throttle_ms} ms",
+            )
+        return errors
 
 
 @dataclass(slots=True)
@@ -179,6 +185,10 @@ class QuotaUse:
 
     throttle_ms: int | None = None
     mutations: MutationQuota | None = None
+
+
+def _user_of(connection: Connection) -> str:
+    return connection.principal.name.removeprefix("User:")
 
 
 class Throttling:
@@ -225,7 +235,7 @@ class Throttling:
         principal = connection.principal
         if principal.is_broker:
             return None
-        return self._client(principal.name.removeprefix("User:"), client_id or "")
+        return self._client(_user_of(connection), client_id or "")
 
     def _client(self, user: str, client_id: str) -> Client:
         clients, who = self._clients, (user, client_id)
@@ -268,7 +278,7 @@ class Throttling:
         if client is None:
             return 0
         quota = None if use is None else use.mutations
-        owed = (0, None) if quota is None else (quota.throttle_ms, quota.meter)
+        owed = (0, None) if quota is None else (quota.throttle_ms, client.mutation)
         return self._throttle(
             context.connection, owed, self._charge_time(client, context.connection)
         )
@@ -316,13 +326,31 @@ class Throttling:
 
     def mutations(self, context: RequestContext[Any], strict_since: int) -> MutationQuota:
         """For a request that changes partitions; strict from a version on."""
-        connection, client_id = context.connection, context.header.client_id
-        client = self._client_of(connection, client_id) if self.is_on else None
-        meter = None if client is None else client.mutation
-        is_strict = context.version >= strict_since
-        quota = MutationQuota(meter, self._clock, is_strict=is_strict)
+        connection = context.connection
+        who = None
+        if not connection.principal.is_broker:
+            who = _user_of(connection), context.header.client_id or ""
+        quota = MutationQuota(self, who, is_strict=context.version >= strict_since)
         context.quota_use = QuotaUse(mutations=quota)
         return quota
+
+    def limits_mutations(self, user: str, client_id: str) -> bool:
+        return self.is_on and self._client(user, client_id).mutation is not None
+
+    def charge(self, mutations: Mutations) -> Charged:
+        """Count mutations, of a client here or of another broker; where it is strict, up to the
+        first that must wait."""
+        counts = mutations.counts
+        meter = self._client(mutations.user, mutations.client_id).mutation if counts else None
+        if meter is None:
+            return Charged(len(counts), 0)
+        bucket, limit, now_ms = meter.bucket, meter.limit, self._now_ms()
+        for taken, count in enumerate(counts):
+            wait_ms = bucket.throttle_ms(limit, now_ms)
+            if wait_ms and mutations.is_strict:
+                return Charged(taken, wait_ms)
+            bucket.take(count, limit, now_ms)
+        return Charged(len(counts), 0 if mutations.is_strict else bucket.throttle_ms(limit, now_ms))
 
     def _charge_time(self, client: Client, connection: Connection) -> tuple[int, Meter | None]:
         """Count the time that the loop was busy for a connection."""

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.unit.server.middle import Middle, Peer, turns_of_the_loop
+from tidelog.cluster.controller_link import Charged, Mutations
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.framing import RequestHeader
 from tidelog.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -292,31 +293,49 @@ def test_the_steps_of_a_task_are_timed_and_its_waits_are_not() -> None:
 # -- changes of metadata --------------------------------------------------------------------------
 
 
-def mutations(limit: float, *, is_strict: bool) -> tuple[MutationQuota, BusyClock]:
-    clock = BusyClock(0.0)
-    throttling = Throttling(clock)  # type: ignore[arg-type]
-    throttling.follow({ANYBODY: {"controller_mutation_rate": limit}})
-    client = throttling._client("alice", "")
-    return MutationQuota(client.mutation, clock, is_strict=is_strict), clock  # type: ignore[arg-type]
+class Mutating:
+    """One request after another that creates partitions, here or where the controller is."""
+
+    def __init__(self, limit: float, *, is_strict: bool, charged: Charged | None = None) -> None:
+        self.clock = BusyClock(0.0)
+        throttling = Throttling(self.clock)  # type: ignore[arg-type]
+        throttling.follow({ANYBODY: {"controller_mutation_rate": limit}})
+        self.quota = MutationQuota(throttling, ("alice", ""), is_strict=is_strict)
+        self.charged = charged
+        self.asked: list[Mutations] = []
+
+    def take(self, *counts: int) -> list[ErrorCode | None]:
+        errors = asyncio.run(self.quota.take(counts, self._at_controller))
+        return [None if each is None else each.code for each in errors]
+
+    async def _at_controller(self, mutations: Mutations) -> Charged | None:
+        self.asked.append(mutations)
+        return self.charged
+
+
+LATER = ErrorCode.THROTTLING_QUOTA_EXCEEDED
 
 
 def test_partitions_beyond_the_quota_are_refused_until_nothing_is_owed() -> None:
-    quota, clock = mutations(2, is_strict=True)
-    quota.take(30)
-    with pytest.raises(KafkaError, match="try again in 4000 ms") as refused:
-        quota.take(1)
-    assert refused.value.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED
-    assert quota.throttle_ms == 4_000
-    clock.time += 4
-    quota.take(1)
+    made = Mutating(2, is_strict=True)
+    # What takes none is not refused.
+    assert made.take(10, 0, 20, 1, 0) == [None, None, None, LATER, None]
+    assert made.quota.throttle_ms == 4_000
+    assert made.take(1) == [LATER]
+    made.clock.time += 4
+    assert made.take(1) == [None]
 
 
 def test_older_versions_are_not_refused_and_wait() -> None:
-    quota, _ = mutations(2, is_strict=False)
-    quota.take(30)
-    assert quota.throttle_ms == 4_000
-    quota.take(2)
-    assert quota.throttle_ms == 5_000
+    made = Mutating(2, is_strict=False)
+    assert made.take(30) == [None] and made.quota.throttle_ms == 4_000
+    assert made.take(2) == [None] and made.quota.throttle_ms == 5_000
+
+
+def test_the_controller_counts_for_clients_of_other_brokers() -> None:
+    made = Mutating(2, is_strict=True, charged=Charged(1, 700))
+    assert made.take(0, 3, 4) == [None, None, LATER] and made.quota.throttle_ms == 700
+    assert made.asked == [Mutations("alice", "", True, [3, 4])]
 
 
 # -- connections ----------------------------------------------------------------------------------

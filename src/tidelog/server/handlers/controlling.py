@@ -1,16 +1,24 @@
-"""FollowMetadata (20001, versions 0 to 0), SubmitCommand (20002, versions 0 to 0): our own.
+"""FollowMetadata (20001, versions 0 to 0), SubmitCommand (20002, versions 0 to 1): our own.
 
 Behaviour: both are for brokers alone, and are answered by the broker that is the controller; others
 say NOT_CONTROLLER. FollowMetadata waits for something newer than the caller has. SubmitCommand does
 commands for a principal whom the caller has already checked. Both are served before the broker
 itself is ready: brokers that start at the same time need the metadata to recover.
+
+Version notes: with version 1 of SubmitCommand, the controller's broker holds a client of another
+broker to its quota of mutations, so that the client does not have it once on each.
 """
 
 from __future__ import annotations
 
 from tidelog.cluster.commands import Command
 from tidelog.cluster.controller import Controller, not_controller
-from tidelog.cluster.controller_link import decide_here, decode_commands, encode_outcomes
+from tidelog.cluster.controller_link import (
+    Mutations,
+    decide_here,
+    decode_commands,
+    encode_outcomes,
+)
 from tidelog.errors import ErrorCode, KafkaError, ProtocolError
 from tidelog.protocol.messages.follow_metadata import (
     FollowMetadataRequest,
@@ -59,8 +67,19 @@ async def submit_command(
         decided = await decide_here(controller, commands, _seconds(request.timeout_ms))
     except KafkaError as error:
         return SubmitCommandResponse(error_code=error.code, error_message=error.message)
+    charged = context.throttling.charge(
+        Mutations(
+            request.quota_user,
+            request.quota_client_id,
+            request.quota_is_strict,
+            request.mutations,
+        )
+    )
     return SubmitCommandResponse(
-        version=decided.version, outcomes=encode_outcomes(decided.outcomes)
+        version=decided.version,
+        outcomes=encode_outcomes(decided.outcomes),
+        mutations_taken=charged.taken,
+        throttle_time_ms=charged.throttle_ms,
     )
 
 

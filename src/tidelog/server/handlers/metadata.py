@@ -118,7 +118,8 @@ async def _create_then_answer(
 ) -> MetadataResponse:
     allowed = [name for name in missing if name not in errors]
     quota = context.throttling.mutations(context, strict_since=_NEVER)
-    quota.take(len(allowed) * context.tools.config().get_int("num.partitions"))
+    partitions = len(allowed) * context.tools.config().get_int("num.partitions")
+    await quota.take([partitions], context.tools.submitter.charge)
     commands = [CreateTopic(name) for name in allowed]
     answers = await context.tools.submitter.submit_all(commands, context.principal)
     # One that another client was quicker to create is found in the image all the same.

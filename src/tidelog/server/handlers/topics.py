@@ -48,6 +48,7 @@ from tidelog.server.handlers.asked import distinct_by
 from tidelog.server.handlers.configs import describe_topic_settings
 from tidelog.server.pieces import LazyList
 from tidelog.server.submitter import seconds_for
+from tidelog.server.throttling import MutationQuota
 from tidelog.server.tools import ClusterContext
 
 T = TypeVar("T")
@@ -60,14 +61,13 @@ async def create_topics(
     topics, repeated = await context.complete(distinct_by(request.topics, "name"))
     quota = context.throttling.mutations(context, strict_since=6)
 
-    def creation(topic: CreatableTopic) -> CreateTopic:
+    def creation(topic: CreatableTopic) -> tuple[CreateTopic, int]:
         _refuse_repeated(topic.name, repeated)
         command = _creation(topic, request.validate_only, context)
-        if topic.name not in context.image.topics:
-            quota.take(_partitions_to_create(topic, context))
-        return command
+        is_new = topic.name not in context.image.topics
+        return command, _partitions_to_create(topic, context) if is_new else 0
 
-    answers = await _submit_each(topics, creation, request.timeout_ms, context)
+    answers = await _submit_each(topics, creation, quota, request.timeout_ms, context)
     results = (
         _created(topic.name, answer, context) for topic, answer in zip(topics, answers, strict=True)
     )
@@ -76,21 +76,32 @@ async def create_topics(
 
 async def _submit_each(
     asked: Iterable[T],
-    command_of: Callable[[T], Command],
+    command_of: Callable[[T], tuple[Command, int]],
+    quota: MutationQuota,
     timeout_ms: int,
     context: ClusterContext,
 ) -> list[Answer | KafkaError]:
-    """Submit the command of each, unless it is refused; answers and refusals, each in its place."""
+    """Submit the command of each, unless it is refused; answers and refusals, each in its place.
+
+    `command_of` says how many partitions come or go with a command, too.
+    """
     commands: list[Command | KafkaError] = []
+    counts = []
     pace = context.pace()
     for each in asked:
         await pace.step()
         try:
-            commands.append(command_of(each))
+            command, count = command_of(each)
         except KafkaError as error:
             commands.append(error)
-    accepted = [each for each in commands if not isinstance(each, KafkaError)]
+            counts.append(0)
+        else:
+            commands.append(command)
+            counts.append(count)
     submitter, timeout_s = context.tools.submitter, seconds_for(timeout_ms)
+    refusals = await quota.take(counts, submitter.charge)
+    commands = [refusal or each for each, refusal in zip(commands, refusals, strict=True)]
+    accepted = [each for each in commands if not isinstance(each, KafkaError)]
     answers = iter(await submitter.submit_all(accepted, context.principal, timeout_s))
     return [each if isinstance(each, KafkaError) else next(answers) for each in commands]
 
@@ -179,16 +190,15 @@ async def delete_topics(
     is_enabled = context.tools.config().get_bool("delete.topic.enable")
     quota = context.throttling.mutations(context, strict_since=5)
 
-    def deletion(result: DeletableTopicResult) -> DeleteTopic:
+    def deletion(result: DeletableTopicResult) -> tuple[DeleteTopic, int]:
         _refuse_repeated((result.name, result.topic_id), repeated)
         if not is_enabled:
             raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED)
         found = _topic_to_delete(result, context)
         result.name, result.topic_id = found.name, found.topic_id
-        quota.take(len(found.partitions))
-        return DeleteTopic(topic_id=found.topic_id)
+        return DeleteTopic(topic_id=found.topic_id), len(found.partitions)
 
-    answers = await _submit_each(results, deletion, request.timeout_ms, context)
+    answers = await _submit_each(results, deletion, quota, request.timeout_ms, context)
     return DeleteTopicsResponse(responses=LazyList(len(results), map(_judged, results, answers)))
 
 
@@ -235,16 +245,15 @@ async def create_partitions(
     topics, repeated = await context.complete(distinct_by(request.topics, "name"))
     quota = context.throttling.mutations(context, strict_since=3)
 
-    def extension(topic: CreatePartitionsTopic) -> AddPartitions:
+    def extension(topic: CreatePartitionsTopic) -> tuple[AddPartitions, int]:
         _refuse_repeated(topic.name, repeated)
         context.require_topic(Operation.ALTER, topic.name)
         _refuse_internal(topic.name)
         known = context.image.topics.get(topic.name)
-        if known is not None and topic.count > len(known.partitions):
-            quota.take(topic.count - len(known.partitions))
-        return _add_partitions(topic, request.validate_only)
+        new = 0 if known is None else max(0, topic.count - len(known.partitions))
+        return _add_partitions(topic, request.validate_only), new
 
-    answers = await _submit_each(topics, extension, request.timeout_ms, context)
+    answers = await _submit_each(topics, extension, quota, request.timeout_ms, context)
     results = (CreatePartitionsTopicResult(name=topic.name) for topic in topics)
     return CreatePartitionsResponse(results=LazyList(len(topics), map(_judged, results, answers)))
 
