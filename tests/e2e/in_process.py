@@ -76,6 +76,10 @@ class RawConnection(asyncio.Transport):
         """The last answer."""
         return decode_response(api(name), version, bytes(self._answer[4:]))[1]
 
+    @property
+    def last_answer(self) -> bytes:
+        return bytes(self._answer)
+
     async def ask(self, frame: bytes) -> int:
         """Send a request and wait for its answer or the end of the connection; its bytes."""
         self.send(frame)

@@ -58,7 +58,7 @@ def test_a_produce_beyond_its_quota_is_appended_and_waits_on_the_short_way_too(
             for version in (9, 3):
                 await limit(broker.parts, producer_byte_rate=size // 10 + 1)
                 again = broker.connect()
-                again.connection.known_head_bytes = plain.connection.known_head_bytes
+                again.connection.known = dict(plain.connection.known)
                 answer = await again.call("Produce", version, requests)
                 told.append(answer.throttle_time_ms)
                 partition = answer.responses[0].partition_responses[0]

@@ -122,6 +122,15 @@ class CoordinatorRuntime(Generic[S]):
             self._rounds.later(slot)
         return future
 
+    def settled_slot(self, key: str) -> Slot[S] | None:
+        """Whose core can be answered from at once; None where it cannot."""
+        try:
+            slot = self._slot_of(key)
+            slot.check(self._kind)
+        except KafkaError:
+            return None
+        return slot if slot.partition.is_committed(slot.last_core_offset) else None
+
     def _slot_of(self, key: str) -> Slot[S]:
         return self._slot_at(self.topic.partition_of(key))
 
@@ -159,7 +168,7 @@ class CoordinatorRuntime(Generic[S]):
     def _run(
         self, slot: Slot[S], handler: Callable[[S, Now], Outcome], core_only: bool
     ) -> Any | asyncio.Future[Any]:
-        self._check(slot)
+        slot.check(self._kind)
         try:
             outcome = handler(slot.shard, self.now())
             self._apply(slot, outcome)
@@ -181,18 +190,6 @@ class CoordinatorRuntime(Generic[S]):
         reply.resolve(answer)
         return self._future(slot, reply, core_only)
 
-    def _check(self, slot: Slot[S]) -> None:
-        """KafkaError where the shard cannot speak for the cluster."""
-        if slot.error is not None:
-            raise slot.error.again()
-        try:
-            slot.partition.check_leader()
-        except KafkaError as error:
-            # The metadata will say so in a moment; another broker may have newer answers already.
-            raise self._kind.refusal(error) from error
-        if slot.partition.leading.may_be_deposed:
-            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "other brokers are out of reach")
-
     def _run_gathered(self, slot: Slot[S]) -> None:
         """Handle what was gathered and append it in one batch, for which one wait does."""
         gathered, handled = slot.gathered, []
@@ -200,7 +197,7 @@ class CoordinatorRuntime(Generic[S]):
         if not gathered.asked:
             return
         try:
-            self._check(slot)
+            slot.check(self._kind)
             handled = gathered.handle(slot.shard, self.now())
             handled = self._apply_together(slot, handled)
         except Exception as error:
@@ -273,14 +270,14 @@ class CoordinatorRuntime(Generic[S]):
         None where that is open there already; KafkaError where the shard is not here.
         """
         slot = self._slot_of(key)
-        self._check(slot)
+        slot.check(self._kind)
         header = BatchHeader(producer_id=producer_id, producer_epoch=epoch)
         return slot.partition.log.producers.begin_verification(header)
 
     def end_transaction(self, index: int, marker: Admitted, origin: Origin) -> int:
         """Append the marker of a producer to a shard's log; its offset. KafkaError where not."""
         slot = self._slot_at(index)
-        self._check(slot)
+        slot.check(self._kind)
         slot.take(marker, self._host.clock.wall_ms(), origin)
         try:
             slot.ended(marker)

@@ -48,6 +48,18 @@ class Slot(Generic[S]):
     unsettled: deque[tuple[int, Callable[[], None]]] = field(default_factory=deque)
     settling: CommitWait | asyncio.TimerHandle | None = None
 
+    def check(self, kind: ShardKind[S]) -> None:
+        """KafkaError where the shard cannot speak for the cluster."""
+        if self.error is not None:
+            raise self.error.again()
+        try:
+            self.partition.check_leader()
+        except KafkaError as error:
+            # The metadata will say so in a moment; another broker may have newer answers already.
+            raise kind.refusal(error) from error
+        if self.partition.leading.may_be_deposed:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "other brokers are out of reach")
+
     def append(
         self,
         kind: ShardKind[S],

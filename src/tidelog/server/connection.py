@@ -12,7 +12,7 @@ import asyncio
 import logging
 import ssl
 from collections import deque
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from tidelog.errors import ProtocolError, TidelogError
 from tidelog.host.prompt import when_done
@@ -43,7 +43,7 @@ class Connection(asyncio.BufferedProtocol):
         "__weakref__", "_awaiting_memory", "_buffer", "_closing", "_draining", "_exchanges",
         "_frontend", "_is_halted", "_last_words", "_loop", "_muted", "_outbox", "_reading_paused",
         "_start_request", "_transport", "_unproven_since", "authenticated_at", "bytes_received",
-        "frame_in_use", "host", "is_timed", "known_head_bytes", "last_active_at", "listener",
+        "frame_in_use", "host", "is_timed", "known", "last_active_at", "listener",
         "local_host", "local_port", "login", "loop_use", "peer", "principal", "sasl",
         "sasl_mechanism",
     )  # fmt: skip
@@ -63,9 +63,8 @@ class Connection(asyncio.BufferedProtocol):
         self._last_words = "the broker is shutting down"
         # Who takes the next request: another while the connection authenticates.
         self._start_request = self._frontend.dispatcher.start
-        # How long the head of its last produce was, by which the next one may be known; see
-        # `handlers/produce_again`.
-        self.known_head_bytes = 0
+        # What shortcuts know of its requests, by the key of the API; see `dispatch.Shortcut`.
+        self.known: dict[int, Any] = {}
         # True while the request that came last is still decoded or prepared from its frame.
         self.frame_in_use = False
         # How long its requests have kept the loop busy, and when it may go on after too much.

@@ -60,6 +60,8 @@ T = TypeVar("T")
 
 # A frame of this size holds some thousand elements at most and is decoded at a stretch.
 _BRIEF_FRAME_BYTES = 16 * 1024
+# The second byte of a frame, in which the keys of APIs differ.
+_KEY_AT: Final = 1
 # From this version on its answer begins with the throttle time.
 _METADATA_WITH_THROTTLE = 3
 
@@ -86,7 +88,11 @@ DECLINED: Final[Result] = []
 
 
 class Shortcut(Protocol):
-    """Serves requests of one API that begin like others before them (see `produce_again`)."""
+    """Serves requests of one API that are like others before them (see `produce_again`).
+
+    What it knows of a connection's requests is in `Connection.known`. It is only offered frames
+    whose API key ends in the same byte as its own.
+    """
 
     def learn(
         self, frame: memoryview, version: int, request: Any, connection: Connection
@@ -105,8 +111,8 @@ class Dispatcher:
         self._families = {type(tools): tools for tools in families}
         self._tasks: dict[asyncio.Task[Any], None] = {}
         self._served: dict[int, ServedApi[Any]] = {}
-        # Of the one API that has one; connections that know a head of a request have seen it.
-        self._shortcut: Shortcut
+        # By the key of an API, once a request of it was decoded.
+        self._shortcuts: dict[int, Shortcut] = {}
         # Until the broker is ready, only what brokers need of each other is served.
         self.is_open = True
 
@@ -121,10 +127,12 @@ class Dispatcher:
 
     def start(self, frame: memoryview, connection: Connection) -> Result:
         """Decode a frame and take the request as far as it goes without waiting."""
-        if connection.known_head_bytes:
-            result = self._shortcut.serve(frame, connection)
-            if result is not DECLINED:
-                return result
+        if connection.known and len(frame) > _KEY_AT:
+            shortcut = self._shortcuts.get(frame[_KEY_AT])
+            if shortcut is not None:
+                result = shortcut.serve(frame, connection)
+                if result is not DECLINED:
+                    return result
         header, position = decode_request_header(frame)
         served = self._served.get(header.api_key) or self._serve(header.api_key)
         api, route_, metrics = served.api, served.route, served.metrics
@@ -170,10 +178,11 @@ class Dispatcher:
         return [_sized(answer.auth_bytes)]
 
     def _begin(self, route_: Route, request: object, context: Context, frame: memoryview) -> Result:
+        if route_.shortcut is not None:
+            shortcut = self._shortcuts[context.api.key]
+            shortcut.learn(frame, context.version, request, context.connection)
         if route_.prepare is None:
             return self._apply(route_, request, context)
-        if route_.shortcut is not None:
-            self._shortcut.learn(frame, context.version, request, context.connection)
         prepared = route_.prepare(request, context)
         if not isinstance(prepared, asyncio.Future):
             context.prepared = prepared
@@ -200,7 +209,7 @@ class Dispatcher:
         route_ = audited_route(route(api.name), api.name, self._shared.audit)
         served = self._served[api_key] = ServedApi(api, route_, metrics, tools)
         if served.route.shortcut is not None:
-            self._shortcut = served.route.shortcut(self._shared, served)
+            self._shortcuts[api_key] = served.route.shortcut(self._shared, served)
         return served
 
     def _apply(self, route_: Route, request: object, context: Context) -> Result:

@@ -44,7 +44,7 @@ class Caller:
 
     def __init__(self) -> None:
         self.frame_in_use = False
-        self.known_head_bytes = 0
+        self.known: dict[int, Any] = {}
         self.peer = "peer"
         self.principal = SimpleNamespace(name="User:ANONYMOUS", is_broker=False)
         self.host = "127.0.0.1"

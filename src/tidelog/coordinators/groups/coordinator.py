@@ -26,6 +26,7 @@ from tidelog.replication.partition import Partition
 from tidelog.replication.replicas import Replicas
 
 if TYPE_CHECKING:
+    from tidelog.coordinators.groups.beats import Beat, ConsumerBeat
     from tidelog.coordinators.groups.shard import GroupShard
 
 
@@ -64,6 +65,16 @@ class GroupCoordinator(CoordinatorRuntime["GroupShard"]):
             heeds=(TopicDeleted,),
         )
         super().__init__(kind, broker_id, replicas, host)
+
+    def hear(self, beat: Beat | ConsumerBeat) -> bool:
+        """Take a heartbeat that repeats the one before; False where there is more to say to it."""
+        slot = self.settled_slot(beat.group_id)
+        return slot is not None and slot.shard.hear(beat, self.now())
+
+    def heartbeat_interval_ms(self, group_id: str) -> int | None:
+        """How often the members of a consumer group are to beat; None where nobody can say."""
+        slot = self.settled_slot(group_id)
+        return None if slot is None else slot.shard.heartbeat_interval_ms(group_id)
 
     def census(self) -> GroupCensus:
         """What the shards hold that are loaded."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from tidelog.cluster.changes import Change, TopicDeleted
 from tidelog.cluster.image import MetadataImage
+from tidelog.coordinators.groups.beats import Beat, ConsumerBeat
 from tidelog.coordinators.groups.classic.group import ClassicGroup, GroupState
 from tidelog.coordinators.groups.classic.joins import Join, Joins
 from tidelog.coordinators.groups.classic.members import Members
@@ -126,6 +127,21 @@ class GroupShard:
         if group is not None:
             return Outcome(self._classic_members.heartbeat(group, request, now))
         return Outcome(self._members.heartbeat(request, now))
+
+    def hear(self, beat: Beat | ConsumerBeat, now: Now) -> bool:
+        """A heartbeat like the one before: the session goes on, where the answer is the same.
+
+        False where it may not be: then nothing has changed, and the request is to be handled.
+        """
+        if isinstance(beat, Beat):
+            group = self.table.classic(beat.group_id)
+            return group is not None and self._members.hear(group, beat, now)
+        consumer_group = self.table.consumer(beat.group_id)
+        return consumer_group is not None and self._heartbeats.hear(consumer_group, beat, now)
+
+    def heartbeat_interval_ms(self, group_id: str) -> int:
+        """How often the members of a consumer group are to beat."""
+        return self._heartbeats.interval_ms(self._image(), group_id)
 
     def leave(self, request: LeaveGroupRequest, version: int, now: Now) -> Outcome:
         group = self.table.consumer(request.group_id)

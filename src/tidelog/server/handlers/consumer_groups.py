@@ -33,11 +33,14 @@ from tidelog.security.authorizer import Operation
 from tidelog.server.handlers.asked import distinct
 from tidelog.server.handlers.group_admin import ask_to_describe, describe_each
 from tidelog.server.handlers.groups import ask_for_member, caller_of
+from tidelog.server.handlers.heartbeat_again import ConsumerHeartbeatShortcut
+from tidelog.server.routes import served
 from tidelog.server.tools import GroupContext
 
 _Beat = ConsumerGroupHeartbeatResponse | Awaitable[ConsumerGroupHeartbeatResponse]
 
 
+@served(shortcut=ConsumerHeartbeatShortcut)
 def consumer_group_heartbeat(
     request: ConsumerGroupHeartbeatRequest, context: GroupContext
 ) -> _Beat | Generator[int, None, _Beat]:

@@ -28,6 +28,7 @@ from tidelog.protocol.messages.join_group import JoinGroupRequest, JoinGroupResp
 from tidelog.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from tidelog.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from tidelog.security.authorizer import Operation
+from tidelog.server.handlers.heartbeat_again import HeartbeatShortcut
 from tidelog.server.routes import served
 from tidelog.server.tools import GroupContext
 
@@ -71,7 +72,7 @@ async def sync_group(request: SyncGroupRequest, context: GroupContext) -> SyncGr
     return answer
 
 
-@served(is_brief=True)
+@served(is_brief=True, shortcut=HeartbeatShortcut)
 def heartbeat(
     request: HeartbeatRequest, context: GroupContext
 ) -> HeartbeatResponse | Awaitable[HeartbeatResponse]:

@@ -170,11 +170,11 @@ class ProduceShortcut:
             if len(self._heads) >= _HEADS_MAX:
                 self._heads.clear()
             self._heads[learnt] = known
-        connection.known_head_bytes = end - start
+        connection.known[api.key] = end - start
 
     def serve(self, frame: memoryview, connection: Connection) -> Result:
         """Append the records of a request whose head is known; else `DECLINED`."""
-        recognised = self._recognise(frame, connection.known_head_bytes)
+        recognised = self._recognise(frame, connection.known.get(self._served.api.key, 0))
         if recognised is None:
             return DECLINED
         head, records, correlation_id = recognised

@@ -323,6 +323,17 @@ def test_a_silent_member_is_gone_after_its_session_and_not_before() -> None:
     assert list(classic_group(world).members) == [alive.member_id]
 
 
+def test_a_heartbeat_that_repeats_the_one_before_keeps_its_member() -> None:
+    world = World()
+    silent, alive = Client(world), Client(world)
+    form_group(world, [silent, alive])
+    world.pass_time(SESSION_MS - 1)
+    assert world.shard.hear(alive.beat, world.now)
+    world.pass_time(1)
+    assert not world.shard.hear(alive.beat, world.now), "the group rebalances"
+    assert list(classic_group(world).members) == [alive.member_id]
+
+
 def test_a_member_that_does_not_rejoin_in_time_is_left_behind() -> None:
     world = World()
     slow, quick, newcomer = Client(world), Client(world), Client(world)

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from tidelog.coordinators.groups.beats import Beat
 from tidelog.coordinators.groups.classic.group import ClassicGroup, GroupState, Member
 from tidelog.coordinators.groups.classic.rebalances import Rebalances
 from tidelog.coordinators.groups.records import (
@@ -110,6 +111,22 @@ class Members:
         if group.state is GroupState.PREPARING_REBALANCE:
             return HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)
         return HeartbeatResponse()
+
+    def hear(self, group: ClassicGroup, beat: Beat, now: Now) -> bool:
+        """As `heartbeat` for a member of a stable group; False where that says anything else."""
+        member = group.members.get(beat.member_id)
+        if (
+            member is None
+            or group.state is not GroupState.STABLE
+            or group.generation != beat.generation
+            or (
+                beat.instance_id is not None
+                and group.instances.get(beat.instance_id) != beat.member_id
+            )
+        ):
+            return False
+        self._rebalances.renew_session(group, member, now)
+        return True
 
     # LeaveGroup
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from uuid import UUID
 
+from tidelog.cluster.image import MetadataImage
+from tidelog.coordinators.groups.beats import ConsumerBeat
 from tidelog.coordinators.groups.consumer.group import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
@@ -120,6 +122,37 @@ class ConsumerHeartbeats:
 
         return Outcome(self._answer(step, request, before, after), step.records, appended)
 
+    def hear(self, group: ConsumerGroup, beat: ConsumerBeat, now: Now) -> bool:
+        """As `heartbeat` for a request that tells nothing, of a member that is where it is to be.
+
+        False where the answer may be another one: then nothing has changed.
+        """
+        member, image = group.members.get(beat.member_id), self._rebalancing.image()
+        if (
+            member is None
+            or member.epoch != beat.generation
+            or member.classic is not None
+            or (member.client_id, member.client_host) != (beat.client_id, beat.client_host)
+            or not member.is_reconciled_to(group.target_epoch)
+            or group.epoch != group.target_epoch
+            or group.seen_image is not image
+            or group.pattern_subscribers
+            or beat.instance_id not in (None, member.instance_id)
+            or (
+                beat.instance_id is not None
+                and group.instances.get(beat.instance_id) != beat.member_id
+            )
+            or beat.interval_ms != self.interval_ms(image, group.group_id)
+        ):
+            return False
+        self._rebalancing.members.renew_session(group.group_id, member, now)
+        return True
+
+    def interval_ms(self, image: MetadataImage, group_id: str) -> int:
+        """How often members are to beat."""
+        default_ms = self._settings.consumer_heartbeat_interval_ms
+        return own_setting_ms(image, group_id, "consumer.heartbeat.interval.ms", default_ms)
+
     def _find(self, step: Step, request: ConsumerGroupHeartbeatRequest) -> ConsumerMember:
         """The member as it is; one that joins as it begins."""
         group, member_id = step.group, request.member_id or str(self._random.uuid())
@@ -162,12 +195,7 @@ class ConsumerHeartbeats:
         response = ConsumerGroupHeartbeatResponse(
             member_id=after.member_id,
             member_epoch=after.epoch,
-            heartbeat_interval_ms=own_setting_ms(
-                step.image,
-                step.group.group_id,
-                "consumer.heartbeat.interval.ms",
-                self._settings.consumer_heartbeat_interval_ms,
-            ),
+            heartbeat_interval_ms=self.interval_ms(step.image, step.group.group_id),
         )
         is_join = request.member_epoch == JOIN_EPOCH
         if is_join or _is_full(request) or before.assigned != after.assigned:

@@ -73,7 +73,10 @@ class Rebalancing:
     _patterns: Patterns
 
     def begin(self, group: ConsumerGroup, caller: Caller, now: Now) -> Step:
-        return Step(group, self._patterns.image(), caller, now)
+        return Step(group, self.image(), caller, now)
+
+    def image(self) -> MetadataImage:
+        return self._patterns.image()
 
     def check_room(self, group: ConsumerGroup, member_id: str, instance_id: str | None) -> None:
         limit = self._settings.consumer_group_size_max
