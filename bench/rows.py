@@ -305,7 +305,7 @@ ROWS: tuple[Row, ...] = (
         "A producer and a consumer held at 5 MB/s each, and a client beside them",
         "quota",
         "quotas.held",
-        {"quota_bytes": 5.0 * MB, "seconds": 33.0},
+        {"quota_bytes": 5.0 * MB, "seconds": 22.0},
         amount="seconds",
         rounds_max=3,
     ),

@@ -6,11 +6,9 @@ to hold them.
 
 from __future__ import annotations
 
-import statistics
 import threading
 import time
-from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 
 from bench.loads.cold import fetched_records
@@ -26,12 +24,10 @@ from bench.wire import (
     record_batch,
 )
 
-# Two of the spans over which a rate is taken: eleven windows of a second.
-_SPAN_S = 22.0
 _QUOTAS = {"bench-writer": "producer_byte_rate", "bench-reader": "consumer_byte_rate"}
 _REQUEST_BYTES = 100_000
-# A quiet client may use ten seconds of its quota at once; after it has, it is held.
-_SAVED_UP_S = 3.0
+# A rate is taken over eleven windows of a second.
+_PACED_S = 12.0
 _ALONE_S = 3.0
 # Correlation id, throttle time, error, session, no topics.
 _EMPTY_FETCH_BYTES = 4 + 4 + 2 + 4 + 4
@@ -39,23 +35,28 @@ _BETWEEN_S = 0.005
 
 
 class _Noisy(threading.Thread):
-    """Asks again and again, and counts the bytes that a quota is about."""
+    """Asks again and again, and counts the bytes that a quota is about.
 
-    def __init__(self, port: int, request: bytes, count: Callable[[bytes], int]) -> None:
+    It keeps to its quota by itself for as long as a broker remembers, then takes all it can get: a
+    client that was quiet before could use what it has saved up, and would be held in bursts.
+    """
+
+    def __init__(self, port: int, ask: bytes, count: Callable[[bytes], int], quota: float) -> None:
         super().__init__(daemon=True)
         self._connection = Connection(port, timeout_s=60)
-        self._request, self._count = request, count
-        # When an answer came, and how many bytes there were with it.
-        self.seen: list[tuple[float, int]] = []
-        self._total = 0
+        self._request, self._count, self._quota = ask, count, quota
+        self.bytes = 0
         self._is_over = False
         self._error: Exception | None = None
 
     def run(self) -> None:
+        begin = time.perf_counter()
         try:
             while not self._is_over:
-                self._total += self._count(self._connection.ask(self._request))
-                self.seen.append((time.perf_counter(), self._total))
+                self.bytes += self._count(self._connection.ask(self._request))
+                early = begin + self.bytes / self._quota - time.perf_counter()
+                if early > 0 and time.perf_counter() < begin + _PACED_S:
+                    time.sleep(early)
         except Exception as error:
             self._error = error
 
@@ -66,23 +67,6 @@ class _Noisy(threading.Thread):
         assert not self.is_alive(), "a throttled client waits for more than a minute"
         if self._error is not None:
             raise self._error
-
-
-def mean_rate(seen: Sequence[tuple[float, int]], begin: float, end: float) -> float:
-    """Bytes per second, out of totals by time: the mean over all spans between two moments.
-
-    A client that may save up uses it at once and then waits. The rate of one span would say how
-    many such bursts happened to be in it.
-    """
-    span = min(_SPAN_S, end - begin)
-    starts = [begin + (end - begin - span) * each / 100 for each in range(101)]
-    used = (_total_until(seen, start + span) - _total_until(seen, start) for start in starts)
-    return statistics.mean(used) / span
-
-
-def _total_until(seen: Sequence[tuple[float, int]], moment: float) -> int:
-    index = bisect_right(seen, moment, key=lambda each: each[0])
-    return seen[index - 1][1] if index else 0
 
 
 def held(port: int, pid: int, topic: str, quota_bytes: float, seconds: float) -> dict[str, float]:
@@ -96,25 +80,27 @@ def held(port: int, pid: int, topic: str, quota_bytes: float, seconds: float) ->
     read = fetch_frame(topic, 0, len(batch), client_id="bench-reader")
     calm = partial(_calm, port, topic)
     alone_ms = calm(_ALONE_S)
-    writer = _Noisy(port, write, lambda answer: _written(answer, topic, len(write)))
-    reader = _Noisy(port, read, lambda answer: _read(answer, topic))
+    writer = _Noisy(port, write, lambda answer: _written(answer, topic, len(write)), quota_bytes)
+    reader = _Noisy(port, read, lambda answer: _read(answer, topic), quota_bytes)
     try:
         writer.start()
         reader.start()
-        calm(_SAVED_UP_S)
-        stopwatch, begin = Stopwatch(pid), time.perf_counter()
+        calm(_PACED_S)
+        stopwatch, before = Stopwatch(pid), (writer.bytes, reader.bytes)
         took_ms = calm(seconds)
-        result, end = stopwatch.result(requests=len(took_ms)), time.perf_counter()
+        result = stopwatch.result(requests=len(took_ms))
+        used = (writer.bytes - before[0], reader.bytes - before[1])
     finally:
         for client_id, name in _QUOTAS.items():
             _alter(admin, client_id, name, None)
         writer.stop()
         reader.stop()
         admin.close()
+    most = quota_bytes * result["elapsed_s"]
     return {
         **result,
-        "producer_of_quota": mean_rate(writer.seen, begin, end) / quota_bytes,
-        "consumer_of_quota": mean_rate(reader.seen, begin, end) / quota_bytes,
+        "producer_of_quota": used[0] / most,
+        "consumer_of_quota": used[1] / most,
         "p50_ms": percentile(took_ms, 0.50),
         "p99_ms": percentile(took_ms, 0.99),
         "alone_p50_ms": percentile(alone_ms, 0.50),

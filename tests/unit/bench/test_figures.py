@@ -238,12 +238,3 @@ def test_a_throttled_client_may_be_five_percent_off_its_quota_on_either_side() -
     assert producer.tidelog == pytest.approx(6) and not producer.met
     assert consumer.tidelog == pytest.approx(4) and consumer.met
     assert beside.tidelog == pytest.approx(1.5) and beside.met
-
-
-def test_the_rate_of_a_throttled_client_does_not_depend_on_where_its_bursts_fall() -> None:
-    from bench.loads.quotas import mean_rate
-
-    # 55 bytes at once every 11 seconds are 5 a second.
-    for first in range(11):
-        seen = [(first + 11.0 * each, 55 * (each + 1)) for each in range(5)]
-        assert mean_rate(seen, 3.0, 36.0) == pytest.approx(5.0, rel=0.02)
