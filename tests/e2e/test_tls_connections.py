@@ -19,7 +19,7 @@ from tidelog.protocol.framing import encode_request
 from tidelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from tidelog.server.broker import Broker as ServerBroker
 from tidelog.server.connection import Connection
-from tidelog.server.outbox import PIECE_BYTES
+from tidelog.server.outbox import SMALL_PIECE_BYTES
 from tidelog.testing import Broker
 from tidelog.testing.certificates import Authority
 
@@ -136,8 +136,8 @@ def test_x24_a_client_that_does_not_read_its_answer_costs_a_few_pieces(
             eventually(lambda: connection._outbox.is_busy)
             sent = connection._outbox.bytes_sent
             # What the kernel's buffers of both sides take, and a few pieces on top.
-            assert sent < 8 * 1024 * 1024 + 4 * PIECE_BYTES < _RECORDS * _RECORD_BYTES
-            assert connection._transport.get_write_buffer_size() <= 2 * PIECE_BYTES
+            assert sent < 8 * 1024 * 1024 + 4 * SMALL_PIECE_BYTES < _RECORDS * _RECORD_BYTES
+            assert connection._transport.get_write_buffer_size() <= 2 * SMALL_PIECE_BYTES
             # It reads in the end, and gets all of it.
             (length,) = struct.unpack(">i", _received(tls, 4))
             assert length > _RECORDS * _RECORD_BYTES

@@ -155,8 +155,6 @@ class Connection(asyncio.BufferedProtocol):
         if security.is_sasl:
             self._await_proof()
         elif self.principal is not ANONYMOUS:
-            if self.principal.is_broker:
-                self._outbox.serve_broker()
             record_login(self._frontend.dispatcher.audit, self)
 
     def _await_proof(self) -> None:
@@ -182,8 +180,6 @@ class Connection(asyncio.BufferedProtocol):
         self.login = login
         self.authenticated_at = self._loop.time()
         self.principal = login.principal
-        if login.principal.is_broker:
-            self._outbox.serve_broker()
         self._start_request = self._frontend.dispatcher.start
         if login.lifetime_ms:
             self._start_request = self._start_in_session

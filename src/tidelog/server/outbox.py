@@ -1,12 +1,15 @@
-"""Answers on their way out: in order, in small pieces, and only as fast as the peer reads.
+"""Answers on their way out: in order, in pieces, and only as fast as the peer reads.
 
-An answer is a list of parts: buffers, and `Slices` of log segments. They leave in pieces of at most
-64 KiB when the socket has room for it: a consumer that does not read costs its position in the log
-and one such piece, which its transport keeps. Small buffers go into the piece with the slices that
-they stand beside, since each write costs the peer a turn of its loop. Other brokers, which are few
-and read fast, get larger pieces.
+An answer is a list of parts: buffers, and `Slices` of log segments. They leave in pieces when the
+socket has room: a consumer that does not read costs its position in the log and one piece, which
+its transport keeps. Small buffers go into the piece with the slices that they stand beside, since
+each write costs the peer a turn of its loop. After a few pieces other connections have their turn.
 What lies in the page cache is read on the spot; what does not is read on a thread, while the loop
 serves others. One scratch buffer per broker takes the pieces that leave at once.
+
+A piece has 256 KiB: each costs two system calls, and more than that does not fit the cache of a
+processor's core. Pieces have 64 KiB while readers who are behind keep many large ones waiting, and
+under TLS, whose layer copies what it is given.
 """
 
 from __future__ import annotations
@@ -24,9 +27,12 @@ from tidelog.storage.slices import FileSlice, Slices
 
 _log = logging.getLogger(__name__)
 
-PIECE_BYTES = 64 * 1024
-# For a connection of another broker; it fits the cache of a processor's core.
-BROKER_PIECE_BYTES = 256 * 1024
+PIECE_BYTES = 256 * 1024
+SMALL_PIECE_BYTES = 64 * 1024
+# What readers who are behind may keep in all, beyond a small piece for each.
+EXCESS_BYTES_MAX = 4 * 1024 * 1024
+# How much one connection sends before others have their turn.
+TURN_BYTES = 1024 * 1024
 # A buffer up to this is copied into a piece; a larger one is written by itself.
 _GATHERED_BYTES_MAX = 4 * 1024
 _HELD_BYTES_MAX = 64 * 1024
@@ -38,13 +44,25 @@ _HIGH_WATER_BYTES = 32 * 1024
 class ScratchBuffer:
     """A buffer for one piece, replaced whenever a transport had to keep it."""
 
-    __slots__ = ("view",)
+    __slots__ = ("_excess_bytes", "view")
 
-    def __init__(self, size_bytes: int = PIECE_BYTES) -> None:
-        self.view = memoryview(bytearray(size_bytes))
+    def __init__(self) -> None:
+        self._excess_bytes = 0
+        self.view = memoryview(bytearray(PIECE_BYTES))
 
-    def replace(self) -> None:
-        self.view = memoryview(bytearray(len(self.view)))
+    def keep(self) -> int:
+        """A transport keeps the buffer for its reader; what to give back once it was taken."""
+        excess_bytes = len(self.view) - SMALL_PIECE_BYTES
+        self._excess_bytes += excess_bytes
+        is_much = self._excess_bytes + PIECE_BYTES > EXCESS_BYTES_MAX
+        self.view = memoryview(bytearray(SMALL_PIECE_BYTES if is_much else PIECE_BYTES))
+        return excess_bytes
+
+    def give_back(self, excess_bytes: int) -> None:
+        if excess_bytes:
+            self._excess_bytes -= excess_bytes
+            if len(self.view) < PIECE_BYTES:
+                self.view = memoryview(bytearray(PIECE_BYTES))
 
 
 def _is_gathered(part: Part) -> TypeGuard[bytes]:
@@ -70,12 +88,16 @@ class Outbox:
         self._slice_index = 0
         self._slice_offset = 0
         self._transport_full = False
-        self._cold_read: asyncio.Future[bytes] | None = None
+        # The next turn of the loop, or a cold read, goes on from here.
+        self._later: asyncio.Handle | asyncio.Future[bytes] | None = None
         # Small answers to pipelined requests, held back to leave in one write.
         self._held: list[Buffer] | None = None
         self._held_bytes = 0
         self.bytes_sent = 0
+        # The peer has not taken all of a piece; what that piece keeps of the scratch buffers.
         self._is_behind = False
+        self._excess_bytes = 0
+        self._is_tls = transport.get_extra_info("ssl_object") is not None
         transport.set_write_buffer_limits(high=_HIGH_WATER_BYTES)
 
     @property
@@ -107,10 +129,6 @@ class Outbox:
         self._parts.extend(parts)
         self._pump()
 
-    def serve_broker(self) -> None:
-        """Another broker reads here: take larger pieces, in memory of its own."""
-        self._scratch = ScratchBuffer(BROKER_PIECE_BYTES)
-
     def hold(self) -> None:
         """Gather small answers until `let_go`, instead of a write for each."""
         if self._held is None:
@@ -127,20 +145,25 @@ class Outbox:
     def transport_ready(self) -> None:
         self._transport_full = False
         if self._is_behind:
-            self._is_behind = False
+            self._caught_up()
             self._transport.set_write_buffer_limits(high=_HIGH_WATER_BYTES)
-        self._pump()
-        if not self.is_busy:
-            self._on_drained()
+        self._pump_on()
 
     def close(self) -> None:
         """Drop what is left and let go of the segments."""
-        if self._cold_read is not None:
-            self._cold_read.cancel()
+        self._caught_up()
+        if self._later is not None:
+            self._later.cancel()
         for part in self._parts:
             if isinstance(part, Slices):
                 part.release()
         self._parts.clear()
+
+    def _caught_up(self) -> None:
+        """The transport keeps no piece any more."""
+        self._is_behind = False
+        self._scratch.give_back(self._excess_bytes)
+        self._excess_bytes = 0
 
     def _write_held(self) -> None:
         held = self._held
@@ -149,9 +172,21 @@ class Outbox:
             held.clear()
             self._held_bytes = 0
 
+    def _pump_on(self) -> None:
+        self._pump()
+        if not self.is_busy:
+            self._on_drained()
+
+    def _next_turn(self) -> None:
+        self._later = None
+        self._pump_on()
+
     def _pump(self) -> None:
-        parts = self._parts
-        while parts and not self._transport_full and self._cold_read is None:
+        parts, until = self._parts, self.bytes_sent + TURN_BYTES
+        while parts and not self._transport_full and self._later is None:
+            if self.bytes_sent >= until:
+                self._later = asyncio.get_running_loop().call_soon(self._next_turn)
+                return
             part = parts[0]
             if not isinstance(part, Slices) and not _is_gathered(part):
                 assert isinstance(part, (bytes, bytearray, memoryview)), type(part)
@@ -160,8 +195,9 @@ class Outbox:
                 self._transport.write(part)
                 continue
             scratch = self._scratch.view
+            size = SMALL_PIECE_BYTES if self._is_tls else len(scratch)
             # What the transport holds already counts. That is half a piece at most: it is not full.
-            room = len(scratch) - self._transport.get_write_buffer_size()
+            room = size - self._transport.get_write_buffer_size()
             filled = self._fill(scratch[: max(room, _HIGH_WATER_BYTES)])
             if filled:
                 self._write_piece(scratch[:filled])
@@ -205,7 +241,7 @@ class Outbox:
             error: Exception = EOFError("the segment ended early")
         except BlockingIOError:
             if is_first:
-                length = min(PIECE_BYTES, file_slice.length - self._slice_offset)
+                length = min(SMALL_PIECE_BYTES, file_slice.length - self._slice_offset)
                 self._read_cold(file_slice, length)
             return 0
         except (OSError, TidelogError) as failure:
@@ -215,19 +251,18 @@ class Outbox:
         return 0
 
     def _write_piece(self, piece: memoryview) -> None:
-        self.bytes_sent += len(piece)
-        if len(piece) <= _HIGH_WATER_BYTES:
-            # It may be queued behind others: a copy costs less than another scratch buffer.
-            self._transport.write(bytes(piece))
-            return
-        self._transport.write(piece)
-        if self._transport.get_write_buffer_size():
-            self._scratch.replace()
-            self._await_reader()
+        # What is small may be queued behind others, and TLS takes a copy: one of our own costs less
+        # than another scratch buffer.
+        is_copied = len(piece) <= _HIGH_WATER_BYTES or self._is_tls
+        self._write(bytes(piece) if is_copied else piece)
+        if self._is_behind and not is_copied:
+            self._excess_bytes = self._scratch.keep()
 
-    def _await_reader(self) -> None:
-        """The peer did not take all of a piece: read no other one before it has."""
-        if not self._is_behind:
+    def _write(self, piece: bytes | memoryview) -> None:
+        """Write a piece; where the peer does not take all of it, no other is read before it has."""
+        self.bytes_sent += len(piece)
+        self._transport.write(piece)
+        if len(piece) > _HIGH_WATER_BYTES and self._transport.get_write_buffer_size():
             self._is_behind = True
             # The transport pauses us at once, since it holds more than this.
             self._transport.set_write_buffer_limits(high=0)
@@ -240,24 +275,19 @@ class Outbox:
 
     def _read_cold(self, file_slice: FileSlice, length: int) -> None:
         future = self._offload.run(file_slice.read, self._slice_offset, length)
-        self._cold_read = future
+        self._later = future
 
         def done(read: asyncio.Future[bytes]) -> None:
-            self._cold_read = None
+            self._later = None
             if read.cancelled() or self._transport.is_closing():
                 return
             error = read.exception()
             if error is not None or not read.result():
                 self._give_up(file_slice, error or EOFError("the segment ended early"))
                 return
-            self.bytes_sent += len(read.result())
-            self._transport.write(read.result())
-            if len(read.result()) > _HIGH_WATER_BYTES and self._transport.get_write_buffer_size():
-                self._await_reader()
+            self._write(read.result())
             self._slice_read(file_slice, len(read.result()))
-            self._pump()
-            if not self.is_busy:
-                self._on_drained()
+            self._pump_on()
 
         future.add_done_callback(done)
 
