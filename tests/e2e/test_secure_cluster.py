@@ -14,7 +14,13 @@ from tests.e2e.raw_client import RawClient
 from tests.e2e.test_secure_listeners import USERS, round_trip
 from tests.waiting import eventually
 from tidelog.errors import ErrorCode
+from tidelog.model import ConfigResourceType
 from tidelog.protocol.messages.fetch import FetchRequest, ReplicaState
+from tidelog.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from tidelog.security.tls import TlsSettings, client_context
 from tidelog.server.broker import Broker as ServerBroker
 from tidelog.testing import Cluster, VirtualClock
@@ -187,3 +193,36 @@ def test_brokers_know_each_other_by_mutual_tls_alone(tmp_path: Path) -> None:
             replica = FetchRequest(replica_state=ReplicaState(1, 0), max_wait_ms=1)
             answer = alice.ask(servers, "Fetch", 15, replica)
             assert answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+
+def alter(servers: str, path: str) -> tuple[int, str]:
+    """Ask one broker to alter the certificate of another one."""
+    config = AlterableConfig("listener.name.ssl.ssl.keystore.location", 0, path)
+    resource = AlterConfigsResource(ConfigResourceType.BROKER, "1", [config])
+    with RawClient(servers) as client:
+        request = IncrementalAlterConfigsRequest([resource])
+        answer = client.call("IncrementalAlterConfigs", 1, request).responses[0]
+    return answer.error_code, answer.error_message or ""
+
+
+def test_a_certificate_is_tried_by_the_broker_that_it_is_for_whichever_is_asked(
+    tmp_path: Path,
+) -> None:
+    listeners = {
+        "listeners": "PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SSL:SSL",
+        "inter.broker.listener.name": "PLAINTEXT",
+    }
+    secured = Secured(tmp_path, **listeners)
+    with secured.cluster:
+        servers = secured.cluster.bootstrap_servers.split(",")
+        ports = [each.parts.listeners[1].port for each in secured.servers]
+        for server in servers:
+            code, message = alter(server, str(tmp_path / "nowhere.pem"))
+            assert code == ErrorCode.INVALID_REQUEST and "nowhere.pem: No such file" in message
+            assert message.startswith("broker 1: ") == (server != servers[1])
+        assert not secured.servers[0].parts.metadata.image.broker_configs
+        other = secured.authority.issue("CN=broker,O=after").write(tmp_path / "other.pem")
+        assert alter(servers[0], other) == (0, "")
+        eventually(lambda: secured.shown_certificate(f"127.0.0.1:{ports[1]}") == "after")
+        assert secured.shown_certificate(f"127.0.0.1:{ports[0]}") == "before"

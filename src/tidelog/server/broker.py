@@ -55,6 +55,7 @@ from tidelog.server.frontend import Frontend
 from tidelog.server.housekeeping import Household, Housekeeping
 from tidelog.server.listener import Listener
 from tidelog.server.metrics import BrokerMetrics
+from tidelog.server.other_brokers import OtherBrokers
 from tidelog.server.outbox import ScratchBuffer
 from tidelog.server.page_server import serve_pages
 from tidelog.server.parts import Parts
@@ -241,6 +242,7 @@ class Broker:
                 config.node_id,
                 submitter,
                 answers,
+                OtherBrokers(metadata, config.listeners.inter_broker, connect),
                 lambda: replicas.config,
                 lambda: membership.is_controlled,
             ),

@@ -32,6 +32,7 @@ from tidelog.server.audit_log import AuditLog
 from tidelog.server.context import RequestContext
 from tidelog.server.fetch_sessions import FetchSessions
 from tidelog.server.metrics import BrokerMetrics
+from tidelog.server.other_brokers import OtherBrokers
 from tidelog.server.pieces import Turns
 from tidelog.server.submitter import Submitter
 from tidelog.server.throttling import Throttling
@@ -120,6 +121,7 @@ class ClusterTools:
     broker_id: int
     submitter: Submitter
     answers: AnswerCache
+    others: OtherBrokers
     # The settings in force now.
     config: Callable[[], BrokerConfig]
     # Whether some broker is the controller, as far as this one knows.

@@ -4,8 +4,10 @@ IncrementalAlterConfigs (44, 0 to 1), ListConfigResources (74, 0 to 1).
 Behaviour: topics (type 2), brokers (type 4; an empty name means the default of all brokers), the
 loggers of a broker (type 8) and groups (type 32), which need not exist. Each setting comes with its
 source, its synonyms in the order in which they are asked, its type and, on request, its help. The
-controller judges what is altered; each resource is done wholly or not at all. What is altered of a
-listener is tried with the files that it names, if the broker that it is for is asked itself.
+controller judges what is altered; each resource is done wholly or not at all. What is altered of
+the security of a broker's listeners is tried first by that broker, which has the files that it
+names, whichever broker is asked. Where that broker does not answer, nothing is altered; where it is
+not running, it tries the change when it starts.
 Versions: ListConfigResources 0 lists client metrics alone, of which there are none.
 Gaps: client metrics (type 16) are refused with INVALID_REQUEST, as are types that nobody knows.
 """
@@ -13,8 +15,9 @@ Gaps: client metrics (type 16) are refused with INVALID_REQUEST, as are types th
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Generator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
+from tidelog.client.faults import NetworkError, error_code
 from tidelog.cluster.commands import AlterConfigs, ConfigChange
 from tidelog.cluster.configs import altered_broker
 from tidelog.cluster.min_isr import MIN_ISR, default_min_isr, min_isr_of
@@ -44,6 +47,8 @@ from tidelog.server.handlers.asked import distinct_by
 from tidelog.server.listener_security import check_security
 from tidelog.server.pieces import LazyList
 from tidelog.server.tools import ClusterContext
+
+_TRIAL_TIMEOUT_S: Final = 10.0
 
 
 def describe_topic_settings(
@@ -231,23 +236,58 @@ async def _alter(
                 _alter_loggers(asked_for, context)
             else:
                 if kind == ConfigResourceType.BROKER:
-                    _check_listeners(asked_for, context)
+                    await _try_listeners(asked_for, resource, context)
                 await context.tools.submitter.submit(asked_for, context.principal)
         except KafkaError as error:
             code, message = error.code, error.message
         yield code, message, kind, name
 
 
-def _check_listeners(command: AlterConfigs, context: ClusterContext) -> None:
-    """Try what is altered of this broker's listeners: only it has the files that are named."""
-    changed = [each.name for each in command.changes if each.name.startswith(LISTENER_PREFIX)]
-    if not changed or command.name != str(context.tools.broker_id):
+async def _try_listeners(command: AlterConfigs, resource: Any, context: ClusterContext) -> None:
+    """Try what is altered of a broker's listeners: only that one has the files that are named."""
+    if not command.name or not any(
+        each.name.startswith(LISTENER_PREFIX) for each in command.changes
+    ):
         return
+    broker_id = named_broker(command.name)
+    if broker_id == context.tools.broker_id:
+        _check_listeners(command, context)
+    elif broker_id in context.image.brokers:
+        await _try_there(broker_id, command, resource, context)
+
+
+def _check_listeners(command: AlterConfigs, context: ClusterContext) -> None:
     own, for_all = altered_broker(context.image, command), context.image.broker_configs.get("", {})
     try:
         check_security(context.tools.config().with_dynamic(own, for_all))
     except ConfigError as error:
         raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
+
+
+async def _try_there(
+    broker_id: int, command: AlterConfigs, resource: Any, context: ClusterContext
+) -> None:
+    """Have the broker concerned try it, and alter nothing."""
+    name, request = (
+        ("AlterConfigs", full.AlterConfigsRequest([resource], validate_only=True))
+        if command.replace
+        else (
+            "IncrementalAlterConfigs",
+            incremental.IncrementalAlterConfigsRequest([resource], validate_only=True),
+        )
+    )
+    try:
+        answer = await context.tools.others.ask(broker_id, name, request, _TRIAL_TIMEOUT_S)
+    except NetworkError as error:
+        raise KafkaError(
+            ErrorCode.REQUEST_TIMED_OUT,
+            f"Broker {broker_id}, which has the files, could not try it: {error}",
+        ) from error
+    (tried,) = answer.responses
+    if tried.error_code:
+        raise KafkaError(
+            error_code(tried.error_code), f"broker {broker_id}: {tried.error_message or ''}"
+        )
 
 
 def _alter_loggers(command: AlterConfigs, context: ClusterContext) -> None:
