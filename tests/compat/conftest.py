@@ -9,7 +9,9 @@ all their cases did is kept in ``build/compat/``, so the page can be written fro
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack
+from functools import cache
 from typing import NamedTuple
 
 import pytest
@@ -20,9 +22,13 @@ from tests.compat.cases.registry import Trial
 from tests.compat.clients import CLIENTS, Client
 from tests.compat.driver import Driver
 from tests.compat.results import Results, merge
+from tests.compat.secured_brokers import SecuredBroker, secured_broker
+from tests.compat.secured_cases import CASES as SECURED_CASES
+from tests.compat.secured_cases import SECURED_CLIENTS, is_sampled
 from tests.compat.wire import Wire
 
 _results = pytest.StashKey[dict[int, Results]]()
+_secured_results = pytest.StashKey[Results]()
 
 
 class Cell(NamedTuple):
@@ -31,6 +37,7 @@ class Cell(NamedTuple):
     client: Client
     case: str
     brokers: int
+    is_ours: bool = True
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -43,6 +50,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_results] = {count: Results(target.name(), count) for count in report.BROKERS}
+    config.stash[_secured_results] = Results(report.SECURED)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -50,22 +58,35 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave out the cells that cannot be: what a client has no way to do is not a test."""
     items[:] = [item for item in items if not _is_lacking(item)]
     for item in items:
-        cell = _cell(item)
+        cell, secured = _cell(item), _secured_cell(item)
         if cell is not None and cell.brokers > 1 and cell.case not in SAMPLE:
+            item.add_marker(pytest.mark.long)
+        if secured is not None and not is_sampled(secured.client, secured.case):
             item.add_marker(pytest.mark.long)
 
 
 def _is_lacking(item: pytest.Item) -> bool:
-    cell = _cell(item)
+    cell, secured = _cell(item), _secured_cell(item)
+    if secured is not None:
+        return secured.client not in SECURED_CLIENTS
     return cell is not None and cell.case in cell.client.lacks
 
 
 def _cell(item: pytest.Item) -> Cell | None:
     callspec = getattr(item, "callspec", None)
-    if callspec is None or "compat_driver" not in callspec.params:
+    if callspec is None or "case" not in callspec.params:
         return None
     chosen = callspec.params
     return Cell(chosen["compat_driver"], chosen["case"].name, chosen["compat_brokers"])
+
+
+def _secured_cell(item: pytest.Item) -> Cell | None:
+    callspec = getattr(item, "callspec", None)
+    if callspec is None or "secured_case" not in callspec.params:
+        return None
+    chosen = callspec.params
+    is_ours = chosen["peer"] == "tidelog"
+    return Cell(chosen["compat_driver"], chosen["secured_case"], 1, is_ours)
 
 
 @pytest.fixture(scope="session")
@@ -99,6 +120,21 @@ def compat_driver(
         driver.close()
 
 
+@pytest.fixture(scope="session")
+def secured_brokers(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Callable[[str], SecuredBroker]]:
+    """A secured broker of each kind, "tidelog" or "kafka", from when it is first asked for."""
+    with ExitStack() as running:
+
+        @cache
+        def started(peer: str) -> SecuredBroker:
+            directory = tmp_path_factory.mktemp(f"secured-{peer}")
+            return running.enter_context(secured_broker(directory, kafka=peer == "kafka"))
+
+        yield started
+
+
 @pytest.fixture
 def trial(
     request: pytest.FixtureRequest, compat_driver: Driver, compat_wire: Wire
@@ -118,6 +154,8 @@ def pytest_runtest_makereport(
     if (cell := _cell(item)) is not None:
         results = item.config.stash[_results][cell.brokers]
         results.add(cell.client.name, cell.case, report.passed)
+    elif (secured := _secured_cell(item)) is not None and secured.is_ours:
+        item.config.stash[_secured_results].add(secured.client.name, secured.case, report.passed)
     return report
 
 
@@ -125,9 +163,13 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     runs = session.config.stash[_results]
     for results in runs.values():
         merge(report.RESULTS_DIRECTORY, results, CLIENTS, CASES)
+    secured = session.config.stash[_secured_results]
+    secured.versions = dict(runs[1].versions)
+    merge(report.RESULTS_DIRECTORY, secured, SECURED_CLIENTS, SECURED_CASES)
     if session.config.getoption("--write-compat-table", default=False):
         if target.name() != target.TIDELOG:
             raise pytest.UsageError("docs/compat.md is about Tidelog")
-        if not all(results.covers(CLIENTS, CASES) for results in runs.values()):
+        is_whole = secured.covers(SECURED_CLIENTS, SECURED_CASES)
+        if not is_whole or not all(run.covers(CLIENTS, CASES) for run in runs.values()):
             raise pytest.UsageError("docs/compat.md needs every client: TIDELOG_LONG=1")
-        report.PAGE.write_text(report.render(runs))
+        report.PAGE.write_text(report.render(runs, secured))

@@ -14,12 +14,16 @@ from tests.compat import results
 from tests.compat.cases import CASES, SECTIONS, transactions
 from tests.compat.clients import CLIENTS, Client
 from tests.compat.results import Results
+from tests.compat.secured_cases import CASES as SECURED_CASES
+from tests.compat.secured_cases import SECURED_CLIENTS
 
 ROOT = Path(__file__).parents[2]
 RESULTS_DIRECTORY = ROOT / "build" / "compat"
 PAGE = ROOT / "docs" / "compat.md"
 PASS, FAIL, NOT_RUN = "pass", "**FAIL**", "–"
 BROKERS = (1, 3)
+# What a run with a secured broker is kept as.
+SECURED = "Tidelog secured"
 Runs = Mapping[int, Results]
 
 INTRODUCTION = """\
@@ -44,12 +48,22 @@ LEGEND = """\
 number of brokers that it fails with follows. `–`: not run, because the client has no way to do it;
 the reasons are below the tables. *transactions* is the version of the protocol that the client
 speaks (in version 2 every transaction has an epoch to itself, KIP-890) and how many of its cases
-pass. Under *Consume* consumers are assigned their partitions; kafkajs
-has no consumer without a group, so it is tried as one only in groups.
+pass; *security* is how many of the cases with a secured broker pass. Under *Consume* consumers are
+assigned their partitions; kafkajs has no consumer without a group, so it is tried as one only in
+groups.
 
 The groups of a client have members of that client. confluent-kafka, Java, kafka-python and franz-go
 are also tried as members of one group that come, go and die one after another
 (`tests/e2e/test_mixed_group.py`).
+"""
+
+SECURITY = """\
+One broker, with listeners for TLS, mutual TLS, and TLS with SASL. A client that is served produces
+a record and reads it in a group. One that is refused shows the error that Apache Kafka 4.3.0 makes
+it show, with the same certificates, users and rules (`tests/compat/secured_refusals.py`). There is
+one exception: Kafka refuses a token in two steps, which aiokafka, franz-go and kafkajs take for a
+success or for nonsense; with Tidelog they show that the login failed. kcat is not tried: it is
+librdkafka, as confluent-kafka is.
 """
 
 
@@ -64,15 +78,17 @@ def _row(cells: list[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _counts(runs: Runs) -> Iterator[str]:
+def _counts(runs: Runs, secured: Results) -> Iterator[str]:
     head = ["client", "version", "cases", "pass, one broker", "pass, three brokers", "not run"]
-    yield _row([*head, "transactions"])
-    yield _row(["---"] * (len(head) + 1))
+    yield _row([*head, "transactions", "security"])
+    yield _row(["---"] * (len(head) + 2))
     for client in CLIENTS:
         passed = {count: run.passed[client.name].values() for count, run in runs.items()}
         counts = [len(passed[1]), sum(passed[1]), sum(passed[3]), len(client.lacks)]
         shown = [client.name, runs[1].versions[client.name], *map(str, counts)]
-        yield _row([*shown, _transactions(runs, client)])
+        passes = secured.passed.get(client.name, {}).values()
+        security = f"{sum(passes)} of {len(passes)}" if passes else NOT_RUN
+        yield _row([*shown, _transactions(runs, client), security])
 
 
 def _transactions(runs: Runs, client: Client) -> str:
@@ -97,6 +113,19 @@ def _section(runs: Runs, section: str) -> Iterator[str]:
     yield ""
 
 
+def _security(secured: Results) -> Iterator[str]:
+    yield "## Security"
+    yield ""
+    yield SECURITY
+    yield _row(["case", *(client.name for client in CLIENTS)])
+    yield _row(["---"] * (len(CLIENTS) + 1))
+    for name, case in SECURED_CASES.items():
+        passed = [secured.passed.get(client.name, {}).get(name) for client in CLIENTS]
+        marks = {True: PASS, False: FAIL, None: NOT_RUN}
+        yield _row([case.told, *(marks[each] for each in passed)])
+    yield ""
+
+
 def _reasons() -> Iterator[str]:
     yield "## Not run, and why"
     yield ""
@@ -108,11 +137,12 @@ def _reasons() -> Iterator[str]:
             yield f"- **{client.name}**, {reason}: {'; '.join(cases)}."
 
 
-def render(runs: Runs) -> str:
-    """The page for runs that cover the matrix, by the number of brokers."""
-    lines = [INTRODUCTION, *_counts(runs), "", LEGEND]
+def render(runs: Runs, secured: Results) -> str:
+    """The page for runs that cover the matrix, by the number of brokers, and with a secured one."""
+    lines = [INTRODUCTION, *_counts(runs, secured), "", LEGEND]
     for section in SECTIONS:
         lines += _section(runs, section)
+    lines += _security(secured)
     lines += _reasons()
     return "\n".join(lines) + "\n"
 
@@ -125,13 +155,19 @@ def main() -> int:
         for client in CLIENTS
         if not run.covers([client], CASES)
     ]
+    secured = results.read(RESULTS_DIRECTORY, SECURED, 1)
+    missing += [
+        f"{client.name} with a secured broker"
+        for client in SECURED_CLIENTS
+        if not secured.covers([client], SECURED_CASES)
+    ]
     if missing:
         sys.stderr.write(
             f"no run through all of today's cases is kept of: {', '.join(missing)}.\n"
             "Run `TIDELOG_LONG=1 pytest tests/compat` first; -k chooses clients.\n"
         )
         return 1
-    PAGE.write_text(render(runs))
+    PAGE.write_text(render(runs, secured))
     return 0
 
 

@@ -25,7 +25,7 @@ class Results:
         cases[case] = cases.get(case, True) and passed
 
     def covers(self, clients: Iterable[Client], cases: Collection[str]) -> bool:
-        """Whether every client went through every case that it can be asked for."""
+        """Whether every client went through every one of the cases that it can be asked for."""
         return all(
             set(self.passed.get(client.name, ())) == set(cases) - set(client.lacks)
             for client in clients

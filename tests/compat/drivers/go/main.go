@@ -82,10 +82,17 @@ func (d *driver) operations() map[string]operation {
 		"transaction_offsets":       d.transactionOffsets,
 		"transaction_end":           d.transactionEnd,
 		"transaction_close":         d.transactionClose,
+		"secured_produce":           d.securedProduce,
+		"secured_consume":           d.securedConsume,
 	}
 }
 
 func failureOf(err error) *failure {
+	var refused refusal
+	if errors.As(err, &refused) {
+		kind := refused.kind()
+		return &failure{Kind: &kind, Message: err.Error()}
+	}
 	var fromBroker *kerr.Error
 	if errors.As(err, &fromBroker) {
 		return &failure{Code: &fromBroker.Code, Message: err.Error()}

@@ -17,6 +17,7 @@ const {
 const { version } = require('kafkajs/package.json')
 const { groupOperations } = require('./groups')
 const { memberOperations } = require('./members')
+const { securedOperations } = require('./secured')
 const { transactionOperations } = require('./transactions')
 
 const TOPIC_ALREADY_EXISTS = 36
@@ -56,6 +57,7 @@ function innermost(error) {
 }
 
 function describe(error) {
+  if (error.kind) return { code: null, kind: error.kind, message: error.message }
   const cause = innermost(error)
   if (Number.isInteger(cause.code) && cause.code > 0) {
     return { code: cause.code, kind: null, message: cause.message }
@@ -93,6 +95,7 @@ class Driver {
   // and fails for all others once that one is deleted.
   async carryOut({ operation, arguments: asked }) {
     if (operation === 'member_poll') return this.member_poll(asked)
+    if (operation.startsWith('secured_')) return (await this[operation](asked)) ?? null
     this.admin = this.kafka.admin()
     await this.admin.connect()
     try {
@@ -206,7 +209,13 @@ class Driver {
   }
 }
 
-Object.assign(Driver.prototype, memberOperations, groupOperations, transactionOperations)
+Object.assign(
+  Driver.prototype,
+  memberOperations,
+  groupOperations,
+  transactionOperations,
+  securedOperations
+)
 
 // kafkajs answers with one base offset a partition: records that name the same partition go in
 // one batch, one whose key chooses goes alone.

@@ -15,6 +15,7 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from tests.compat.drivers.python import loop
 from tests.compat.drivers.python.aiokafka_groups import GroupOperations
+from tests.compat.drivers.python.aiokafka_secured import SecuredOperations
 from tests.compat.drivers.python.aiokafka_transactions import TransactionOperations
 from tests.compat.drivers.python.loop import DriverError, JsonObject, bytes_of
 
@@ -38,7 +39,7 @@ def to_error(error: Exception) -> DriverError:
     return DriverError(repr(error))
 
 
-class Client(GroupOperations, TransactionOperations):
+class Client(GroupOperations, TransactionOperations, SecuredOperations):
     def __init__(self, bootstrap_servers: str, run: Callable[[Awaitable[Any]], Any]) -> None:
         self.common = {"bootstrap_servers": bootstrap_servers}
         self.run = run

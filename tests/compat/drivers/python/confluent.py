@@ -29,6 +29,7 @@ from confluent_kafka.admin import (
 
 from tests.compat.drivers.python import loop
 from tests.compat.drivers.python.confluent_groups import GroupOperations, is_missing_offset
+from tests.compat.drivers.python.confluent_secured import SecuredOperations
 from tests.compat.drivers.python.confluent_transactions import TransactionOperations
 from tests.compat.drivers.python.loop import DriverError, JsonObject, bytes_of
 
@@ -56,7 +57,7 @@ def to_error(error: Exception | KafkaError) -> DriverError:
     return DriverError(str(error), kind=KINDS.get(error.code(), "client"))
 
 
-class Client(GroupOperations, TransactionOperations):
+class Client(GroupOperations, TransactionOperations, SecuredOperations):
     def __init__(self, bootstrap_servers: str) -> None:
         self.common = {"bootstrap.servers": bootstrap_servers, "log_level": 0}
         self.admin = AdminClient(self.common)

@@ -16,6 +16,7 @@ from kafka.protocol.consumer import OffsetSpec
 
 from tests.compat.drivers.python import loop
 from tests.compat.drivers.python.kafka_python_groups import GroupOperations
+from tests.compat.drivers.python.kafka_python_secured import SecuredOperations
 from tests.compat.drivers.python.kafka_python_transactions import TransactionOperations
 from tests.compat.drivers.python.loop import DriverError, JsonObject, bytes_of
 
@@ -36,7 +37,7 @@ def to_error(error: Exception) -> DriverError:
     return DriverError(repr(error))
 
 
-class Client(GroupOperations, TransactionOperations):
+class Client(GroupOperations, TransactionOperations, SecuredOperations):
     def __init__(self, bootstrap_servers: str) -> None:
         self.common = {"bootstrap_servers": bootstrap_servers}
         self.admin = KafkaAdminClient(**self.common, request_timeout_ms=TIMEOUT_MS)

@@ -43,6 +43,7 @@ public final class Driver {
             operations.putAll(records.operations());
             operations.putAll(members.operations());
             operations.putAll(transactions.operations());
+            operations.putAll(Secured.operations());
             InputStreamReader input = new InputStreamReader(System.in, StandardCharsets.UTF_8);
             BufferedReader lines = new BufferedReader(input);
             for (String line = lines.readLine(); line != null; line = lines.readLine()) {
@@ -74,7 +75,9 @@ public final class Driver {
         }
         ObjectNode described = JSON.createObjectNode();
         described.putNull("code").putNull("kind").put("message", cause.toString());
-        if (cause instanceof TimeoutException) {
+        if (cause instanceof Secured.Refusal) {
+            described.put("kind", cause.getCause().getClass().getSimpleName());
+        } else if (cause instanceof TimeoutException) {
             described.put("kind", kindOfTimeout(cause));
         } else if (cause instanceof NoOffsetForPartitionException) {
             described.put("kind", "no_offset");
