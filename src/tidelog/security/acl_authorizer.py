@@ -5,9 +5,10 @@ a rule that allows; where no rule is about the resource, `allow.everyone.if.no.a
 READ, WRITE, DELETE and ALTER imply DESCRIBE, ALTER_CONFIGS implies DESCRIBE_CONFIGS, in rules that
 allow and in no others.
 
-Promises: a question that was asked before costs one look-up. What is remembered has a bound and is
-forgotten as a whole when the rules change. A change of the rules costs what it changes, and a pass
-over the set, not a pass over all that is known of it.
+Promises: a question that was asked before costs one look-up. What is remembered has a bound, in all
+and for each principal at an address: one that asks for many names has its own forgotten, and not
+those of others. All is forgotten when the rules change. A change of the rules costs what it
+changes, and a pass over the set, not a pass over all that is known of it.
 
 An address is compared by what it means, not by how it is written: `::1` is `0:0:0:0:0:0:0:1`, and a
 client that comes as `::ffff:10.0.0.1` is 10.0.0.1. A rule that denies is not evaded by spelling.
@@ -33,7 +34,9 @@ from tidelog.security.authorizer import (
     listed_principals,
 )
 
-DECISIONS_MAX: Final = 20_000
+DECISIONS_MAX: Final = 40_000
+# Of one principal at one address.
+OWN_DECISIONS_MAX: Final = 5_000
 
 # What a rule must name to allow an operation, beside the operation itself and ALL.
 _IMPLIED_BY: Final[dict[Operation, frozenset[int]]] = {
@@ -49,6 +52,8 @@ K = TypeVar("K")
 Acls = frozenset[AclBinding]
 # With a kind alone: whether any resource of it is allowed.
 _Key = tuple[Principal, str, Operation, Resource | ResourceType]
+# Who has asked, and from where.
+_Client = tuple[Principal, str]
 
 
 def authorizer_of(config: BrokerConfig, acls: Callable[[], Acls]) -> Authorizer:
@@ -74,6 +79,8 @@ class AclAuthorizer:
         self._seen: Acls = frozenset()
         self._rules = _Rules()
         self._decisions: dict[_Key, bool] = {}
+        # What each has asked of that.
+        self._asked: dict[_Client, list[_Key]] = {}
 
     def authorize(
         self, principal: Principal, host: str, operation: Operation, resource: Resource
@@ -118,12 +125,27 @@ class AclAuthorizer:
         self._rules.change(acls - self._seen, self._seen - acls)
         self._seen = acls
         self._decisions.clear()
+        self._asked.clear()
 
     def _remember(self, key: _Key, decision: bool) -> None:
-        if len(self._decisions) >= DECISIONS_MAX:
-            # Clients choose names: they must not make this grow.
-            self._decisions.clear()
+        """Clients choose names: they must not make this grow, nor have others' forgotten."""
+        client = key[:2]
+        count, total = len(self._asked.get(client, ())), len(self._decisions)
+        if count >= OWN_DECISIONS_MAX:
+            self._forget(client)
+        elif total >= DECISIONS_MAX:
+            # Who has more than a share, or else who has most.
+            is_large = count * len(self._asked) >= total
+            self._forget(client if is_large else max(self._asked, key=self._count))
         self._decisions[key] = decision
+        self._asked.setdefault(client, []).append(key)
+
+    def _count(self, client: _Client) -> int:
+        return len(self._asked[client])
+
+    def _forget(self, client: _Client) -> None:
+        for key in self._asked.pop(client):
+            del self._decisions[key]
 
     def _decide(self, name: str, host: str, operation: Operation, resource: Resource) -> bool:
         if name in self.super_users:

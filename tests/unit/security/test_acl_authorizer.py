@@ -140,6 +140,7 @@ def test_decisions_are_those_of_a_model_that_looks_at_every_rule() -> None:
                 [source.choice(sorted(held.acls))] if held.acls else ()
             )
         held.authorizer._decisions.clear()
+        held.authorizer._asked.clear()
         for _ in range(6):
             who, host = source.choice(PRINCIPALS[:2]), source.choice(HOSTS[1:])
             operation = source.choice(tuple(Operation))
@@ -259,13 +260,35 @@ def test_what_was_decided_for_any_topic_is_forgotten_when_the_rules_change() -> 
     assert not held.authorizer.authorize_any(*any_topic)
 
 
+def topic(number: int) -> Resource:
+    return Resource(ResourceType.TOPIC, f"t{number}")
+
+
 def test_names_that_clients_choose_do_not_grow_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(acl_authorizer, "DECISIONS_MAX", 50)
+    monkeypatch.setattr(acl_authorizer, "OWN_DECISIONS_MAX", 20)
     held = Held(READ)
     for number in range(1000):
-        assert not held.may(resource=Resource(ResourceType.TOPIC, f"t{number}"))
+        # From many addresses, one after the other and all at once.
+        for host in (HOST, f"10.0.1.{number % 200}", f"10.0.2.{number // 10}"):
+            assert not held.may(resource=topic(number), host=host)
         assert held.may()
-        assert len(held.authorizer._decisions) <= 50
+        asked = held.authorizer._asked.values()
+        assert sum(map(len, asked)) == len(held.authorizer._decisions) <= 50
+        assert max(map(len, asked)) <= 20
+
+
+def test_one_client_that_asks_for_many_names_has_only_its_own_decisions_forgotten() -> None:
+    held = Held(READ)
+    for number in range(100):
+        held.may(resource=topic(number))
+        held.may(resource=topic(number), who="User:bob")
+    others = {key for key in held.authorizer._decisions if key[0].name != "User:mallory"}
+    assert len(others) == 200
+    for number in range(3 * acl_authorizer.DECISIONS_MAX):
+        held.may(resource=topic(number), who="User:mallory")
+    assert others <= held.authorizer._decisions.keys()
+    assert len(held.authorizer._decisions) <= 200 + acl_authorizer.OWN_DECISIONS_MAX
 
 
 def test_a_question_that_was_asked_before_is_not_decided_again() -> None:
