@@ -10,23 +10,23 @@ from tidelog.cluster.image import MetadataImage
 
 
 class ChangeHistory:
-    """Whole transactions, up to a number of changes; who is further behind takes a whole image."""
+    """Whole transactions, up to the size of all; who is further behind takes a whole image."""
 
-    def __init__(self, start: int, changes_max: int) -> None:
+    def __init__(self, start: int, size_max: int) -> None:
         self._start = start
-        self._changes_max = changes_max
+        self._size_max = size_max
         self._batches: deque[ChangeBatch] = deque()
-        self._changes = 0
+        self._size = 0
         self._changed = asyncio.Event()
         # The whole image that somebody was given last.
         self._handed: MetadataImage | None = None
 
     def add(self, batch: ChangeBatch) -> None:
         self._batches.append(batch)
-        self._changes += len(batch.changes)
-        while self._changes > self._changes_max:
+        self._size += batch.size
+        while self._size > self._size_max:
             dropped = self._batches.popleft()
-            self._changes -= len(dropped.changes)
+            self._size -= dropped.size
             self._start = dropped.version
         self.wake()
 

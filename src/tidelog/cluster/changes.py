@@ -207,6 +207,23 @@ class ChangeBatch(NamedTuple):
     version: int
     changes: tuple[Change, ...]
 
+    @property
+    def size(self) -> int:
+        """How much it changes: partitions and rules count one by one, all else as a whole."""
+        return sum(map(_size, self.changes))
+
+
+def _size(change: Change) -> int:
+    match change:
+        case TopicCreated(topic):
+            return max(1, len(topic.partitions))
+        case PartitionsAdded(_, partitions) | PartitionsChanged(_, partitions):
+            return max(1, len(partitions))
+        case AclsChanged(added, removed):
+            return max(1, len(added) + len(removed))
+        case _:
+            return 1
+
 
 class Update(NamedTuple):
     """What a feed lacks: the whole image, or the batches after the version that it has."""

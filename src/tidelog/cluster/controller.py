@@ -84,7 +84,8 @@ class ControllerLimits:
     operations_per_write: int = 2_000
     # Reached, a transaction takes no further command; one has at most 256 KiB of settings.
     bytes_per_write: int = 192 * 1024
-    history_changes: int = 10_000
+    # Partitions and rules that changed, some hundred bytes each.
+    history_size: int = 100_000
     # Two thirds of a session: then the office may be another's before this one knows.
     out_of_touch_s: float = 6.0
 
@@ -119,7 +120,7 @@ class Controller:
         self._sequence_version = 0
         self._queue: deque[Pending] = deque()
         self._wake = asyncio.Event()
-        self._history = ChangeHistory(0, self._limits.history_changes)
+        self._history = ChangeHistory(0, self._limits.history_size)
         self._brokers_unseen = False
         self._upkeep = Upkeep(self.submit, rules.config)
         # Elections of leaders that may lack committed records, since the start.
@@ -143,7 +144,7 @@ class Controller:
         self.image = term.image
         self._epoch_version = term.epoch_version
         self._sequence_version = term.sequence_version
-        self._history = ChangeHistory(self.image.version, self._limits.history_changes)
+        self._history = ChangeHistory(self.image.version, self._limits.history_size)
         self._task = asyncio.create_task(self._run(), name=f"controller-{self._node_id}")
         logger.info(
             "controller started node=%d epoch=%d version=%d topics=%d partitions=%d",

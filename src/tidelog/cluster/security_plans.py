@@ -41,7 +41,9 @@ SECURITY_VERSION: Final = 3
 CREDENTIALS_MAX: Final = 50_000
 ACLS_MAX: Final = 50_000
 QUOTA_ENTITIES_MAX: Final = 50_000
-# What one request adds or removes fits one transaction: some 250 bytes go with each rule's node.
+# What one request adds or removes is one transaction, and ZooKeeper takes none of more than 1 MiB:
+# some 250 bytes go with each rule's node, beside its text. These two are not settings: more
+# would be refused by the store, too late to say what is wrong, and less protects nobody.
 ACLS_PER_REQUEST_MAX: Final = 1_000
 _TEXT_PER_REQUEST_MAX: Final = 160 * 1024
 # Of filters with rules, for one request: some tenths of a second.

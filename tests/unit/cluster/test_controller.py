@@ -164,7 +164,7 @@ def test_a_queue_that_is_full_refuses(tmp_path: Path) -> None:
 
 def test_changes_are_handed_out_in_order_and_the_whole_image_after_a_gap(tmp_path: Path) -> None:
     async def run() -> None:
-        async with running(tmp_path, ControllerLimits(history_changes=3)) as cluster:
+        async with running(tmp_path, ControllerLimits(history_size=3)) as cluster:
             controller = cluster.controller
             start = controller.image
             epoch = start.controller_epoch

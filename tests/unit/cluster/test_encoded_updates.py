@@ -11,9 +11,10 @@ import pytest
 
 from tidelog.cluster import wire
 from tidelog.cluster.change_history import ChangeHistory
-from tidelog.cluster.changes import BrokerGone, ChangeBatch, Update
+from tidelog.cluster.changes import AclsChanged, BrokerGone, ChangeBatch, Update
 from tidelog.cluster.encoded_updates import EncodedUpdates
 from tidelog.cluster.image import MetadataImage
+from tidelog.security.acl import AclBinding
 
 
 class CountedOffload:
@@ -91,7 +92,7 @@ def test_a_failure_is_not_kept() -> None:
 
 def test_all_brokers_are_given_one_image_while_the_changes_lead_on_from_it() -> None:
     async def run() -> None:
-        history = ChangeHistory(10, changes_max=3)
+        history = ChangeHistory(10, size_max=3)
         assert history.whole(0, image(10)).image == image(10)
         for version in (11, 12, 13):
             history.add(batch(version))
@@ -106,9 +107,27 @@ def test_all_brokers_are_given_one_image_while_the_changes_lead_on_from_it() -> 
 
 def test_nobody_is_given_an_image_older_than_its_own() -> None:
     async def run() -> None:
-        history = ChangeHistory(10, changes_max=100)
+        history = ChangeHistory(10, size_max=100)
         history.whole(0, image(10))
         history.add(batch(11))
         assert history.whole(11, image(11)).image == image(11)
 
     asyncio.run(run())
+
+
+def test_a_change_of_many_rules_takes_as_much_of_the_history_as_they_do() -> None:
+    def rules(version: int, count: int) -> ChangeBatch:
+        made = [
+            AclBinding(2, 3, f"t{version}-{each}", "User:a", "*", 3, 3) for each in range(count)
+        ]
+        return ChangeBatch(version, (AclsChanged(tuple(made[1:]), tuple(made[:1])),))
+
+    history = ChangeHistory(10, size_max=1_000)
+    for version in range(11, 15):
+        history.add(rules(version, 400))
+    assert [each.version for each in history.after(12, image(14)).batches] == [13, 14]
+    assert history.after(11, image(14)).image == image(14), "800 of 1,000 are kept"
+    history.add(rules(15, 1_001))
+    assert history.after(14, image(15)).image == image(15)
+    history.add(batch(16))
+    assert [each.version for each in history.after(15, image(16)).batches] == [16]

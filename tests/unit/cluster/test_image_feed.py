@@ -79,7 +79,7 @@ def test_subscribers_are_done_before_those_who_wait_go_on(tmp_path: Path) -> Non
 
 def test_after_a_gap_the_changes_are_those_between_the_images(tmp_path: Path) -> None:
     async def run() -> None:
-        async with running(tmp_path, ControllerLimits(history_changes=1)) as cluster:
+        async with running(tmp_path, ControllerLimits(history_size=1)) as cluster:
             controller = cluster.controller
             gate = asyncio.Event()
 
