@@ -39,7 +39,9 @@ from tidelog.server.answer_cache import EncodedAnswer
 from tidelog.server.audit_connections import record_auto_created
 from tidelog.server.handlers.addresses import reachable, reachable_controller
 from tidelog.server.handlers.asked import distinct_by
+from tidelog.server.handlers.metadata_again import MetadataShortcut, cache_key
 from tidelog.server.pieces import LazyList
+from tidelog.server.routes import served
 from tidelog.server.tools import ClusterContext
 from tidelog.topic_names import topic_name_fault
 
@@ -52,10 +54,12 @@ _NEVER = 1 << 15
 _TOLD_OF_CREATION = (ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.INVALID_REPLICATION_FACTOR)
 
 
+@served(shortcut=MetadataShortcut)
 def metadata(
     request: MetadataRequest, context: ClusterContext
 ) -> EncodedAnswer | Generator[int, None, _Answer]:
-    key = _cache_key(request, context)
+    is_kept = request.topics is None or len(request.topics) <= _CACHED_NAMES_MAX
+    key = cache_key(request, context.version, context.connection) if is_kept else None
     found = None if key is None else context.tools.answers.find(context.image, key)
     return found or _build(request, context, key)
 
@@ -85,28 +89,6 @@ def _build(
     parts, _ = yield from encode_in_pieces(response, context.version)
     body = b"".join(part for part in parts if isinstance(part, bytes))
     return context.tools.answers.keep(image, key, body)
-
-
-def _cache_key(request: MetadataRequest, context: ClusterContext) -> Hashable:
-    """Whatever the answer depends on beside the image; None for what is not worth keeping."""
-    connection = context.connection
-    names = None
-    if request.topics is not None:
-        if len(request.topics) > _CACHED_NAMES_MAX:
-            return None
-        names = tuple((topic.name, topic.topic_id) for topic in request.topics)
-    return (
-        context.version,
-        connection.principal,
-        connection.host,
-        connection.listener.name,
-        connection.local_host,
-        connection.local_port,
-        names,
-        request.allow_auto_topic_creation,
-        request.include_cluster_authorized_operations,
-        request.include_topic_authorized_operations,
-    )
 
 
 async def _create_then_answer(
