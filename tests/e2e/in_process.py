@@ -56,6 +56,7 @@ class RawConnection(asyncio.Transport):
 
     def __init__(self, listener: Listener) -> None:
         super().__init__({"peername": ("127.0.0.1", 1), "sockname": ("127.0.0.1", 2)})
+        self.client_id = "raw"
         self._answer = bytearray()
         self._answered = asyncio.Event()
         self.is_closed = False
@@ -65,7 +66,7 @@ class RawConnection(asyncio.Transport):
         self.connection.connection_made(self)
 
     def encode(self, name: str, version: int, message: object) -> bytes:
-        parts = encode_request(api(name), version, 1, "raw", message)
+        parts = encode_request(api(name), version, 1, self.client_id, message)
         return b"".join(bytes(part) for part in parts)  # type: ignore[arg-type]
 
     async def call(self, name: str, version: int, message: object) -> Any:

@@ -10,6 +10,7 @@ from typing import Any
 
 from tests.e2e.in_process import InProcessBroker, RawConnection
 from tests.unit.server.permissions import Permissions, connect_as, put_in_force
+from tidelog.errors import ErrorCode
 from tidelog.protocol.apis import api
 from tidelog.protocol.messages import alter_configs as full
 from tidelog.protocol.messages import incremental_alter_configs as incremental
@@ -52,6 +53,9 @@ from tidelog.protocol.messages.describe_configs import (
 )
 from tidelog.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from tidelog.protocol.messages.find_coordinator import FindCoordinatorRequest
+from tidelog.protocol.messages.init_producer_id import InitProducerIdRequest
+from tidelog.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from tidelog.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from tidelog.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tidelog.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -179,6 +183,14 @@ SAMPLES: dict[str, tuple[object, dict[str, object]]] = {
         ),
         {"after": {"Quota:user=<default>": {"producer_byte_rate": 1024.0}}, "outcome": "ok"},
     ),
+    "LeaveGroup": (
+        LeaveGroupRequest("g", members=[MemberIdentity("", "i-1"), MemberIdentity("m", None)]),
+        {"resource": ["Member:g-i-1", "Member:g-m"], "outcome": "failed"},
+    ),
+    "InitProducerId": (
+        InitProducerIdRequest("tx", 1_000, enable2_pc=True),
+        {"resource": ["TransactionalId:tx"], "outcome": "failed"},
+    ),
     "DeleteGroups": (DeleteGroupsRequest(["nobody"]), {"outcome": "failed"}),
     "DeleteTopics": (
         DeleteTopicsRequest(topic_names=["t"]),
@@ -305,6 +317,52 @@ async def test_requests_of_members_and_readers_write_no_line(tmp_path: Path) -> 
         await call(connection, "OffsetCommit", member)
         assert await log_of(broker, tmp_path) == []
         assert not (tmp_path / "audit").exists()
+
+
+async def joined(connection: RawConnection, instance_id: str | None = None) -> str:
+    """Have a member join the group, and its id."""
+    request = JoinGroupRequest(
+        "g", 30_000, 1_000, "", instance_id, "consumer", [JoinGroupRequestProtocol("range", b"")]
+    )
+    answer = await call(connection, "JoinGroup", request)
+    if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+        request.member_id = answer.member_id
+        answer = await call(connection, "JoinGroup", request)
+    assert not answer.error_code
+    return str(answer.member_id)
+
+
+@in_a_loop
+async def test_a_member_that_an_administrator_removes_has_a_line_and_one_that_leaves_has_none(
+    tmp_path: Path,
+) -> None:
+    async with InProcessBroker(tmp_path) as broker:
+        connection = broker.connect()
+        await find_coordinator(connection)
+        member_id = await joined(connection)
+        leave = LeaveGroupRequest("g", members=[MemberIdentity(member_id)])
+        answer = await call(connection, "LeaveGroup", leave)
+        assert [each.error_code for each in answer.members] == [0]
+        assert (await call(connection, "LeaveGroup", leave)).members[0].error_code
+        assert await log_of(broker, tmp_path) == [], "by itself"
+        member_id = await joined(connection)
+        other = connect_as("admin", broker)
+        other.client_id = "another client"
+        leave = LeaveGroupRequest("g", members=[MemberIdentity(member_id)])
+        answer = await call(other, "LeaveGroup", leave)
+        assert [each.error_code for each in answer.members] == [0]
+        (line,) = await log_of(broker, tmp_path)
+        assert (line["action"], line["principal"]) == ("LeaveGroup", "User:admin")
+        name = f"Member:g-{member_id}"
+        assert line["before"] == {name: {"client_id": "raw", "client_host": "/127.0.0.1"}}
+        assert line["outcome"] == "ok" and line["resource"] == [name]
+        await joined(connection, "i-1")
+        leave = LeaveGroupRequest("g", members=[MemberIdentity("", "i-1")])
+        answer = await call(connection, "LeaveGroup", leave)
+        assert [each.error_code for each in answer.members] == [0]
+        assert [each["resource"] for each in await log_of(broker, tmp_path)][1:] == [
+            ["Member:g-i-1"]
+        ]
 
 
 @in_a_loop

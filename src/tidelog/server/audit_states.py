@@ -260,6 +260,50 @@ def group(key: Key, context: RequestContext[Any]) -> object:
     return {"offsets": count} if count else None
 
 
+def leaving_members(request: Any, context: RequestContext[Any]) -> Iterator[Key]:
+    """Those that are to leave a group, by the id or else by the instance id."""
+    for member_id, instance_id in _leaving(request):
+        yield "Member", request.group_id, member_id or instance_id
+
+
+def _leaving(request: Any) -> list[tuple[str, str]]:
+    named = [(each.member_id, each.group_instance_id or "") for each in request.members]
+    return named or [(request.member_id, "")]
+
+
+def _find_group(group_id: str, context: RequestContext[Any]) -> Any:
+    for shard in context.tools.coordinator.shards():
+        found = shard.table.find(group_id)
+        if found is not None:
+            return found
+    return None
+
+
+def is_of_others(request: Any, context: RequestContext[Any]) -> bool:
+    """Whether a request has other members leave than the one that sends it: only an administrator
+    has several leave, or names one by its instance id alone. A member that nobody knows is none."""
+    leaving = _leaving(request)
+    if len(leaving) > 1 or not leaving[0][0]:
+        return True
+    group = _find_group(request.group_id, context)
+    member = None if group is None else group.members.get(leaving[0][0])
+    if member is None:
+        return False
+    caller = context.header.client_id or "", f"/{context.connection.host}"
+    return (member.client_id, member.client_host) != caller
+
+
+def member(key: Key, context: RequestContext[Any]) -> object:
+    _, group_id, name = key
+    group = _find_group(group_id, context)
+    if group is None:
+        return None
+    found = group.members.get(name) or group.members.get(group.instances.get(name, ""))
+    if found is None:
+        return None
+    return {"client_id": found.client_id, "client_host": found.client_host}
+
+
 def credentials(key: Key, context: RequestContext[Any]) -> object:
     """Which mechanisms a user has; nothing by which a password could be guessed."""
     known = context.image.scram_credentials

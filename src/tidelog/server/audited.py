@@ -62,6 +62,12 @@ def _is_of_no_member(request: Any, context: Context) -> bool:
     return not request.member_id and request.generation_id_or_member_epoch < 0
 
 
+def _is_two_phase(request: Any, context: Context) -> bool:
+    """Whether an outside coordinator decides on transactions (KIP-939), which needs a permission of
+    its own. A producer that begins, or fences an earlier one of its id, does so of right."""
+    return bool(request.enable2_pc or request.keep_prepared_txn)
+
+
 AUDITED: Final[dict[str, Row]] = {
     "CreateTopics": Row(_named("Topic", "topics"), states.topic),
     "DeleteTopics": Row(states.topics_to_delete, states.topic),
@@ -79,6 +85,12 @@ AUDITED: Final[dict[str, Row]] = {
     ),
     "OffsetDelete": Row(states.offsets_of_group, states.offset),
     "OffsetCommit": Row(states.offsets_of_group, states.offset, _is_of_no_member, at_rate=True),
+    "LeaveGroup": Row(states.leaving_members, states.member, states.is_of_others),
+    "InitProducerId": Row(
+        lambda request, _: [("TransactionalId", request.transactional_id or "")],
+        counts=_is_two_phase,
+        at_rate=True,
+    ),
     "WriteTxnMarkers": Row(_named("Producer", "markers", "producer_id"), counts=_is_of_a_client),
     "AlterUserScramCredentials": Row(states.users, states.credentials),
     "CreateAcls": Row(states.created_acls, states.acl),
@@ -95,7 +107,6 @@ NOT_ADMIN: Final = frozenset(
         "DescribeProducers",
         "OffsetsWithinBytes",
         "DescribeLogDirs",
-        "InitProducerId",
         "AddPartitionsToTxn",
         "AddOffsetsToTxn",
         "EndTxn",
@@ -107,7 +118,6 @@ NOT_ADMIN: Final = frozenset(
         "JoinGroup",
         "SyncGroup",
         "Heartbeat",
-        "LeaveGroup",
         "OffsetFetch",
         "TxnOffsetCommit",
         "ListGroups",
