@@ -26,11 +26,13 @@ class SentLines:
     def sent(self, line: int, delivery: Delivery) -> None:
         self._last = line
         batch = delivery.batch
-        self._first_lines.setdefault((batch.partition, batch.order[0]), line)
+        # A slow send may see its own batch through before it returns.
+        if not batch.done or batch.error is not None:
+            self._first_lines.setdefault((batch.partition, batch.order[0]), line)
 
     def delivered(self, batch: Batch) -> None:
         if len(batch.order) == 1:
-            del self._first_lines[batch.partition, batch.order[0]]
+            self._first_lines.pop((batch.partition, batch.order[0]), None)
 
     @property
     def delivered_lines(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tidelog.cli.produce_resume import SentLines
 from tidelog.client.batching import Batch, Delivery
+from tidelog.errors import ErrorCode, KafkaError
 from tidelog.model import TopicPartition
 
 
@@ -29,3 +30,16 @@ def test_half_of_a_batch_that_was_split_does_not_stand_for_all_of_it() -> None:
     lines.sent(1, Delivery(batch(0, 7), 0))
     lines.delivered(batch(0, 7, 0))
     assert lines.delivered_lines == 0
+
+
+def test_a_batch_that_is_delivered_before_its_send_returns_is_not_waited_for() -> None:
+    """A process that is starved of CPU sends, and hears the answer, within one call."""
+    lines = SentLines(skipped=0)
+    early, refused = batch(0, 0), batch(0, 1)
+    early.done = True
+    lines.delivered(early)
+    lines.sent(1, Delivery(early, 0))
+    assert lines.delivered_lines == 1
+    refused.done, refused.error = True, KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
+    lines.sent(2, Delivery(refused, 0))
+    assert lines.delivered_lines == 1
