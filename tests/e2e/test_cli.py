@@ -96,11 +96,11 @@ def test_a_topic_s_life(shell: Shell) -> None:
     refused = shell.run("topic", "config", "life", "--set", "max.message.bytes=many")
     assert refused.returncode == 1
     assert refused.stderr.splitlines()[-1].startswith(b"hint: ")
-    shell.ok("topic", "delete", "life")
+    shell.ok("topic", "delete", "life", "--yes")
     gone = shell.run("topic", "describe", "life")
     assert gone.returncode == 4
     assert b"'life' does not exist" in gone.stderr
-    assert shell.run("topic", "delete", "life", "--if-exists").returncode == 0
+    assert shell.run("topic", "delete", "life", "--if-exists", "--yes").returncode == 0
 
 
 def test_kafka_s_own_flags_are_understood(shell: Shell, broker: BrokerProcess) -> None:
@@ -177,7 +177,7 @@ def test_reading_from_anywhere(shell: Shell) -> None:
     assert shell.ok("consume", "places", "-n", "3").split() == ["0", "1", "2"]
     assert shell.ok("consume", "places", "-o", f"@{before}", "-n", "1").split() == ["0"]
     assert shell.ok("consume", "places", "-o", "end", "-e") == ""
-    assert shell.ok("topic", "trim", "places", "--before", "4").split()[-1] == "4"
+    assert shell.ok("topic", "trim", "places", "--before", "4", "--yes").split()[-1] == "4"
     assert shell.ok("consume", "places", "-e").split() == [str(n) for n in range(4, 10)]
     outside = shell.run("consume", "places", "-o", "2", "-e")
     assert outside.returncode == 1
@@ -306,6 +306,49 @@ def test_topic_names_are_completed(shell: Shell) -> None:
     assert shell.ok().split() == ["plain,completed-1", "plain,completed-2"]
 
 
+def test_deleting_several_topics_says_which_are_gone_and_which_were_not_there(shell: Shell) -> None:
+    shell.ok("topic", "create", "first", "second")
+    done = shell.run("topic", "delete", "first", "secnod", "second", "--yes")
+    assert done.returncode == 4
+    said = b"first deleted\nsecond deleted\nerror: topic 'secnod' does not exist\nhint: "
+    assert done.stderr.startswith(said)
+
+
+def test_an_unknown_topic_is_answered_with_the_one_that_looks_like_it(shell: Shell) -> None:
+    shell.ok("topic", "create", "orders")
+    assert b"hint: did you mean `orders`?" in shell.run("consume", "oders", "-e").stderr
+
+
+def test_nothing_is_deleted_before_it_is_confirmed(shell: Shell) -> None:
+    shell.ok("topic", "create", "kept")
+    shell.ok("produce", "kept", stdin="a\nb\n")
+    for command in (["topic", "delete", "kept"], ["topic", "trim", "kept", "--before", "end"]):
+        refused = shell.run(*command)
+        assert refused.returncode == 2
+        assert refused.stderr.endswith(b"hint: add --yes to do it in a script\n")
+        assert answer_on_a_terminal(shell, command, "n") == 1
+    assert shell.ok("consume", "kept", "-e").split() == ["a", "b"]
+    assert answer_on_a_terminal(shell, ["topic", "trim", "kept", "--before", "1"], "y") == 0
+    assert shell.ok("consume", "kept", "-e").split() == ["b"]
+
+
+def answer_on_a_terminal(shell: Shell, command: list[str], answer: str) -> int:
+    """Run a command with a terminal as its stdin, and answer its question."""
+    ours, terminal = os.openpty()
+    try:
+        with subprocess.Popen(
+            shell.command(*command), stdin=terminal, stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE, env=shell.environment,
+        ) as process:  # fmt: skip
+            os.write(ours, f"{answer}\n".encode())
+            _, asked = process.communicate(timeout=SECONDS_MAX)
+            assert b"? [y/N]: " in asked
+            return process.returncode
+    finally:
+        os.close(ours)
+        os.close(terminal)
+
+
 @pytest.mark.java
 def test_the_same_commands_work_against_apache_kafka() -> None:
     with ApacheKafka() as kafka:
@@ -314,8 +357,8 @@ def test_the_same_commands_work_against_apache_kafka() -> None:
         shell.ok("produce", "orders", "-K", ":", "-z", "lz4", stdin="a:1\nb:2\nc:3\n")
         out = shell.ok("consume", "orders", "-e", "-f", r"%k%v ")
         assert sorted(out.split()) == ["a1", "b2", "c3"]
-        assert shell.ok("topic", "trim", "orders", "--before", "end").count("\n") == 4
+        assert shell.ok("topic", "trim", "orders", "--before", "end", "-y").count("\n") == 4
         assert shell.ok("consume", "orders", "-e") == ""
         assert json.loads(shell.ok("cluster", "info", "--format", "json"))["partitions"] == 3
         assert shell.run("consume", "nowhere", "-e").returncode == 4
-        shell.ok("topic", "delete", "orders")
+        shell.ok("topic", "delete", "orders", "-y")

@@ -107,15 +107,15 @@ def test_a_group_in_use_is_neither_moved_nor_deleted(broker: BrokerProcess) -> N
     try:
         eventually(lambda: len(member.values) == 3)
         assert "worker-7" in run(shell, "group", "seek", "g", "--to", "start", status=1)
-        run(shell, "group", "delete", "g", status=1)
+        run(shell, "group", "delete", "g", "--yes", status=1)
         members = document(shell, "group", "members", "g")
         assert [each["client"] for each in members] == ["worker-7"]
         assert members[0]["partitions"] == ["t-0"]
         assert [each["state"] for each in document(shell, "group", "list")] == ["Stable"]
     finally:
         member.close()
-    run(shell, "group", "delete", "g")
-    run(shell, "group", "delete", "g", "--if-exists")
+    run(shell, "group", "delete", "g", "--yes")
+    run(shell, "group", "delete", "g", "--if-exists", "--yes")
     run(shell, "group", "describe", "g", status=4)
     assert document(shell, "group", "list") == []
 
@@ -139,7 +139,7 @@ def test_a_consumer_group_is_shown_like_any_other(broker: BrokerProcess) -> None
         member.close()
     run(shell, "group", "seek", "new", "--to", "1", "--execute")
     assert document(shell, "group", "describe", "new")["partitions"][0]["committed"] == 1
-    run(shell, "group", "delete", "new")
+    run(shell, "group", "delete", "new", "--yes")
     assert document(shell, "group", "list") == []
 
 
@@ -226,5 +226,5 @@ def test_the_same_commands_work_against_apache_kafka() -> None:
         run(shell, "group", "seek", "g", "--to", "-1", "--execute")
         assert run(shell, *consume, "-n", "1").split() == ["9"]
         assert document(shell, "group", "describe", "g")["partitions"][0]["lag_seconds"] == 0
-        run(shell, "group", "delete", "g")
+        run(shell, "group", "delete", "g", "--yes")
         assert document(shell, "group", "list") == []

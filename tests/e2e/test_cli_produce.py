@@ -273,7 +273,7 @@ def test_a_group_does_not_commit_what_its_reader_never_took(shell: Shell, topic:
 def test_consume_says_which_offsets_were_deleted_under_it(shell: Shell, topic: str) -> None:
     shell.ok("produce", topic, stdin="1\n2\n3\n")
     shell.ok("consume", topic, "-g", "late", "-n", "1")
-    shell.ok("topic", "trim", topic, "--before", "end")
+    shell.ok("topic", "trim", topic, "--before", "end", "--yes")
     shell.ok("produce", topic, stdin="4\n")
     done = shell.run("consume", topic, "-g", "late", "-n", "1")
     assert (done.returncode, done.stdout) == (0, b"4\n")

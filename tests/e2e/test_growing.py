@@ -84,7 +84,7 @@ def test_a_directory_of_the_earlier_version_becomes_that_of_three_brokers(
         shell = Shell(broker.bootstrap_servers)
         shell.run("topic", "create", "orders", "-p", "1", "--set", "retention.ms=123456789")
         shell.run("topic", "create", "gone", "-p", "1")
-        shell.run("topic", "delete", "gone")
+        shell.run("topic", "delete", "gone", "--yes")
         with written.written_meanwhile(broker.bootstrap_servers):
             pass
         committed = commit_end(broker.bootstrap_servers)

@@ -15,6 +15,7 @@ from tidelog.cli.profile import (
     default_bootstrap,
     profile_option,
 )
+from tidelog.cli.suggest import remember_bootstrap
 from tidelog.client.blocking import Client
 from tidelog.client.settings import ClientSettings
 
@@ -29,6 +30,7 @@ bootstrap_option = click.option(
     default=default_bootstrap,
     show_default=DEFAULT_BOOTSTRAP,
     show_envvar=True,
+    callback=remember_bootstrap,
     help="The brokers to ask first.",
 )
 
@@ -136,14 +138,6 @@ def print_json(value: object) -> None:
     import json
 
     sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
-
-
-def print_deleted(names: Sequence[str], output: str) -> None:
-    if output == "json":
-        print_json([{"name": name} for name in names])
-        return
-    for name in names:
-        say(f"{name} deleted")
 
 
 def print_rows(

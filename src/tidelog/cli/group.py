@@ -8,14 +8,15 @@ import click
 
 from tidelog.cli.common import (
     connection_options,
+    listed,
     open_client,
     partitions_option,
-    print_deleted,
     print_json,
     print_rows,
     print_table,
     say,
 )
+from tidelog.cli.deleting import confirm, delete_each, yes_option
 from tidelog.cli.faults import EXIT_UNKNOWN_TOPIC, CliError
 from tidelog.client.blocking import Client
 from tidelog.client.group_admin import (
@@ -196,12 +197,14 @@ def seek(name: str, place: str, topics: tuple[str, ...], execute: bool, **option
 @group.command()
 @click.argument("names", metavar="GROUP...", nargs=-1, required=True)
 @click.option("--if-exists", is_flag=True, help="A group that does not exist is no error.")
+@yes_option
 @connection_options
-def delete(names: tuple[str, ...], if_exists: bool, **connection: Any) -> None:
-    """Forget groups that have no members, and their offsets."""
-    gone: list[str] = []
+def delete(names: tuple[str, ...], if_exists: bool, yes: bool, **connection: Any) -> None:
+    """Delete groups that have no members, with their committed offsets."""
+    confirm(f"delete {listed(names)} with all committed offsets", yes)
     with open_client(**connection) as client:
-        for name in names:
+
+        def forget(name: str) -> bool:
             try:
                 client.run(delete_group(client.cluster, name))
             except KafkaError as error:
@@ -210,9 +213,10 @@ def delete(names: tuple[str, ...], if_exists: bool, **connection: Any) -> None:
                 if not if_exists:
                     raise _unknown(name) from error
                 say(f"{name} does not exist")
-                continue
-            gone.append(name)
-    print_deleted(gone, connection["output"])
+                return False
+            return True
+
+        delete_each(names, forget, connection["output"])
 
 
 def _require(client: Client, name: str) -> Group:

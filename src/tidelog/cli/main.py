@@ -13,7 +13,8 @@ from typing import NoReturn
 
 import click
 
-from tidelog.cli.faults import EXIT_INTERRUPTED, EXIT_USAGE, CliError, explain, show
+from tidelog.cli.faults import EXIT_INTERRUPTED, EXIT_USAGE, CliError, show
+from tidelog.cli.suggest import explain_with_suggestion, suggest_command
 from tidelog.errors import TidelogError
 from tidelog.version import VERSION
 
@@ -72,11 +73,14 @@ class LazyGroup(click.Group):
             # Flushed here, so that a reader who left is noticed here too.
             sys.stdout.flush()
             return result
+        except click.UsageError as error:
+            suggest_command(error)
+            raise
         except BrokenPipeError:
             _silence_stdout()
             ctx.exit(0)
         except TidelogError as error:
-            raise explain(error) from error
+            raise explain_with_suggestion(error) from error
 
 
 def _silence_stdout() -> None:

@@ -10,15 +10,16 @@ from tidelog.cli.common import (
     asking_options,
     complete_topic,
     connection_options,
+    listed,
     open_client,
     parse_assignments,
-    print_deleted,
     print_json,
     print_rows,
     print_table,
     say,
     topic_argument,
 )
+from tidelog.cli.deleting import confirm, delete_each, yes_option
 from tidelog.cli.faults import EXIT_USAGE, CliError
 from tidelog.cli.profile import profile_or_settings_option
 from tidelog.cli.replicas import replicate
@@ -207,23 +208,31 @@ def _settings(client: Client, name: str) -> dict[str, str | None]:
 @_names
 @_named_by_flag
 @click.option("--if-exists", is_flag=True, help="A topic that does not exist is no error.")
+@yes_option
 @connection_options
 def delete(
-    names: tuple[str, ...], flagged: tuple[str, ...], if_exists: bool, **connection: Any
+    names: tuple[str, ...],
+    flagged: tuple[str, ...],
+    if_exists: bool,
+    yes: bool,
+    **connection: Any,
 ) -> None:
     """Delete topics and all their records."""
-    gone: list[str] = []
+    every = _all_names(names, flagged)
+    confirm(f"delete {listed(every)} with all records", yes)
     with open_client(**connection) as client:
-        for name in _all_names(names, flagged):
+
+        def delete_topic(name: str) -> bool:
             try:
                 client.run(admin.delete_topic(client.cluster, name))
             except UnknownTopicError:
                 if not if_exists:
                     raise
                 say(f"{name} does not exist")
-                continue
-            gone.append(name)
-    print_deleted(gone, connection["output"])
+                return False
+            return True
+
+        delete_each(every, delete_topic, connection["output"])
 
 
 @topic.command("add-partitions")
@@ -299,17 +308,21 @@ def config(
     help="The first offset to keep; `end` drops all.",
 )
 @click.option("-p", "--partition", "chosen", type=int, multiple=True, help="Only this partition.")
+@yes_option
 @connection_options
-def trim(topic: str, before: str, chosen: tuple[int, ...], **connection: Any) -> None:
-    """Drop the oldest records of a topic."""
+def trim(topic: str, before: str, chosen: tuple[int, ...], yes: bool, **connection: Any) -> None:
+    """Delete the oldest records of a topic."""
     from tidelog.cli.positions import parse_start
-    from tidelog.client.offsets import resolve_offsets
+    from tidelog.client.offsets import log_bounds, resolve_offsets
 
     with open_client(**connection) as client:
         entry = client.run(admin.describe_topic(client.cluster, topic))
         start = parse_start(before, client.cluster.clock.wall_ms())
         partitions = [TopicPartition(topic, number) for number in chosen or entry.partitions]
         offsets = client.run(resolve_offsets(client.cluster, dict.fromkeys(partitions, start)))
+        bounds = client.run(log_bounds(client.cluster, partitions))
+        dropped = sum(max(offsets[tp] - start, 0) for tp, (start, _) in bounds.items())
+        confirm(f"delete up to {dropped:,} records of {topic}", yes)
         low = client.run(admin.delete_records(client.cluster, offsets))
     rows = [{"partition": tp.partition, "start": low[tp]} for tp in sorted(low)]
     print_rows(rows, ["partition", "start"], connection["output"], f"{topic} has no partitions")

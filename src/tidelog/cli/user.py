@@ -12,11 +12,11 @@ import click
 from tidelog.cli.common import (
     connection_options,
     open_client,
-    print_deleted,
     print_json,
     print_rows,
     say,
 )
+from tidelog.cli.deleting import delete_each
 from tidelog.cli.faults import EXIT_UNKNOWN_TOPIC, EXIT_USAGE, CliError, paint
 from tidelog.client.blocking import Client
 from tidelog.client.user_admin import (
@@ -122,19 +122,20 @@ def change_password(name: str, **options: Any) -> None:
 @click.option("--if-exists", is_flag=True, help="A user that does not exist is no error.")
 @connection_options
 def delete(names: tuple[str, ...], if_exists: bool, **connection: Any) -> None:
-    """Delete users; their connections end, their rules stay."""
-    gone = []
+    """Delete users. Their connections end; ACLs that name them stay."""
     with open_client(**connection) as client:
-        for name in names:
+
+        def forget(name: str) -> bool:
             found = client.run(list_users(client.cluster, [name]))
-            if not found and not if_exists:
-                raise _unknown(name)
             for each in found:
                 client.run(delete_user(client.cluster, each))
-                gone.append(name)
+            if not found and not if_exists:
+                raise _unknown(name)
             if not found:
                 say(f"{name} does not exist")
-    print_deleted(gone, connection["output"])
+            return bool(found)
+
+        delete_each(names, forget, connection["output"])
 
 
 def _set(client: Client, new: NewPassword, options: dict[str, Any]) -> None:

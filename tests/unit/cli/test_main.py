@@ -51,6 +51,22 @@ def test_help_lists_every_command_and_the_exit_codes(capsys: pytest.CaptureFixtu
     assert "130  interrupted" in out
 
 
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("tpoic", "tidelog topic"), ("topic lsit", "tidelog topic list")]
+)
+def test_a_mistyped_command_gets_a_suggestion(
+    typed: str, meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = run(*typed.split(), capsys=capsys)
+    assert code == 2
+    assert err.endswith(f"hint: did you mean `{meant}`?\n")
+
+
+def test_a_command_like_no_other_gets_the_usual_hint(capsys: pytest.CaptureFixture[str]) -> None:
+    _, _, err = run("zzzzzzzz", capsys=capsys)
+    assert err.endswith("hint: tidelog --help\n")
+
+
 @pytest.mark.parametrize("command", [name for name in _COMMANDS if name not in ("up", "broker")])
 def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(command, "--help", capsys=capsys)
