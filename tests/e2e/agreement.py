@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pytest
 
 from tests.e2e.raw_client import RawClient
 from tests.peers import ApacheKafka
@@ -10,6 +13,28 @@ from tidelog.testing import Broker
 
 # Asks a broker, and returns what it answered.
 Play = Callable[[RawClient], list[object]]
+
+
+def kafka_fixture(settings: Mapping[str, str]) -> Any:
+    """The address of an Apache Kafka, for the tests of a module."""
+
+    @pytest.fixture(scope="module")
+    def kafka() -> Iterator[str]:
+        with ApacheKafka(settings=settings) as running:
+            yield running.bootstrap_servers
+
+    return kafka
+
+
+def our_fixture(settings: Mapping[str, str]) -> Any:
+    """The address of a broker of ours, for the tests of a module."""
+
+    @pytest.fixture(scope="module")
+    def ours() -> Iterator[str]:
+        with Broker(settings=settings) as running:
+            yield running.bootstrap_servers
+
+    return ours
 
 
 def answers_of_kafka(play: Play, settings: Mapping[str, str]) -> list[object]:

@@ -9,15 +9,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import pytest
 
-from bench.peers.kafka import ApacheKafka, run_tool
+from bench.peers.kafka import run_tool
+from tests.e2e.agreement import kafka_fixture, our_fixture
 from tests.e2e.answers_script import ANSWERS_MIN, play
 from tests.e2e.raw_client import RawClient
 from tidelog.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from tidelog.testing import Broker
 
 pytestmark = pytest.mark.java
 
@@ -35,16 +34,8 @@ DIFFERENCES = {
 }
 
 
-@pytest.fixture(scope="module")
-def kafka() -> Iterator[str]:
-    with ApacheKafka(settings=SETTINGS) as running:
-        yield running.bootstrap_servers
-
-
-@pytest.fixture(scope="module")
-def ours() -> Iterator[str]:
-    with Broker(settings=SETTINGS) as running:
-        yield running.bootstrap_servers
+kafka = kafka_fixture(SETTINGS)
+ours = our_fixture(SETTINGS)
 
 
 def test_every_answer_is_kafkas(kafka: str, ours: str) -> None:

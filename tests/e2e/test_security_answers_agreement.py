@@ -5,13 +5,13 @@ Whole answers are compared, but for the words of errors and the order of what ha
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
 import pytest
 
-from bench.peers.kafka import ApacheKafka, run_tool
+from bench.peers.kafka import run_tool
+from tests.e2e.agreement import kafka_fixture, our_fixture
 from tests.e2e.raw_client import RawClient
 from tests.waiting import eventually
 from tidelog.protocol.messages.acls import (
@@ -36,7 +36,6 @@ from tidelog.protocol.messages.user_scram_credentials import (
     ScramCredentialUpsertion,
     UserName,
 )
-from tidelog.testing import Broker
 
 pytestmark = [pytest.mark.java, pytest.mark.long]
 
@@ -319,16 +318,8 @@ def plain(value: Any) -> Any:
     return value
 
 
-@pytest.fixture(scope="module")
-def kafka() -> Iterator[str]:
-    with ApacheKafka(settings=SETTINGS) as running:
-        yield running.bootstrap_servers
-
-
-@pytest.fixture(scope="module")
-def ours() -> Iterator[str]:
-    with Broker(settings=SETTINGS) as running:
-        yield running.bootstrap_servers
+kafka = kafka_fixture(SETTINGS)
+ours = our_fixture(SETTINGS)
 
 
 def test_every_answer_about_users_acls_and_quotas_is_kafkas(kafka: str, ours: str) -> None:

@@ -10,6 +10,7 @@ from tidelog.client.faults import raise_for
 from tidelog.client.metadata import ANY, CONTROLLER, Cluster
 from tidelog.client.operation import Operation, ask, retried
 from tidelog.security.acl import AclBinding, AclFilter
+from tidelog.security.acl_messages import rule_in_answer
 
 # Users as resources (KIP-373) came with version 3, the first that Kafka 4 and we share.
 _PATTERNS_VERSION = 1
@@ -24,19 +25,7 @@ def list_acls(cluster: Cluster, wanted: AclFilter) -> Operation[list[AclBinding]
     call = Call(ANY, "DescribeAcls", request, min_version=_PATTERNS_VERSION)
     response = yield from ask(call)
     raise_for(response.error_code, response.error_message)
-    return sorted(
-        AclBinding(
-            each.resource_type,
-            each.pattern_type,
-            each.resource_name,
-            acl.principal,
-            acl.host,
-            acl.operation,
-            acl.permission_type,
-        )
-        for each in response.resources
-        for acl in each.acls
-    )
+    return sorted(rule_in_answer(each, acl) for each in response.resources for acl in each.acls)
 
 
 @retried
@@ -76,17 +65,7 @@ def delete_acls(cluster: Cluster, filters: Sequence[AclFilter]) -> Operation[lis
         raise_for(result.error_code, result.error_message)
         for each in result.matching_acls:
             raise_for(each.error_code, each.error_message)
-            gone.add(
-                AclBinding(
-                    each.resource_type,
-                    each.pattern_type,
-                    each.resource_name,
-                    each.principal,
-                    each.host,
-                    each.operation,
-                    each.permission_type,
-                )
-            )
+            gone.add(rule_in_answer(each, each))
     return sorted(gone)
 
 

@@ -16,6 +16,7 @@ from tidelog.config.table import TOPIC_SETTINGS, altered_broker_setting, group_s
 from tidelog.errors import KafkaError
 from tidelog.model import NO_TOPIC_ID, ConfigResourceType
 from tidelog.security.acl import ALL, ANY, AclBinding, AclFilter, PatternType, Permission
+from tidelog.security.acl_messages import filter_asked_for, rule_in_answer, rule_to_create
 from tidelog.security.authorizer import Operation, ResourceType
 from tidelog.security.quota_entities import QuotaEntity
 
@@ -98,45 +99,17 @@ def users(request: Any, context: Any) -> Iterator[Key]:
 
 
 def created_acls(request: Any, context: Any) -> Iterator[Key]:
-    for each in request.creations:
-        binding = AclBinding(
-            each.resource_type,
-            each.resource_pattern_type,
-            each.resource_name,
-            each.principal,
-            each.host,
-            each.operation,
-            each.permission_type,
-        )
-        yield "Acl", binding
+    return (("Acl", rule_to_create(each)) for each in request.creations)
 
 
 def acl_filters(request: Any, context: Any) -> Iterator[Key]:
-    for each in request.filters:
-        wanted = AclFilter(
-            each.resource_type_filter,
-            each.pattern_type_filter,
-            each.resource_name_filter,
-            each.principal_filter,
-            each.host_filter,
-            each.operation,
-            each.permission_type,
-        )
-        yield "AclFilter", wanted
+    return (("AclFilter", filter_asked_for(each)) for each in request.filters)
 
 
 def deleted_acls(answer: Any) -> object:
     """The rules that went, as the answer names them."""
     found = [
-        AclBinding(
-            each.resource_type,
-            each.pattern_type,
-            each.resource_name,
-            each.principal,
-            each.host,
-            each.operation,
-            each.permission_type,
-        )
+        rule_in_answer(each, each)
         for result in answer.filter_results
         for each in result.matching_acls[:_LIST_MAX]
         if not each.error_code

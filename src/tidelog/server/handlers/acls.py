@@ -16,12 +16,10 @@ from collections.abc import Generator, Sequence
 from tidelog.cluster.commands import CreateAcls, DeleteAcls, DeletedAcls
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.protocol.messages.acls import (
-    AclCreation,
     AclCreationResult,
     AclDescription,
     CreateAclsRequest,
     CreateAclsResponse,
-    DeleteAclsFilter,
     DeleteAclsFilterResult,
     DeleteAclsMatchingAcl,
     DeleteAclsRequest,
@@ -31,6 +29,7 @@ from tidelog.protocol.messages.acls import (
     DescribeAclsResponse,
 )
 from tidelog.security.acl import AclBinding, AclFilter, check_binding, check_filter
+from tidelog.security.acl_messages import filter_asked_for, rule_to_create
 from tidelog.security.authorizer import CLUSTER, Operation
 from tidelog.server.tools import ClusterContext
 
@@ -38,7 +37,7 @@ from tidelog.server.tools import ClusterContext
 def describe_acls(
     request: DescribeAclsRequest, context: ClusterContext
 ) -> Generator[int, None, DescribeAclsResponse]:
-    asked = _filter_of(request)
+    asked = filter_asked_for(request)
     try:
         context.require(Operation.DESCRIBE, CLUSTER)
         _check_enabled(context)
@@ -74,7 +73,7 @@ async def create_acls(request: CreateAclsRequest, context: ClusterContext) -> Cr
     pace = context.pace()
     for creation in request.creations:
         await pace.step()
-        binding = _binding_of(creation)
+        binding = rule_to_create(creation)
         try:
             check_binding(binding)
         except KafkaError as error:
@@ -100,7 +99,7 @@ async def delete_acls(request: DeleteAclsRequest, context: ClusterContext) -> De
     pace = context.pace()
     for each in request.filters:
         await pace.step()
-        wanted = _filter_of(each)
+        wanted = filter_asked_for(each)
         try:
             check_filter(wanted)
             asked.append(wanted)
@@ -148,27 +147,3 @@ def _deleted(outcome: Sequence[AclBinding] | KafkaError) -> DeleteAclsFilterResu
         for each in outcome
     ]
     return DeleteAclsFilterResult(0, None, matching)
-
-
-def _binding_of(creation: AclCreation) -> AclBinding:
-    return AclBinding(
-        creation.resource_type,
-        creation.resource_pattern_type,
-        creation.resource_name,
-        creation.principal,
-        creation.host,
-        creation.operation,
-        creation.permission_type,
-    )
-
-
-def _filter_of(asked: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
-    return AclFilter(
-        asked.resource_type_filter,
-        asked.pattern_type_filter,
-        asked.resource_name_filter,
-        asked.principal_filter,
-        asked.host_filter,
-        asked.operation,
-        asked.permission_type,
-    )
