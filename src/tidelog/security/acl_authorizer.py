@@ -5,10 +5,11 @@ a rule that allows; where no rule is about the resource, `allow.everyone.if.no.a
 READ, WRITE, DELETE and ALTER imply DESCRIBE, ALTER_CONFIGS implies DESCRIBE_CONFIGS, in rules that
 allow and in no others.
 
-Promises: a question that was asked before costs one look-up. What is remembered has a bound, in all
-and for each principal at an address: one that asks for many names has its own forgotten, and not
-those of others. All is forgotten when the rules change. A change of the rules costs what it
-changes, and a pass over the set, not a pass over all that is known of it.
+Promises: a question that was asked before costs one look-up. Where no rule names an address, it
+counts as the same question from wherever it comes. What is remembered has a bound, in all and for
+each principal (at an address, where addresses count): one that asks for many names has its own
+forgotten, and not those of others. All is forgotten when the rules change. A change of the rules
+costs what it changes, and a pass over the set, not a pass over all that is known of it.
 
 An address is compared by what it means, not by how it is written: `::1` is `0:0:0:0:0:0:0:1`, and a
 client that comes as `::ffff:10.0.0.1` is 10.0.0.1. A rule that denies is not evaded by spelling.
@@ -78,6 +79,8 @@ class AclAuthorizer:
         self.allow_without_acl = allow_without_acl
         self._seen: Acls = frozenset()
         self._rules = _Rules()
+        # Whether any rule is for one address alone.
+        self._is_by_host = False
         self._decisions: dict[_Key, bool] = {}
         # What each has asked of that.
         self._asked: dict[_Client, list[_Key]] = {}
@@ -87,6 +90,8 @@ class AclAuthorizer:
     ) -> bool:
         if self._acls() is not self._seen:
             self._follow()
+        if not self._is_by_host:
+            host = WILDCARD
         key = (principal, host, operation, resource)
         decision = self._decisions.get(key)
         if decision is None:
@@ -101,6 +106,8 @@ class AclAuthorizer:
     ) -> bool:
         if self.authorize(principal, host, operation, Resource(kind, _ANY_NAME)):
             return True
+        if not self._is_by_host:
+            host = WILDCARD
         key = (principal, host, operation, kind)
         decision = self._decisions.get(key)
         if decision is None:
@@ -124,6 +131,7 @@ class AclAuthorizer:
         acls = self._acls()
         self._rules.change(acls - self._seen, self._seen - acls)
         self._seen = acls
+        self._is_by_host = self._rules.with_host > 0
         self._decisions.clear()
         self._asked.clear()
 
@@ -181,6 +189,8 @@ class _Rules:
     def __init__(self) -> None:
         self._by_pattern: dict[tuple[int, int, str], set[AclBinding]] = {}
         self._by_principal: dict[tuple[int, str], set[AclBinding]] = {}
+        # How many rules are for one address alone.
+        self.with_host = 0
         # How many rules have a prefix of a length, by resource type.
         self._prefix_lengths: dict[int, Counter[int]] = {}
 
@@ -189,11 +199,13 @@ class _Rules:
             _discard(self._by_pattern, rule[:3], rule)
             _discard(self._by_principal, (rule.resource_type, rule.principal), rule)
             self._count_prefix(rule, -1)
+            self.with_host -= rule.host != WILDCARD
         for rule in added:
             self._by_pattern.setdefault(rule[:3], set()).add(rule)
             key = (rule.resource_type, rule.principal)
             self._by_principal.setdefault(key, set()).add(rule)
             self._count_prefix(rule, 1)
+            self.with_host += rule.host != WILDCARD
 
     def of_resource(self, resource: Resource) -> Iterator[AclBinding]:
         """The rules whose pattern names the resource."""

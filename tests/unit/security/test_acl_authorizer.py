@@ -134,6 +134,8 @@ def test_decisions_are_those_of_a_model_that_looks_at_every_rule() -> None:
         held.authorizer.allow_without_acl = number % 2 == 0
         if number % 4 < 2:
             held.acls = frozenset(random_rule(source) for _ in range(source.randrange(12)))
+            if number % 8 < 2:
+                held.acls = frozenset(each._replace(host="*") for each in held.acls)
         else:
             # One more and one less: what a broker sees as a rule.
             held.acls = held.acls.union([random_rule(source)]).difference(
@@ -267,7 +269,7 @@ def topic(number: int) -> Resource:
 def test_names_that_clients_choose_do_not_grow_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(acl_authorizer, "DECISIONS_MAX", 50)
     monkeypatch.setattr(acl_authorizer, "OWN_DECISIONS_MAX", 20)
-    held = Held(READ)
+    held = Held(READ, READ._replace(host="10.9.9.9"))
     for number in range(1000):
         # From many addresses, one after the other and all at once.
         for host in (HOST, f"10.0.1.{number % 200}", f"10.0.2.{number // 10}"):
@@ -296,6 +298,21 @@ def test_a_question_that_was_asked_before_is_not_decided_again() -> None:
     assert held.may()
     held.authorizer._rules = None  # type: ignore[assignment]
     assert held.may()
+
+
+def test_a_client_at_many_addresses_takes_one_decision_where_no_rule_names_an_address() -> None:
+    held = Held(READ)
+    any_topic = (Operation.READ, ResourceType.TOPIC)
+    for number in range(200):
+        host = f"10.0.0.{number}"
+        assert held.may(host=host) and not held.may(Operation.WRITE, host=host)
+        assert held.authorizer.authorize_any(ALICE, host, *any_topic)
+    assert len(held.authorizer._decisions) == 4
+    # A rule about an address counts at once, and no longer than it is there.
+    held.acls = frozenset({READ, READ._replace(host=HOST, permission=2)})
+    assert not held.may() and held.may(host="10.0.0.2")
+    held.acls = frozenset({READ})
+    assert held.may() and held.may(host="10.0.0.2")
 
 
 def test_the_setting_says_who_decides() -> None:
