@@ -142,14 +142,23 @@ class AclAuthorizer:
         if count >= OWN_DECISIONS_MAX:
             self._forget(client)
         elif total >= DECISIONS_MAX:
-            # Who has more than a share, or else who has most.
-            is_large = count * len(self._asked) >= total
-            self._forget(client if is_large else max(self._asked, key=self._count))
+            # Who has more than a share, or else those who have most.
+            if count * len(self._asked) >= total:
+                self._forget(client)
+            else:
+                self._make_room()
         self._decisions[key] = decision
         self._asked.setdefault(client, []).append(key)
 
-    def _count(self, client: _Client) -> int:
-        return len(self._asked[client])
+    def _make_room(self) -> None:
+        """Forget what the largest clients have asked, until there is room for many questions.
+
+        For one alone it would be a pass over all clients at each question.
+        """
+        for client in sorted(self._asked, key=lambda each: len(self._asked[each]), reverse=True):
+            if len(self._decisions) <= DECISIONS_MAX * 3 // 4:
+                return
+            self._forget(client)
 
     def _forget(self, client: _Client) -> None:
         for key in self._asked.pop(client):

@@ -293,6 +293,25 @@ def test_one_client_that_asks_for_many_names_has_only_its_own_decisions_forgotte
     assert len(held.authorizer._decisions) <= 200 + acl_authorizer.OWN_DECISIONS_MAX
 
 
+def test_many_clients_with_one_question_each_do_not_cost_a_pass_over_all_for_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(acl_authorizer, "DECISIONS_MAX", 400)
+    held, passes = Held(READ), 0
+    make_room = held.authorizer._make_room
+
+    def counted() -> None:
+        nonlocal passes
+        passes += 1
+        make_room()
+
+    monkeypatch.setattr(held.authorizer, "_make_room", counted)
+    for number in range(4_000):
+        assert not held.may(who=f"User:{number}")
+        assert len(held.authorizer._decisions) <= 400
+    assert passes == 36
+
+
 def test_a_question_that_was_asked_before_is_not_decided_again() -> None:
     held = Held(READ)
     assert held.may()
