@@ -53,6 +53,7 @@ from tidelog.protocol.messages.offset_fetch import (
 )
 from tidelog.security.authorizer import Operation
 from tidelog.server.handlers.asked import by_topic, distinct_by
+from tidelog.server.handlers.commit_again import CommitShortcut
 from tidelog.server.handlers.groups import ask
 from tidelog.server.pieces import first_piece
 from tidelog.server.routes import served
@@ -70,18 +71,12 @@ _OFFSETS_AT_ONCE = 500
 # OffsetCommit
 
 
-@served(waits=True, is_brief=True)
+@served(waits=True, is_brief=True, shortcut=CommitShortcut)
 def offset_commit(request: OffsetCommitRequest, context: GroupContext) -> Any:
-    asked: Any
-    if len(request.topics) == 1 and len(request.topics[0].partitions) == 1:
-        # As most are: there is nothing to put in order.
-        part = request.topics[0].partitions[0]
-        asked = [(request.topics[0], {part.partition_index: part})]
-    else:
-        steps = by_topic(request.topics, ("name", "topic_id"), _INDEX)
-        _, asked = first_piece(steps)
-        if not isinstance(asked, list):
-            return _commit_many(request, steps, context)
+    steps = by_topic(request.topics, ("name", "topic_id"), _INDEX)
+    _, asked = first_piece(steps)
+    if not isinstance(asked, list):
+        return _commit_many(request, steps, context)
     commits = _Commits(request, context)
     for topic, parts in asked:
         commits.begin(topic)
