@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 from uuid import UUID
 
 from tests.sim import invariants
@@ -22,6 +24,7 @@ from tidelog.testing.simulation.machines import SESSION_S, Machine, World
 
 # What a message may take on its way, at most, beside the session's time.
 _SLACK_S = 2.0
+_BASE = attrgetter("base")
 
 
 class Observer:
@@ -257,7 +260,7 @@ class Observer:
                 ):
                     self.moved.append(partition)
                     self._changed(machine, ghost, replica, partition)
-                elif seen[3] != len(segments):
+                elif seen[3] != len(segments.bases):
                     self.moved.append(partition)
 
     def _meet(self, machine: Machine, partition: Partition) -> tuple[Ghost, Replica]:
@@ -346,10 +349,9 @@ class Observer:
 
     def _commit_up_to(self, ghost: Ghost, replica: Replica) -> None:
         since = len(ghost.committed)
-        ghost.committed += [
-            each for each in replica.batches
-            if ghost.true_watermark <= each.base < replica.watermark
-        ]  # fmt: skip
+        batches = replica.batches
+        first = bisect_left(batches, ghost.true_watermark, key=_BASE)
+        ghost.committed += batches[first : bisect_left(batches, replica.watermark, key=_BASE)]
         ghost.true_watermark = replica.watermark
         self.commits += 1
         self._journal.note("committed", f"b{replica.broker_id}", f"{ghost} {replica.watermark}")

@@ -124,9 +124,9 @@ def run_seed(seed: int, plan: Plan | None = None) -> Outcome:
         loop.close()
         asyncio.set_event_loop(None)
         undo()
-        if seed % _SEEDS_PER_COLLECTION == 0:
-            _clean_up()
         if was_collecting:
+            if seed % _SEEDS_PER_COLLECTION == 0:
+                _clean_up()
             gc.enable()
     return outcome
 

@@ -6,7 +6,9 @@ tell it, and it holds that against the logs.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from typing import Any, Final
 
 from tests.sim.ghost import Ghost, Key, Violation
@@ -30,6 +32,7 @@ from tidelog.model import TopicPartition
 from tidelog.storage.log import Log
 from tidelog.testing.simulation.machines import Machine, World
 
+_BASE: Final = attrgetter("header.base_offset")
 INTERNAL: Final = (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
 
 
@@ -44,8 +47,14 @@ class Mirror:
         self.key = (log.topic_id, name.partition)
         self.entries: list[Entry] = []
         self.story = story_of(name, truth)
-        # Up to where it was committed when it was last looked at.
+        # What is known of the partition, and up to where it was committed at the last look.
+        self.ghost: Ghost | None = None
         self.committed = -1
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether more may be committed than at the last look."""
+        return self.ghost is None or self.ghost.true_watermark != self.committed
 
     def follow(self, machine: Machine) -> list[Entry]:
         """Take in what has changed; the entries that were appended since."""
@@ -112,10 +121,12 @@ class TransactionObserver:
         self._looked[machine.broker_id] = now
         if before is None or before[:2] != now[:2]:
             self.has_ids(machine, block_end)
-        by_name = parts.replicas._by_name
+        by_name, mirrors, moved = parts.replicas._by_name, self._mirrors, observer.moved
         for topic in self._topics:
             for partition in by_name.get(topic, {}).values():
-                self._follow(machine, partition.log)
+                mirror = mirrors.get(id(partition.log))
+                if mirror is None or partition in moved or mirror.is_behind:
+                    self._follow(machine, partition.log)
 
     def has_ids(self, machine: Machine, block_end: int) -> None:
         """I16: a block of producer ids is one broker's, in one life of it."""
@@ -135,7 +146,9 @@ class TransactionObserver:
         new = mirror.follow(machine)
         if new:
             self._note(machine, mirror.name, new, "appended")
-        ghost = self._observer.ghosts.get(mirror.key)
+        ghost = mirror.ghost
+        if ghost is None:
+            ghost = mirror.ghost = self._observer.ghosts.get(mirror.key)
         if ghost is not None and ghost.true_watermark != mirror.committed:
             mirror.committed = ghost.true_watermark
             self._commit(machine, ghost, mirror)
@@ -146,10 +159,9 @@ class TransactionObserver:
             story = self._committed[ghost.key] = story_of(mirror.name, self.truth)
         if ghost.true_watermark <= story.end or mirror.story.end < ghost.true_watermark:
             return
-        new = [
-            each for each in mirror.entries
-            if story.end <= each.header.base_offset < ghost.true_watermark
-        ]  # fmt: skip
+        entries = mirror.entries
+        first = bisect_left(entries, story.end, key=_BASE)
+        new = entries[first : bisect_left(entries, ghost.true_watermark, key=_BASE)]
         for entry in new:
             if isinstance(story, Decisions):
                 learn(self.truth, entry)

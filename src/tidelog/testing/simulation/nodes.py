@@ -25,6 +25,7 @@ from typing import Any, Final, TypeVar, TypeVarTuple
 from tidelog.testing.virtual_loop import DeadlockError, VirtualLoop
 
 _ROUNDING_S: Final = 1e-9
+_NOTES_MAX: Final = 1000
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -44,6 +45,10 @@ class Node:
         self.tasks: list[asyncio.Task[Any]] = []
         self._context = contextvars.copy_context()
         self._context.run(_NODE.set, None if name == WORLD else self)
+
+    def context(self) -> contextvars.Context:
+        """A context of its own for something that belongs to this node."""
+        return self._context.copy()
 
     def run(self, function: Callable[[*Ts], T], *args: *Ts) -> T:
         """Call something as this node, now."""
@@ -98,6 +103,69 @@ def current_node() -> Node | None:
     return _NODE.get()
 
 
+class Handle(asyncio.Handle):
+    """A callback, without what asyncio asks and keeps of each for debugging."""
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        loop: asyncio.AbstractEventLoop,
+        context: contextvars.Context | None,
+    ) -> None:
+        self._context = contextvars.copy_context() if context is None else context
+        self._loop = loop
+        self._callback = callback
+        self._args = args
+        self._cancelled = False
+        self._repr = None
+        self._source_traceback = None
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        self._callback = self._args = None  # type: ignore[assignment]
+
+
+class TimerHandle(asyncio.TimerHandle):
+    """A callback of a later time, without what asyncio asks and keeps of each for debugging."""
+
+    __slots__ = ("node",)
+
+    def __init__(
+        self,
+        when: float,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        loop: asyncio.AbstractEventLoop,
+        context: contextvars.Context | None,
+    ) -> None:
+        self._context = contextvars.copy_context() if context is None else context
+        self._loop = loop
+        self._callback = callback
+        self._args = args
+        self._cancelled = False
+        self._repr = None
+        self._source_traceback = None
+        self._when = when
+        self._scheduled = True
+        # Whose it is; the world's where it is nobody's.
+        self.node = self._context.get(_NODE)
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        self._callback = self._args = None  # type: ignore[assignment]
+
+    # Where two have the same time, neither is before the other.
+
+    def __lt__(self, other: object) -> bool:
+        return False
+
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
+
 class SimulatedLoop(VirtualLoop):
     """A virtual loop that runs one callback at a time, of a node drawn from the seed."""
 
@@ -109,6 +177,12 @@ class SimulatedLoop(VirtualLoop):
         self._nodes = [self._world]
         self._living = [self._world]
         self._trace = hashlib.blake2b(digest_size=16)
+        # What has run and is not in the digest yet, and the time as it is written there.
+        self._noted: list[str] = []
+        self._noted_at = -1.0
+        self._stamp = ""
+        # Timers by when they are due. A heap of pairs is compared without calling anything.
+        self._timers: list[tuple[float, TimerHandle]] = []
         # What coroutines still do that are collected after the end of the world changes nothing.
         self._is_over = False
         self._first: list[Callable[[], object]] = []
@@ -121,6 +195,7 @@ class SimulatedLoop(VirtualLoop):
     @property
     def trace(self) -> str:
         """A digest of all that has run: equal for two runs of one seed, or there is a leak."""
+        self._digest()
         return self._trace.hexdigest()
 
     def add(self, name: str) -> Node:
@@ -141,6 +216,7 @@ class SimulatedLoop(VirtualLoop):
         for node in self._nodes:
             for task in tuple(node.tasks):
                 _unwind(task)
+        self._timers.clear()
         super().close()
 
     @property
@@ -157,7 +233,7 @@ class SimulatedLoop(VirtualLoop):
         """Have something happen that belongs to no node and survives them all."""
         if self._is_over:
             return _never(self, callback)
-        return super().call_at(self._now + delay_s, callback, context=OUTSIDE)
+        return self._call_at(self._now + delay_s, callback, (), OUTSIDE)
 
     def call_first(self, callback: Callable[[], object]) -> None:
         """Have the world do something after this step and before any other."""
@@ -169,6 +245,15 @@ class SimulatedLoop(VirtualLoop):
         """What the clock of the node shows for which code runs."""
         node = _NODE.get()
         return self._now if node is None else node.time_at(self._now)
+
+    def call_later(
+        self,
+        delay: float,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self.time() + delay, callback, *args, context=context)
 
     def call_at(
         self,
@@ -183,7 +268,18 @@ class SimulatedLoop(VirtualLoop):
         if node is not None:
             # A little late rather than early: what is rounded down would not have come yet.
             when = (when - node.clock_offset) / node.clock_rate + _ROUNDING_S
-        return super().call_at(when, callback, *args, context=context)
+        return self._call_at(when, callback, args, context)
+
+    def _call_at(
+        self,
+        when: float,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        context: contextvars.Context | None,
+    ) -> asyncio.TimerHandle:
+        timer = TimerHandle(when, callback, args, self, context)
+        heapq.heappush(self._timers, (when, timer))
+        return timer
 
     def call_soon(
         self,
@@ -191,8 +287,10 @@ class SimulatedLoop(VirtualLoop):
         *args: *Ts,
         context: contextvars.Context | None = None,
     ) -> asyncio.Handle:
-        handle = asyncio.Handle(callback, args, self, context)
-        self._queue(handle)
+        handle = Handle(callback, args, self, context)
+        node = handle._context.get(_NODE) or self._world
+        if not node.is_gone:
+            node.ready.append(handle)
         return handle
 
     def call_soon_threadsafe(
@@ -203,11 +301,6 @@ class SimulatedLoop(VirtualLoop):
     ) -> asyncio.Handle:
         return self.call_soon(callback, *args, context=context)
 
-    def _queue(self, handle: asyncio.Handle) -> None:
-        node = handle._context.get(_NODE) or self._world  # type: ignore[attr-defined]
-        if not node.is_gone:
-            node.ready.append(handle)
-
     def _run_once(self) -> None:
         """One callback of one node; where none has any, move the time to the next timer."""
         runnable = [node for node in self._living if node.ready and not node.is_paused]
@@ -216,7 +309,7 @@ class SimulatedLoop(VirtualLoop):
             runnable = [node for node in self._living if node.ready and not node.is_paused]
         if not runnable:
             return
-        node = runnable[0] if len(runnable) == 1 else self.chance.choice(runnable)
+        node = runnable[0] if len(runnable) == 1 else self._draw(runnable)
         handle = node.ready.popleft()
         if handle._cancelled:
             return
@@ -232,32 +325,49 @@ class SimulatedLoop(VirtualLoop):
         while self._first:
             OUTSIDE.run(self._first.pop(0))
 
-    def _take_due_timers(self, *, wait: bool) -> None:
-        timers: list[Any] = self._scheduled  # type: ignore[attr-defined]
-        while timers and (timers[0]._cancelled or self._is_of_the_gone(timers[0])):
-            heapq.heappop(timers)._scheduled = False
-        if wait and not (timers and timers[0]._when <= self._now):
-            self.select(timers[0]._when - self._now if timers else None)
-        while timers and timers[0]._when <= self._now + self._clock_resolution:
-            timer = heapq.heappop(timers)
-            timer._scheduled = False
-            # Who waits for a time must find it come, or would wait for it over and over.
-            self._now = max(self._now, timer._when)
-            if not timer._cancelled:
-                self._queue(timer)
+    def _draw(self, runnable: list[Node]) -> Node:
+        """As `Random.choice` draws, without its calls."""
+        count = len(runnable)
+        bits = count.bit_length()
+        drawn = self.chance.getrandbits(bits)
+        while drawn >= count:
+            drawn = self.chance.getrandbits(bits)
+        return runnable[drawn]
 
-    def _is_of_the_gone(self, timer: Any) -> bool:
-        node = timer._context.get(_NODE)
-        return node is not None and node.is_gone
+    def _take_due_timers(self, *, wait: bool) -> None:
+        timers = self._timers
+        while timers:
+            when, timer = timers[0]
+            if not (timer._cancelled or (timer.node is not None and timer.node.is_gone)):
+                break
+            heapq.heappop(timers)
+        if wait and not (timers and when <= self._now):
+            self.select(when - self._now if timers else None)
+        while timers and timers[0][0] <= self._now + self._clock_resolution:
+            when, timer = heapq.heappop(timers)
+            # Who waits for a time must find it come, or would wait for it over and over.
+            self._now = max(self._now, when)
+            node = timer.node or self._world
+            if not timer._cancelled and not node.is_gone:
+                node.ready.append(timer)
 
     def mark(self, what: str) -> None:
         """Make something part of the trace that is no callback."""
-        self._trace.update(what.encode())
+        self._noted.append(what)
 
     def _note(self, node: Node, handle: Any) -> None:
         callback = handle._callback
         name = getattr(callback, "__qualname__", None) or type(callback).__qualname__
-        self._trace.update(f"{self._now:.9f} {node.name} {name}\n".encode())
+        if self._now != self._noted_at:
+            self._noted_at = self._now
+            self._stamp = f"{self._now:.9f} "
+        self._noted.append(f"{self._stamp}{node.name} {name}\n")
+        if len(self._noted) >= _NOTES_MAX:
+            self._digest()
+
+    def _digest(self) -> None:
+        self._trace.update("".join(self._noted).encode())
+        self._noted.clear()
 
 
 def _never(loop: asyncio.AbstractEventLoop, callback: Callable[..., object]) -> asyncio.TimerHandle:
@@ -270,7 +380,8 @@ def _of_node(
     loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, T], **options: Any
 ) -> asyncio.Task[T]:
     task = asyncio.Task(coroutine, loop=loop, **options)
-    node = options.get("context", contextvars.copy_context()).get(_NODE)
+    context = options.get("context")
+    node = _NODE.get() if context is None else context.get(_NODE)
     if node is not None:
         node.tasks.append(task)
         task.add_done_callback(node.tasks.remove)

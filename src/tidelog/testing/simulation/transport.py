@@ -255,7 +255,7 @@ class SimulatedTransport(asyncio.Transport):
         if self._node is None:
             self._loop.call_soon(function, *args, context=OUTSIDE)
         elif not self._node.is_gone:
-            self._node.run(self._loop.call_soon, function, *args)
+            self._loop.call_soon(function, *args, context=self._node.context())
 
     def _as_node(self, function: Callable[..., Any], *args: object) -> Any:
         return function(*args) if self._node is None else self._node.run(function, *args)
