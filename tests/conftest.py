@@ -10,6 +10,8 @@ session, module and class fixtures of the test were set up and its check runs af
 function-scoped fixture was torn down: what a wider fixture holds is not a leak. A wider fixture
 that keeps opening things while tests use it (a broker in this process) goes on the written list
 `LEAK_EXCEPTIONS`.
+
+Secrets: a test during which a password is logged or otherwise shown fails (`tests/canaries.py`).
 """
 
 import asyncio
@@ -33,6 +35,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from scripts.guardian import guard
+from tests.canaries import Canaries, install
 
 # What tests start ends with this process, even if that is killed.
 guard()
@@ -395,3 +398,23 @@ def _no_leaks(request: pytest.FixtureRequest, _watch_asyncio_runners: None) -> I
     if leaked:
         lines = "".join(f"\n  {kind}: {name}" for kind, name in leaked)
         pytest.fail(f"the test left behind:{lines}", pytrace=False)
+
+
+# ---- secrets ------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def canaries() -> Iterator[Canaries]:
+    """The secrets of the whole run."""
+    watching = Canaries()
+    end = install(watching)
+    yield watching
+    end()
+
+
+@pytest.fixture(autouse=True)
+def _no_secret_is_shown(canaries: Canaries) -> Iterator[None]:
+    yield
+    leaks = canaries.take_leaks()
+    if leaks:
+        pytest.fail("a secret was shown:\n  " + "\n  ".join(leaks[:10]), pytrace=False)
