@@ -393,6 +393,16 @@ async def test_a_request_with_many_topics_is_complete_in_several_lines(tmp_path:
 
 
 @in_a_loop
+async def test_x32_a_request_about_more_than_the_queue_holds_is_complete(tmp_path: Path) -> None:
+    names = [f"t{number}" for number in range(25_000)]
+    async with InProcessBroker(tmp_path) as broker:
+        await call(broker.connect(), "DeleteTopics", DeleteTopicsRequest(topic_names=names))
+        lines = await log_of(broker, tmp_path)
+    assert [line["part"] for line in lines] == [f"{part} of 50" for part in range(1, 51)]
+    assert sum(len(line["resource"]) for line in lines) == len(names)
+
+
+@in_a_loop
 async def test_names_of_clients_cannot_forge_a_line(tmp_path: Path) -> None:
     name = 'a\r\n{"seq":1}\x1b[2J'
     async with InProcessBroker(tmp_path) as broker:

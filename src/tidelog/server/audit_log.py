@@ -36,6 +36,10 @@ DENIED: Final = "denied"
 DECISION: Final = "decision"
 
 _WEIGHT_MAX: Final = 20_000
+# Events about many things get no more than half of the room: whoever asks for tens of thousands of
+# them at once must not hide what others do meanwhile.
+_LARGE: Final = 100
+_LARGE_WEIGHT_MAX: Final = _WEIGHT_MAX // 2
 _BATCH_MAX: Final = 1_000
 _RETRY_SECONDS: Final = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 
@@ -130,7 +134,7 @@ class AuditLog:
         if event.kind not in self._kinds or self._is_closed:
             return
         weight = 1 + len(event.resource)
-        if self._weight + weight > _WEIGHT_MAX:
+        if not self._fits(weight):
             self.dropped += 1
             self._unsaid += 1
             if self._rate.count("dropped"):
@@ -142,6 +146,18 @@ class AuditLog:
         self.recorded += 1
         self._enqueue(weight, event.document())
         self._write_soon()
+
+    def _fits(self, weight: int) -> bool:
+        most = _LARGE_WEIGHT_MAX if weight > _LARGE else _WEIGHT_MAX
+        return self._weight + weight <= most
+
+    async def has_room(self, event: AuditEvent) -> None:
+        """Return once there is room for an event, or at once where the disk takes nothing."""
+        while not self._fits(1 + len(event.resource)) and self.fault is None:
+            self._write_soon()
+            if self._writer is None:
+                return
+            await asyncio.wait([self._writer])
 
     def record_at_rate(self, event: AuditEvent, kind: Hashable) -> None:
         """As `record`, for what a client can bring about at will: one line every ten seconds."""

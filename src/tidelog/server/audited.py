@@ -185,7 +185,9 @@ class _Audited:
             answer = await _full(inner(request, context), context)
         except BaseException as error:
             # It may have been done all the same: nobody saw an answer.
-            self._record(asked, keys, before, ("unknown", [{"error": type(error).__name__}]))
+            unknown = ("unknown", [{"error": type(error).__name__}])
+            for event in self._events(asked, before, unknown):
+                self._record(event, keys, before)
             raise
         after = await self._states(keys)
         results = []
@@ -197,7 +199,10 @@ class _Audited:
         await context.turns.pause()
         if row.gone is not None:
             self._gone = row.gone(answer)
-        self._record(asked, keys, before, outcome, None if after == before else after)
+        changed = None if after == before else after
+        for event in self._events(asked, before, outcome, changed):
+            await audit.has_room(event)
+            self._record(event, keys, before, changed)
         if audit.fail_closed and not await audit.settle():
             # It is done, but must not be acknowledged.
             raise _refusal()
@@ -214,13 +219,27 @@ class _Audited:
 
     def _record(
         self,
-        asked: object,
+        event: AuditEvent,
         keys: list[Key],
+        before: dict[str, object],
+        after: dict[str, object] | None = None,
+    ) -> None:
+        if self._row.at_rate and not _goes_back(before, after or {}):
+            group = keys[0][:2] if keys else ()
+            self._audit.record_at_rate(event, (event.action, event.principal, *group))
+        else:
+            self._audit.record(event)
+
+    def _events(
+        self,
+        asked: object,
         before: dict[str, object],
         outcome: tuple[str, list[dict[str, object]]],
         after: dict[str, object] | None = None,
-    ) -> None:
-        """Record the request; `after` None says that nothing is known to have changed."""
+    ) -> Iterator[AuditEvent]:
+        """The request, in as many events as it takes; `after` None says that nothing is known to
+        have changed.
+        """
         names = self._names
         told, errors = outcome
         context = self._context
@@ -236,7 +255,7 @@ class _Audited:
             }
             if len(lines) > 1:
                 details["part"] = f"{start // _KEYS_IN_A_LINE + 1} of {len(lines)}"
-            event = AuditEvent(
+            yield AuditEvent(
                 context.api.name,
                 context.principal,
                 connection.host,
@@ -247,11 +266,6 @@ class _Audited:
                 request_id_of(context),
                 details=details,
             )
-            if self._row.at_rate and not _goes_back(before, after or {}):
-                group = keys[0][:2] if keys else ()
-                self._audit.record_at_rate(event, (event.action, event.principal, *group))
-            else:
-                self._audit.record(event)
 
 
 def _refusal() -> Exception:

@@ -135,6 +135,25 @@ async def test_what_waits_is_bounded_and_what_is_dropped_is_counted() -> None:
 
 
 @on_a_machine
+async def test_x32_events_about_many_things_leave_room_for_those_of_others() -> None:
+    log = new_log(virtual_host(), FileLimits(1 << 30, 1 << 30))
+    names = [f"Topic:{number}" for number in range(500)]
+    for _ in range(100):
+        log.record(AuditEvent("Large", resource=names))
+    assert log.dropped > 50, "nothing was written meanwhile"
+    dropped = log.dropped
+    for _ in range(5_000):
+        log.record(AuditEvent("Small"))
+    assert log.dropped == dropped
+    for _ in range(100):
+        event = AuditEvent("Large", resource=names)
+        await log.has_room(event)
+        log.record(event)
+    assert log.dropped == dropped, "who waits loses nothing"
+    assert await log.settle()
+
+
+@on_a_machine
 async def test_a_directory_that_was_removed_is_made_again_and_noticed() -> None:
     host = virtual_host()
     disk: Any = host.disk
