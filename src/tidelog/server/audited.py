@@ -185,8 +185,8 @@ class _Audited:
             answer = await _full(inner(request, context), context)
         except BaseException as error:
             # It may have been done all the same: nobody saw an answer.
-            unknown = ("unknown", [{"error": type(error).__name__}])
-            for event in self._events(asked, before, unknown):
+            errors: list[dict[str, object]] = [{"error": type(error).__name__}]
+            for event in self._events(asked, before, ("unknown", errors)):
                 self._record(event, keys, before)
             raise
         after = await self._states(keys)
