@@ -59,3 +59,35 @@ def test_a_stream_reads_and_writes_as_a_user(
         other = {**options, "subscribe": "out", "kafka.sasl.jaas.config": wrong}
         spark.read.format("tidelog").options(**other).load().count()
     assert "wrong-41" not in str(refused.value)
+
+
+@pytest.mark.java
+@pytest.mark.long
+def test_sparks_own_connector_reads_and_writes_as_a_user(
+    spark: SparkSession, options: dict[str, str], tmp_path: Path
+) -> None:
+    rows = spark.range(100).selectExpr("string(id) AS value")
+    rows.write.format("kafka").options(**options).option("topic", "of-connector").save()
+    records = spark.readStream.format("kafka").options(**options)
+    stream = records.option("subscribe", "of-connector").option("startingOffsets", "earliest")
+    query = (
+        stream.load()
+        .selectExpr("value")
+        .writeStream.format("kafka")
+        .options(**options)
+        .option("topic", "of-connector-copied")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination(120)
+    assert query.exception() is None
+    copied = (
+        spark.read.format("kafka").options(**options).option("subscribe", "of-connector-copied")
+    )
+    values = copied.load().selectExpr("string(value) AS value").collect()
+    assert sorted(int(row.value) for row in values) == list(range(100))
+    with pytest.raises(Exception, match="SaslAuthenticationException"):
+        wrong = options["kafka.sasl.jaas.config"].replace(PASSWORD, "wrong-41")
+        other = {**options, "subscribe": "of-connector", "kafka.sasl.jaas.config": wrong}
+        spark.read.format("kafka").options(**other).load().count()
