@@ -178,6 +178,8 @@ def _kafka(directory: Path, ports: dict[str, int]) -> Peer:
     settings = _settings(directory) | _listeners(ports | {"CONTROLLER": controller})
     settings["advertised.listeners"] = _listeners(ports)["listeners"]
     settings["controller.quorum.voters"] = f"1@127.0.0.1:{controller}"
+    # The first group waits until they are all there.
+    settings["offsets.topic.num.partitions"] = "1"
     settings["sasl.oauthbearer.jwks.endpoint.url"] = f"file://{directory / 'jwks.json'}"
     for mechanism in ("scram-sha-256", "scram-sha-512"):
         name = f"listener.name.login.{mechanism}.sasl.jaas.config"
@@ -198,7 +200,7 @@ def secured_broker(directory: Path, *, kafka: bool) -> Iterator[SecuredBroker]:
     ports = {name: free_port() for name in PROTOCOLS}
     servers = {name: f"127.0.0.1:{port}" for name, port in ports.items()}
     with (_kafka if kafka else _tidelog)(directory, ports):
-        admin = AdminClient({"bootstrap.servers": servers["OPEN"]})
+        admin = AdminClient({"bootstrap.servers": servers["OPEN"], "log_level": 0})
         _set_up(admin)
         yield SecuredBroker(servers, directory, signer, admin)
 

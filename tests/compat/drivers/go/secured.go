@@ -136,7 +136,11 @@ func (d *driver) securedProduce(ctx context.Context, raw json.RawMessage) (any, 
 	return nil, nil
 }
 
-func (d *driver) securedConsume(ctx context.Context, raw json.RawMessage) (any, error) {
+const readTimeout = 30 * time.Second
+
+func (d *driver) securedConsume(_ context.Context, raw json.RawMessage) (any, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
+	defer cancel()
 	asked, err := decode[securedArguments](raw)
 	if err != nil {
 		return nil, err

@@ -5,7 +5,7 @@
 const fs = require('node:fs')
 const { Kafka, Partitioners, logLevel } = require('kafkajs')
 
-const TIMEOUT_MS = 10000
+const TIMEOUT_MS = 30000
 
 function tlsOf({ protocol, ca, certificate }) {
   if (!protocol.endsWith('SSL')) return undefined

@@ -9,7 +9,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.abc import AbstractTokenProvider
 
 from tests.compat.drivers.python.loop import JsonObject
-from tests.compat.drivers.python.secured import TIMEOUT_MS, TIMEOUT_S, named, tls_context
+from tests.compat.drivers.python.secured import READ_TIMEOUT_S, TIMEOUT_MS, named, tls_context
 
 
 class _Token(AbstractTokenProvider):
@@ -51,7 +51,7 @@ class SecuredOperations:
         )
         try:
             await consumer.start()
-            record = await asyncio.wait_for(consumer.getone(), TIMEOUT_S)
+            record = await asyncio.wait_for(consumer.getone(), READ_TIMEOUT_S)
         except Exception as error:
             raise named(error) from error
         finally:

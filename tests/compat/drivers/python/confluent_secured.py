@@ -9,7 +9,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, Producer
 
 from tests.compat.drivers.python.loop import DriverError, JsonObject
-from tests.compat.drivers.python.secured import TIMEOUT_MS, TIMEOUT_S
+from tests.compat.drivers.python.secured import READ_TIMEOUT_S, TIMEOUT_MS
 
 # What follows from the error that counts, or comes before it.
 _SEQUELS = (KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT)
@@ -43,7 +43,7 @@ def _is_sequel(error: KafkaError) -> bool:
 
 def _wait(poll: Callable[[], bool], seen: list[KafkaError]) -> None:
     """Poll until it is done; raises the client's first error that says why it cannot be."""
-    deadline = time.monotonic() + TIMEOUT_S
+    deadline = time.monotonic() + READ_TIMEOUT_S
     while not poll():
         error = _refusal(seen)
         if error is None and time.monotonic() > deadline:

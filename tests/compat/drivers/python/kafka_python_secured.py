@@ -8,7 +8,13 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from tests.compat.drivers.python.loop import JsonObject
-from tests.compat.drivers.python.secured import TIMEOUT_MS, TIMEOUT_S, named, tls_context
+from tests.compat.drivers.python.secured import (
+    READ_TIMEOUT_S,
+    TIMEOUT_MS,
+    TIMEOUT_S,
+    named,
+    tls_context,
+)
 
 
 class _Token(AbstractTokenProvider):
@@ -50,7 +56,7 @@ class SecuredOperations:
                 **_settings(connection),
                 group_id=group,
                 auto_offset_reset="earliest",
-                consumer_timeout_ms=TIMEOUT_MS,
+                consumer_timeout_ms=int(READ_TIMEOUT_S * 1000),
             )
             try:
                 return next(consumer).value.decode()

@@ -13,6 +13,8 @@ from tests.compat.drivers.python.loop import DriverError, JsonObject
 
 TIMEOUT_S = 10.0
 TIMEOUT_MS = 10_000
+# A group of a broker that has just been started takes longer.
+READ_TIMEOUT_S = 30.0
 
 
 def tls_context(connection: JsonObject) -> ssl.SSLContext | None:

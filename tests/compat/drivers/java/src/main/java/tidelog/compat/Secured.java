@@ -20,6 +20,7 @@ import org.apache.kafka.common.serialization.StringSerializer;
  */
 final class Secured {
     private static final int TIMEOUT_MS = 10_000;
+    private static final long READ_TIMEOUT_NS = 30_000_000_000L;
     private static final String MODULES = "org.apache.kafka.common.security.";
 
     /** A refusal under the name of the client's exception. */
@@ -93,7 +94,7 @@ final class Secured {
                 new KafkaConsumer<>(settings, new StringDeserializer(), new StringDeserializer());
         try {
             consumer.subscribe(List.of(arguments.get("topic").asText()));
-            long deadline = System.nanoTime() + TIMEOUT_MS * 1_000_000L;
+            long deadline = System.nanoTime() + READ_TIMEOUT_NS;
             while (System.nanoTime() < deadline) {
                 for (ConsumerRecord<String, String> found : consumer.poll(Duration.ofMillis(100))) {
                     return found.value();
