@@ -58,7 +58,7 @@ def _filter_options(function: Any) -> Any:
 
 @click.group()
 def acl() -> None:
-    """Say who may do what."""
+    """Manage access-control lists."""
 
 
 @acl.command()
@@ -151,7 +151,7 @@ def _asked(options: dict[str, Any]) -> list[tuple[ResourceType, str, int]]:
 @_filter_options
 @connection_options
 def list_(**options: Any) -> None:
-    """List the rules, or those that all options fit.
+    """List all rules, or those that match every option.
 
     \b
     tidelog acl list --topic orders --pattern match    all that count for orders
@@ -170,7 +170,7 @@ def list_(**options: Any) -> None:
 @click.option("--all", "everything", is_flag=True, help="Every rule there is.")
 @connection_options
 def remove(everything: bool, **options: Any) -> None:
-    """Remove the rules that all options fit.
+    """Remove the rules that match every option.
 
     \b
     tidelog acl remove --principal alice --topic orders
@@ -201,7 +201,7 @@ def remove(everything: bool, **options: Any) -> None:
 @click.option("--host", metavar="ADDRESS", default="", help="From where; else from anywhere.")
 @connection_options
 def explain(principal: str, operation: int, **options: Any) -> None:
-    """Say which rule lets a user do something, or which one is missing.
+    """Show which rule allows a user to do something, or which rule is missing.
 
     \b
     tidelog acl explain alice Read --topic orders

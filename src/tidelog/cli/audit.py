@@ -29,7 +29,7 @@ _PROBLEMS_SHOWN = 20
 
 @click.group()
 def audit() -> None:
-    """Look at the audit log of a broker, and check that nobody changed it."""
+    """Read a broker's audit log, and verify that nobody tampered with it."""
 
 
 directory_option = click.option(
@@ -47,7 +47,7 @@ directory_option = click.option(
 @click.option("--expect", metavar="HASH", help="A hash noted earlier that the log must still have.")
 @format_option
 def verify_log(directory: str, expect: str | None, output: str) -> None:
-    """Check every line of the log, and that none is missing.
+    """Verify every line of the log, and that none is missing.
 
     The last line's hash is printed: note it elsewhere, and a later --expect proves that nobody
     wrote the log again up to there. Without that, somebody who may write to DIR could.
@@ -103,7 +103,7 @@ def show_log(
     last: int | None,
     output: str,
 ) -> None:
-    """Print the log, oldest first; with --format json every line as it is.
+    """Print the log, oldest entry first; with --format json, unchanged.
 
     \b
     tidelog audit show --data-dir /var/lib/tidelog --action DeleteTopics

@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 @first_user_options
 @click.option("--end-with", "end_with", type=int, hidden=True)
 def broker(**options: Any) -> None:
-    """Start one broker. Kafka's own server.properties will do as --config.
+    """Run one broker. --config accepts Kafka's server.properties.
 
-    SIGTERM drains and stops; another one, a second later, stops at once. Exit codes: 0 stopped as
-    asked, 1 could not start or run, 2 bad configuration or usage.
+    SIGTERM finishes requests in progress and stops; a second SIGTERM, at least a second later,
+    stops at once. Exit codes: 0 stopped by a signal, 1 failed to start or run, 2 bad configuration
+    or usage.
     """
     config = build_config(options, {})
     options["first_users"] = first_users(options)

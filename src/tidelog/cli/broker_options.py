@@ -24,26 +24,26 @@ _ASK_DOCTOR = "tidelog doctor looks for the usual causes"
 
 _OPTIONS = (
     click.option("--config", "files", multiple=True, type=click.Path(), metavar="FILE",
-                 help="A properties or YAML file; later ones win. Repeatable."),
+                 help="Properties or YAML file. Repeatable; later files win."),
     click.option("--node-id", type=int, help="This broker's id."),
     click.option("--listen", metavar="HOST:PORT",
-                 help="Where to listen for clients. Anything but loopback must be asked for here."),
+                 help="Address to listen on for clients."),
     click.option("--advertise", metavar="HOST:PORT",
-                 help="The address that clients are told, where it is not the one they used."),
-    click.option("--data-dir", type=click.Path(), metavar="DIR", help="Where the log is kept."),
+                 help="Address that clients connect to, if it differs from --listen."),
+    click.option("--data-dir", type=click.Path(), metavar="DIR", help="Data directory."),
     click.option("--store", metavar="ADDRESS",
-                 help="Where the cluster keeps its metadata: zookeeper://HOST:2181,…/CHROOT."
-                      " Without it, the broker is alone."),
+                 help="Metadata store of the cluster: zookeeper://HOST:2181,…/CHROOT."
+                      " Without it, the broker runs alone."),
     click.option("--metrics", metavar="HOST:PORT",
-                 help="Serve /metrics, /healthz and /readyz there."),
+                 help="Serve /metrics, /healthz and /readyz on this address."),
     click.option("--accept-loss", "accept_loss", multiple=True, metavar="TOPIC-PARTITION",
-                 help="Serve this partition with what is left of it, after the log says that some"
-                      " of it is missing. Repeatable."),
+                 help="Serve what is left of a partition that the log reports as incomplete."
+                      " Repeatable."),
     click.option("--set", "assignments", multiple=True, metavar="NAME=VALUE",
-                 help="Any setting of docs/configuration.md. Repeatable."),
+                 help="Override a setting (docs/configuration.md). Repeatable."),
     click.option("--log-level", default="info", show_default=True,
                  type=click.Choice(["debug", "info", "warning", "error"]),
-                 help="How much is logged on stderr."),
+                 help="Log level on stderr."),
 )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from tidelog.client import admin
 
 @click.group()
 def cluster() -> None:
-    """Look at the cluster, move replicas, and move, save and restore its metadata."""
+    """Inspect the cluster, reassign replicas, and back up or move its metadata."""
 
 
 for _command in (health, reassign, elect, decommission, move, export, restore):
@@ -26,7 +26,7 @@ for _command in (health, reassign, elect, decommission, move, export, restore):
 @cluster.command()
 @connection_options
 def info(bootstrap: str, output: str, timeout_s: float) -> None:
-    """Show the cluster's id, its brokers and how much they hold."""
+    """Show the cluster id, the brokers and how much each holds."""
     with open_client(bootstrap, timeout_s) as client:
         described = client.run(admin.describe_cluster(client.cluster))
         topics = client.run(admin.list_topics(client.cluster))

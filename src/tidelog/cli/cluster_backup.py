@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @config_option
 @format_option
 def export(file: str, source: str, files: tuple[str, ...], output: str) -> None:
-    """Save the cluster's metadata to FILE, to restore a lost store from.
+    """Save the cluster's metadata to FILE, to restore a lost metadata store.
 
     Topics, their ids and settings, replicas, producer ids, but no records. The brokers may run;
     a broker by itself, which keeps its metadata in its data directory, must be stopped.

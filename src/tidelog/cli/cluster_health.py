@@ -180,7 +180,7 @@ def _failed(client: Client, brokers: Iterable[int]) -> dict[int, list[str]]:
 )
 @connection_options  # fmt: skip
 def health(wait: bool, bootstrap: str, output: str, timeout_s: float) -> None:
-    """Say what is wrong with the cluster, and what helps; exit code 1 where something is.
+    """Report problems of the cluster and what to do about them; exit code 1 if there are any.
 
     While every partition is in sync on all of its replicas, any one broker may be stopped:
 

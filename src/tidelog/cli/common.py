@@ -31,7 +31,7 @@ bootstrap_option = click.option(
     show_default=DEFAULT_BOOTSTRAP,
     show_envvar=True,
     callback=remember_bootstrap,
-    help="The brokers to ask first.",
+    help="Bootstrap brokers.",
 )
 
 
@@ -66,7 +66,7 @@ def partitions_option(help_text: str) -> Callable[[F], F]:
 
 
 format_option = choice_option(
-    "--format", "output", choices=("text", "json"), help_text="How data is printed."
+    "--format", "output", choices=("text", "json"), help_text="Output format."
 )
 
 
@@ -77,7 +77,9 @@ def connection_options(function: F) -> F:
 
 def asking_options(function: F) -> F:
     """The same without `--config`, for a command that has its own."""
-    return bootstrap_option(format_option(timeout_option(25.0, "How long to try.")(function)))
+    return bootstrap_option(
+        format_option(timeout_option(25.0, "Give up after this time.")(function))
+    )
 
 
 def client_settings(timeout_s: float) -> ClientSettings:

@@ -44,14 +44,14 @@ Print = Callable[[TopicPartition, Record], bytes]
 
 @click.command()
 @topic_argument
-@partitions_option("Only this partition; repeatable.")
+@partitions_option("Only this partition. Repeatable.")
 @click.option(
     "-o",
     "--offset",
     "offset",
     metavar="start|end|N|-N|@TIME",
     default=None,
-    help="Where to begin: -N for the last N, @TIME for a date, ms or @-1h.  [default: start]",
+    help="Start position: -N for the last N, @TIME for a date, ms or @-1h.  [default: start]",
 )
 @click.option("--from-beginning", is_flag=True, hidden=True)
 @click.option(
@@ -60,7 +60,7 @@ Print = Callable[[TopicPartition, Record], bytes]
     "-c",
     "--max-messages",
     type=click.IntRange(min=1),
-    help="Stop after so many records.",
+    help="Exit after this many records.",
 )
 @click.option(
     "-g",
@@ -69,15 +69,15 @@ Print = Callable[[TopicPartition, Record], bytes]
     help="As a member of this group: shares the partitions, resumes where the group stopped, and "
     "commits what was printed. -o counts where the group has no offset yet.",
 )
-@click.option("-e", "--exit-at-end", is_flag=True, help="Stop at what was the end when it began.")
+@click.option("-e", "--exit-at-end", is_flag=True, help="Exit at the end of the log as of startup.")
 @click.option(
-    "-f", "--template", metavar="TEMPLATE", help=r"How a record is printed: '%p:%o %k=%v\n'."
+    "-f", "--template", metavar="TEMPLATE", help=r"Output template, such as '%p:%o %k=%v\n'."
 )
-@choice_option("--value-as", choices=ENCODINGS, help_text="How values are printed.")
+@choice_option("--value-as", choices=ENCODINGS, help_text="Encoding of values.")
 @choice_option(
     "--isolation",
     choices=("uncommitted", "committed"),
-    help_text="Whether to show open and aborted transactions.",
+    help_text="`committed` hides open and aborted transactions.",
 )
 @connection_options
 def consume(topic: str, **options: Any) -> None:

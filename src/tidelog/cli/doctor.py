@@ -28,13 +28,17 @@ from tidelog.host.disk import SystemDisk
 @bootstrap_option
 @profile_option
 @format_option
-@click.option("--tls", is_flag=True, help="The clients speak TLS.")
-@click.option("--listen", metavar="HOST:PORT", help="Where a broker shall listen.")
-@click.option("--data-dir", metavar="DIR", help="Where a broker shall keep its data.")
+@click.option("--tls", is_flag=True, help="Clients use TLS.")
+@click.option("--listen", metavar="HOST:PORT", help="Check whether a broker could listen here.")
+@click.option("--data-dir", metavar="DIR", help="Check a data directory.")
 @click.option(
-    "--broker-config", "files", multiple=True, metavar="FILE", help="A broker's settings."
+    "--broker-config",
+    "files",
+    multiple=True,
+    metavar="FILE",
+    help="Check a broker's configuration file.",
 )
-@click.option("--metrics", metavar="HOST:PORT", help="Where a broker serves its metrics.")
+@click.option("--metrics", metavar="HOST:PORT", help="Read metrics from this address.")
 @timeout_option(3.0, "How long to wait for each answer.")
 @click.pass_context
 def doctor(
@@ -48,7 +52,7 @@ def doctor(
     metrics: str | None,
     timeout_s: float,
 ) -> None:
-    """Find out why it does not work.
+    """Diagnose connection and configuration problems.
 
     \b
     tidelog doctor -b broker.example:9092
@@ -57,7 +61,7 @@ def doctor(
     tidelog doctor --listen 0.0.0.0:9092 --data-dir /var/lib/tidelog \\
         --broker-config broker.properties
 
-    Exits with 1 where a fault was found.
+    Exits with 1 if it finds a problem.
     """
     findings = list(host.examine(os.environ, SystemDisk(), host.Plan(listen, data_dir, files)))
     # Who asks about a broker to be started does not ask about one that runs.

@@ -40,13 +40,13 @@ _group_argument = click.argument("name", metavar="GROUP")
 
 @click.group()
 def group() -> None:
-    """Look at groups, move and delete them."""
+    """Inspect groups, reset their offsets, delete them."""
 
 
 @group.command("list")
 @connection_options
 def list_(**connection: Any) -> None:
-    """List the groups."""
+    """List groups."""
     with open_client(**connection) as client:
         found = client.run(list_groups(client.cluster))
     rows = [
@@ -66,7 +66,7 @@ def list_(**connection: Any) -> None:
 @_group_argument
 @connection_options
 def describe(name: str, **connection: Any) -> None:
-    """Show how far a group is, and how far behind: in records, and in seconds.
+    """Show committed offsets and lag, in records and in seconds.
 
     Seconds are the age of the oldest record that the group has not consumed.
     """
@@ -119,7 +119,7 @@ def _lag_row(tp: TopicPartition, lag: Lag | None, owner: str | None) -> dict[str
 @_group_argument
 @connection_options
 def members(name: str, **connection: Any) -> None:
-    """Show the members of a group and what each owns."""
+    """Show the members of a group and their partitions."""
     with open_client(**connection) as client:
         found = _require(client, name)
     rows = [
@@ -143,14 +143,14 @@ def members(name: str, **connection: Any) -> None:
     "place",
     required=True,
     metavar="start|end|N|-N|@TIME",
-    help="Where to: -N for the last N, @TIME for a date, ms or an age such as @-1h.",
+    help="New position: -N for the last N records, @TIME for a date, ms or an age such as @-1h.",
 )
-@click.option("--topic", "topics", multiple=True, help="Only this topic; repeatable.")
+@click.option("--topic", "topics", multiple=True, help="Only this topic. Repeatable.")
 @partitions_option("Only this partition of each topic; repeatable.")
-@click.option("--execute", is_flag=True, help="Do it; without this it is only shown.")
+@click.option("--execute", is_flag=True, help="Apply the change; without this, only preview it.")
 @connection_options
 def seek(name: str, place: str, topics: tuple[str, ...], execute: bool, **options: Any) -> None:
-    """Move a group to another place, in the topics that it has consumed or in those named.
+    """Reset the committed offsets of a group, for all topics it has consumed or those you name.
 
     \b
     tidelog group seek billing --to start              shows what would change
@@ -196,7 +196,7 @@ def seek(name: str, place: str, topics: tuple[str, ...], execute: bool, **option
 
 @group.command()
 @click.argument("names", metavar="GROUP...", nargs=-1, required=True)
-@click.option("--if-exists", is_flag=True, help="A group that does not exist is no error.")
+@click.option("--if-exists", is_flag=True, help="Do not fail if a group does not exist.")
 @yes_option
 @connection_options
 def delete(names: tuple[str, ...], if_exists: bool, yes: bool, **connection: Any) -> None:

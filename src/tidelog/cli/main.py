@@ -20,30 +20,30 @@ from tidelog.version import VERSION
 
 # name: (module, attribute, one line for --help), in the order of --help.
 _COMMANDS = {
-    "up": ("tidelog.cli.up", "up", "Start a broker here and now, for development."),
-    "broker": ("tidelog.cli.broker", "broker", "Run one broker for production."),
-    "topic": ("tidelog.cli.topic", "topic", "Create, look at, change and delete topics."),
+    "up": ("tidelog.cli.up", "up", "Start a broker or a cluster for development."),
+    "broker": ("tidelog.cli.broker", "broker", "Run one broker in production."),
+    "topic": ("tidelog.cli.topic", "topic", "Create, inspect, change and delete topics."),
     "produce": ("tidelog.cli.produce", "produce", "Send records from stdin to a topic."),
     "consume": ("tidelog.cli.consume", "consume", "Print the records of a topic."),
-    "group": ("tidelog.cli.group", "group", "Look at groups, move and delete them."),
-    "user": ("tidelog.cli.user", "user", "Create and delete users, change their passwords."),
-    "acl": ("tidelog.cli.acl", "acl", "Say who may do what, and find out why."),
-    "quota": ("tidelog.cli.quota", "quota", "Limit what clients may use."),
-    "txn": ("tidelog.cli.txn", "txn", "Look at transactions, and end those that nobody ends."),
-    "why": ("tidelog.cli.why", "why", "Say why readers do not get on in a partition."),
-    "cluster": ("tidelog.cli.cluster", "cluster", "Look at the cluster."),
-    "pipeline": ("tidelog.cli.pipeline", "pipeline", "Run pipelines declared in a file, on Spark."),
-    "audit": ("tidelog.cli.audit", "audit", "Read and check the audit log of a broker."),
-    "doctor": ("tidelog.cli.doctor", "doctor", "Find out why it does not work."),
-    "completion": ("tidelog.cli.completion", "completion", "Print the completion of a shell."),
+    "group": ("tidelog.cli.group", "group", "Inspect groups, reset their offsets, delete them."),
+    "user": ("tidelog.cli.user", "user", "Create and delete users, change passwords."),
+    "acl": ("tidelog.cli.acl", "acl", "Manage access-control lists, and explain them."),
+    "quota": ("tidelog.cli.quota", "quota", "Manage client quotas."),
+    "txn": ("tidelog.cli.txn", "txn", "Inspect transactions and abort hanging ones."),
+    "why": ("tidelog.cli.why", "why", "Explain why consumers are stuck in a partition."),
+    "cluster": ("tidelog.cli.cluster", "cluster", "Inspect and manage the cluster."),
+    "pipeline": ("tidelog.cli.pipeline", "pipeline", "Run pipelines declared in a file on Spark."),
+    "audit": ("tidelog.cli.audit", "audit", "Read and verify a broker's audit log."),
+    "doctor": ("tidelog.cli.doctor", "doctor", "Diagnose connection and configuration problems."),
+    "completion": ("tidelog.cli.completion", "completion", "Print a shell completion script."),
 }
 
 _EPILOG = """\b
 Exit codes:
-  0    done
-  1    the broker refused, a line of the input was not a record, a record was not delivered, a
-       pipeline or one of its tests failed, doctor found a fault, or an audit log was changed
-  2    wrong usage, or a pipeline's file that cannot be run
+  0    success
+  1    failure: the broker refused, an input line or a record could not be sent, a pipeline or one
+       of its tests failed, doctor found a problem, or an audit log was tampered with
+  2    wrong usage, or an invalid pipeline file
   3    no broker could be reached in time
   4    the topic, partition, group, transactional id or user does not exist
   130  interrupted

@@ -72,7 +72,7 @@ def pipeline() -> None:
 @click.argument("directory", type=click.Path(file_okay=False, path_type=Path), default=".")
 @click.option("--name", default="clicks", show_default=True, help="What the pipeline is called.")
 def init(directory: Path, name: str) -> None:
-    """Write a small pipeline that works, with a test."""
+    """Write a small working pipeline with a test."""
     from tidelog.pipelines.declare.starter import write_starter
 
     with _explained():
@@ -91,7 +91,7 @@ def init(directory: Path, name: str) -> None:
 def check(
     file: Path, no_spark: bool, master: str | None, settings: tuple[str, ...], output: str
 ) -> None:
-    """Look for what is wrong in a file, and name its line.
+    """Check a file, and report each problem with its line.
 
     Structure, names and files first; then Spark analyses the SQL over empty streams.
     """
@@ -159,7 +159,7 @@ def run(
     settings: tuple[str, ...],
     output: str,
 ) -> None:
-    """Run a pipeline until it is done, or until Ctrl-C.
+    """Run a pipeline until it ends or you press Ctrl-C.
 
     \b
     tidelog pipeline run clicks.yaml                                as a stream
@@ -213,7 +213,7 @@ def test(
     settings: tuple[str, ...],
     output: str,
 ) -> None:
-    """Run the tests in a file: given records in, expected rows out, no broker."""
+    """Run the tests in a file, without a broker: input records, expected rows."""
     with _explained():
         found, checked = _load(file)
         if not found.tests:
@@ -252,7 +252,7 @@ def test(
 @pipeline.command("list")
 @connection_options
 def list_(bootstrap: str, output: str, timeout_s: float) -> None:
-    """List the pipelines that ran here: the last run in each mode, and how far it is or got."""
+    """List pipelines that ran on this cluster: the last run in each mode, with its progress."""
     import time
 
     from tidelog.pipelines.run.published import read_published

@@ -30,10 +30,24 @@ Parse = Callable[[bytes], ProducerRecord]
 @click.command()
 @topic_argument
 @click.option("-v", "--value", help="Send this one value instead of reading stdin.")
-@click.option("-k", "--key", help="The key of every record.")
-@click.option("-K", "--key-separator", metavar="TEXT", help="Each line is KEY TEXT VALUE.")
-@click.option("-p", "--partition", type=click.IntRange(min=0), help="Else the key decides.")
-@click.option("-H", "--header", "headers", multiple=True, metavar="NAME=VALUE", help="Repeatable.")
+@click.option("-k", "--key", help="Key of every record.")
+@click.option(
+    "-K", "--key-separator", metavar="TEXT", help="Split each line into key and value at this text."
+)
+@click.option(
+    "-p",
+    "--partition",
+    type=click.IntRange(min=0),
+    help="Target partition; default: chosen by key.",
+)
+@click.option(
+    "-H",
+    "--header",
+    "headers",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Add a header. Repeatable.",
+)
 @choice_option(
     "-z",
     "--compress",
@@ -41,7 +55,7 @@ Parse = Callable[[bytes], ProducerRecord]
     choices=[codec.name.lower() for codec in Codec],
     help_text="Compression of the batches.",
 )
-@click.option("-f", "--template", metavar="TEMPLATE", help=r"How a line is read, such as '%k\t%v'.")
+@click.option("-f", "--template", metavar="TEMPLATE", help=r"Input template, such as '%k\t%v'.")
 @choice_option(
     "-i",
     "--input",
@@ -49,10 +63,10 @@ Parse = Callable[[bytes], ProducerRecord]
     choices=("lines", "json", "raw"),
     help_text="Lines as values, lines as records in JSON, or all of stdin as one value.",
 )
-@click.option("--whole", is_flag=True, help="With -i json: each line is a value, sent as it is.")
+@click.option("--whole", is_flag=True, help="With -i json: send each line as one value.")
 @choice_option("--value-as", choices=ENCODINGS, help_text="How values are written.")
 @choice_option("--key-as", choices=ENCODINGS, help_text="How keys are written.")
-@click.option("--null", "null", metavar="TEXT", help="A value that reads so is sent as null.")
+@click.option("--null", "null", metavar="TEXT", help="Send values equal to TEXT as null.")
 @choice_option(
     "--acks",
     choices=list(_ACKS),
@@ -64,9 +78,9 @@ Parse = Callable[[bytes], ProducerRecord]
     type=click.IntRange(min=0),
     default=0,
     metavar="N",
-    help="Leave out the first N lines of the input.",
+    help="Skip the first N lines of the input.",
 )
-@click.option("-q", "--quiet", is_flag=True, help="No progress and no summary.")
+@click.option("-q", "--quiet", is_flag=True, help="Print no progress and no summary.")
 @connection_options
 def produce(topic: str, **options: Any) -> None:
     """Send records from stdin to a topic.

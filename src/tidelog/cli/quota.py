@@ -78,7 +78,7 @@ def _required(entity: QuotaEntity) -> QuotaEntity:
 
 @click.group()
 def quota() -> None:
-    """Limit what clients may use."""
+    """Manage client quotas."""
 
 
 @quota.command("set")
@@ -86,7 +86,7 @@ def quota() -> None:
 @_entity_options
 @connection_options
 def set_(quotas: tuple[str, ...], **options: Any) -> None:
-    """Set quotas of a user, a client id, both, or an address.
+    """Set quotas for a user, a client id, both, or an address.
 
     \b
     producer_byte_rate        bytes that it may produce in a second
@@ -115,7 +115,7 @@ def set_(quotas: tuple[str, ...], **options: Any) -> None:
 @_entity_options
 @connection_options
 def list_(**options: Any) -> None:
-    """List quotas: all of them, or those of whom you name."""
+    """List all quotas, or those of one user, client id or address."""
     entity = _entity(options)
     with open_client(**options) as client:
         found = client.run(list_quotas(client.cluster, entity))
@@ -132,7 +132,7 @@ def list_(**options: Any) -> None:
 @_entity_options
 @connection_options
 def remove(quotas: tuple[str, ...], **options: Any) -> None:
-    """Remove quotas of whom you name: those you name, or all."""
+    """Remove quotas of a user, client id or address: the ones you name, or all."""
     entity = _required(_entity(options))
     names = [_checked(name) for name in quotas]
     with open_client(**options) as client:

@@ -59,7 +59,7 @@ def reassign(
     cancel: bool,
     **options: Any,
 ) -> None:
-    """Move replicas to other brokers; without a topic, show what is being moved.
+    """Reassign replicas to other brokers; without a topic, show ongoing reassignments.
 
     \b
     tidelog cluster reassign
@@ -98,7 +98,7 @@ def reassign(
 )
 @connection_options  # fmt: skip
 def elect(topics: tuple[str, ...], partition: int | None, unclean: bool, **connection: Any) -> None:
-    """Have the preferred replica, the first one, lead again; without a topic, everywhere.
+    """Elect the preferred (first) replica as leader; without a topic, everywhere.
 
     \b
     tidelog cluster elect
@@ -125,7 +125,7 @@ def elect(topics: tuple[str, ...], partition: int | None, unclean: bool, **conne
 @_wait_option
 @connection_options  # fmt: skip
 def decommission(broker: int, wait: bool, **connection: Any) -> None:
-    """Take a broker out of the cluster: its replicas go to the others, then it is forgotten.
+    """Remove a broker: reassign its replicas to the others, then unregister it.
 
     Run it with --wait, stop the broker, and run it once more.
     """
@@ -164,7 +164,7 @@ def decommission(broker: int, wait: bool, **connection: Any) -> None:
 def replicate(
     topics: tuple[str, ...], every: bool, factor: int, wait: bool, **connection: Any
 ) -> None:
-    """Change how many replicas the partitions of topics have.
+    """Change the replication factor of topics.
 
     \b
     tidelog topic replicate orders --factor 3

@@ -37,7 +37,7 @@ _named_by_flag = click.option("--topic", "flagged", multiple=True, hidden=True)
 
 @click.group()
 def topic() -> None:
-    """Create, look at, change and delete topics."""
+    """Create, inspect, change and delete topics."""
 
 
 topic.add_command(replicate)
@@ -53,17 +53,29 @@ def _all_names(names: tuple[str, ...], flagged: tuple[str, ...]) -> list[str]:
 @topic.command()
 @_names
 @_named_by_flag
-@click.option("-p", "--partitions", type=click.IntRange(min=1), help="How many; else the default.")
 @click.option(
-    "-r", "--replicas", type=click.IntRange(min=1), help="Copies of each; else the default."
+    "-p",
+    "--partitions",
+    type=click.IntRange(min=1),
+    help="Number of partitions; default: the broker's.",
+)
+@click.option(
+    "-r",
+    "--replicas",
+    type=click.IntRange(min=1),
+    help="Replication factor; default: the broker's.",
 )
 @click.option("--replication-factor", "replication_factor", type=int, hidden=True)
 @click.option(
-    "--set", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of the topic."
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Set a topic setting. Repeatable.",
 )
 @profile_or_settings_option
-@click.option("--if-not-exists", is_flag=True, help="A topic that exists already is no error.")
-@click.option("--dry-run", is_flag=True, help="Let the broker check, but create nothing.")
+@click.option("--if-not-exists", is_flag=True, help="Do not fail if a topic exists.")
+@click.option("--dry-run", is_flag=True, help="Validate only; create nothing.")
 @asking_options
 def create(
     names: tuple[str, ...],
@@ -114,7 +126,7 @@ def create(
 
 
 @topic.command("list")
-@click.option("--internal", is_flag=True, help="Internal topics too.")
+@click.option("--internal", is_flag=True, help="Include internal topics.")
 @connection_options
 def list_(internal: bool, **connection: Any) -> None:
     """List the topics."""
@@ -140,7 +152,7 @@ def _summary(entry: TopicMetadata) -> dict[str, object]:
 @_named_by_flag
 @connection_options
 def describe(names: tuple[str, ...], flagged: tuple[str, ...], **connection: Any) -> None:
-    """Show partitions, leaders, offsets and the settings that differ from the defaults."""
+    """Show partitions, leaders, offsets and non-default settings."""
     with open_client(**connection) as client:
         described = [_describe(client, name) for name in _all_names(names, flagged)]
     if connection["output"] == "json":
@@ -207,7 +219,7 @@ def _settings(client: Client, name: str) -> dict[str, str | None]:
 @topic.command()
 @_names
 @_named_by_flag
-@click.option("--if-exists", is_flag=True, help="A topic that does not exist is no error.")
+@click.option("--if-exists", is_flag=True, help="Do not fail if a topic does not exist.")
 @yes_option
 @connection_options
 def delete(
@@ -244,31 +256,39 @@ def delete(
     "total",
     type=click.IntRange(min=1),
     required=True,
-    help="How many there shall be in all.",
+    help="The new total number of partitions.",
 )
 @connection_options
 def add_partitions(topic: str, total: int, **connection: Any) -> None:
-    """Give a topic more partitions.
+    """Add partitions to a topic.
 
-    Records stay where they are, but a key may go to another partition from now on: order by key
-    holds only among the records written before, and among those written after.
+    Existing records stay where they are, but new records of a key may go to another partition:
+    order by key no longer holds between records written before and after.
     """
     with open_client(**connection) as client:
         client.run(admin.add_partitions(client.cluster, topic, total))
     if connection["output"] == "json":
         print_json({"name": topic, "partitions": total})
         return
-    say(f"{topic} has {_count(total, 'partition')}; keys are spread anew from here on")
+    say(f"{topic} has {_count(total, 'partition')}; new records of a key may go to another one")
 
 
 @topic.command()
 @topic_argument
-@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Change a setting.")
+@click.option(
+    "--set", "settings", multiple=True, metavar="NAME=VALUE", help="Set a setting. Repeatable."
+)
 @click.option("--add-config", "added", multiple=True, hidden=True)
 @profile_or_settings_option
-@click.option("--delete", "deleted", multiple=True, metavar="NAME", help="Back to the default.")
+@click.option(
+    "--delete",
+    "deleted",
+    multiple=True,
+    metavar="NAME",
+    help="Reset a setting to its default. Repeatable.",
+)
 @click.option("--delete-config", "deleted_config", multiple=True, hidden=True)
-@click.option("--all", "everything", is_flag=True, help="Show the defaults too.")
+@click.option("--all", "everything", is_flag=True, help="Include defaults.")
 @asking_options
 def config(
     topic: str,
@@ -305,7 +325,7 @@ def config(
     "--before",
     required=True,
     metavar="OFFSET|end|-N|@TIME",
-    help="The first offset to keep; `end` drops all.",
+    help="The first offset to keep; `end` deletes everything.",
 )
 @click.option("-p", "--partition", "chosen", type=int, multiple=True, help="Only this partition.")
 @yes_option

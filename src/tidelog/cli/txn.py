@@ -64,7 +64,7 @@ class Duration(click.ParamType[int]):
 
 @click.group()
 def txn() -> None:
-    """Look at transactions, and end those that nobody else ends."""
+    """Inspect transactions and abort hanging ones."""
 
 
 @txn.command("list")
@@ -83,7 +83,7 @@ def txn() -> None:
 def list_(
     states: tuple[str, ...], longer_than: int | None, like: str | None, **connection: Any
 ) -> None:
-    """List transactional ids, and the state of each.
+    """List transactional ids and their state.
 
     \b
     tidelog txn list --state Ongoing --longer-than 5m
@@ -111,7 +111,7 @@ def list_(
 @click.argument("names", metavar="ID...", nargs=-1, required=True)
 @connection_options
 def describe(names: tuple[str, ...], **connection: Any) -> None:
-    """Show transactions: since when, how much longer, where."""
+    """Show transactions: start, timeout, partitions."""
     with open_client(**connection) as client:
         known = client.run(describe_transactions(client.cluster, names))
     for name in names:
@@ -170,7 +170,7 @@ def shown_time(wall_ms: int) -> str:
 )
 @connection_options
 def find_hanging(topics: tuple[str, ...], longer_than: int, **connection: Any) -> None:
-    """Find transactions that nobody is going to end.
+    """Find transactions that no coordinator will end.
 
     They are looked for in the topics named, or in all. Readers of committed records wait for them
     for ever; `tidelog txn abort` ends one.
@@ -234,7 +234,7 @@ def abort(
     start_offset: int | None,
     **options: Any,
 ) -> None:
-    """Abort transactions, by id or where one hangs.
+    """Abort transactions, by id or by partition.
 
     By id, what is open is aborted in all its partitions, and its producer is fenced: it cannot
     write any more, and has to start anew. One that hangs is named by the partition and the offset

@@ -29,24 +29,22 @@ DEFAULTS = {
     type=click.IntRange(1, 64),
     default=1,
     show_default=True,
-    help="How many brokers, each a process with its data in DIR/0, DIR/1, …",
+    help="Number of brokers, each a process with its data in DIR/0, DIR/1, …",
 )
 @click.option(
     "--replication",
     metavar="N",
     type=click.IntRange(1, 64),
-    help="Replicas of a topic that is created without saying how many."
-    "  [default: 3, or as many as there are brokers]",
+    help="Default replication factor of new topics.  [default: 3, or as many as there are brokers]",
 )
 @click.option("--restart/--no-restart", default=True, show_default=True,
-              help="Whether a broker that is killed is started again.")  # fmt: skip
+              help="Whether to restart a broker that dies.")  # fmt: skip
 def up(brokers: int, replication: int | None, restart: bool, **options: Any) -> None:
     """Start a broker on 127.0.0.1:9092 with its data in ./tidelog-data.
 
-    Topics are created when they are first used. Ctrl-C stops it; the data stays. With --brokers 3
-    it is a cluster of three processes on this machine: the first broker takes the port of --listen,
-    the others the next free ones. The listener and the security of a --config file count for all of
-    them.
+    Creates topics on first use. Ctrl-C stops it and keeps the data. --brokers 3 starts a cluster of
+    three processes on this machine: the first broker uses the port of --listen, the others the next
+    free ports. Listener and security settings in a --config file apply to all brokers.
     """
     if brokers > 1:
         from tidelog.cli.up_cluster import up_cluster

@@ -51,7 +51,7 @@ _iterations_option = click.option(
 
 @click.group()
 def user() -> None:
-    """Create, list and delete users, and change their passwords."""
+    """Create, list and delete users, and change passwords."""
 
 
 @user.command()
@@ -88,7 +88,7 @@ def create(name: str, mechanisms: tuple[str, ...], **options: Any) -> None:
 @user.command("list")
 @connection_options
 def list_(**connection: Any) -> None:
-    """List the users."""
+    """List users."""
     with open_client(**connection) as client:
         found = client.run(list_users(client.cluster))
     rows: list[dict[str, object]] = [
@@ -109,7 +109,7 @@ def list_(**connection: Any) -> None:
 @_environment_option
 @connection_options
 def change_password(name: str, **options: Any) -> None:
-    """Give a user another password, for all mechanisms that the user has."""
+    """Change a user's password for all of the user's mechanisms."""
     password = _password(options)
     with open_client(**options) as client:
         known = _require(client, name)
@@ -119,7 +119,7 @@ def change_password(name: str, **options: Any) -> None:
 
 @user.command()
 @click.argument("names", metavar="USER...", nargs=-1, required=True)
-@click.option("--if-exists", is_flag=True, help="A user that does not exist is no error.")
+@click.option("--if-exists", is_flag=True, help="Do not fail if a user does not exist.")
 @connection_options
 def delete(names: tuple[str, ...], if_exists: bool, **connection: Any) -> None:
     """Delete users. Their connections end; ACLs that name them stay."""

@@ -21,11 +21,11 @@ from tidelog.model import TopicPartition
 @click.option(
     "--stable",
     is_flag=True,
-    help="Who holds the last stable offset, which readers of committed records do not pass.",
+    help="Show what holds back the last stable offset, where read_committed consumers stop.",
 )
 @connection_options
 def why(topic: str, partition: int, stable: bool, **connection: Any) -> None:
-    """Say why readers do not get on in a partition, and what ends that.
+    """Explain why consumers are stuck in a partition, and what will unblock them.
 
     \b
     tidelog why orders -p 2 --stable
