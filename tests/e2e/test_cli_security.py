@@ -142,7 +142,8 @@ def test_the_permission_is_named_where_it_is_missing(run: Run) -> None:
     refused = run("alice", "user list")
     assert refused.code == 1
     assert "CLUSTER_AUTHORIZATION_FAILED" in refused.err
-    assert "tidelog acl explain" in refused.err
+    assert "the broker knows you as User:alice" in refused.err
+    assert "tidelog acl explain alice" in refused.err
     explained = run("admin", "acl explain admin Alter --cluster")
     assert explained.code == 0
     assert "User:admin is one of super.users" in explained.out

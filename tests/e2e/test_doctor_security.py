@@ -132,3 +132,14 @@ def test_a_certificate_is_looked_at(
     assert found.ok is (not hint)
     assert words in found.sentence
     assert hint in found.hint
+
+
+def test_a_certificate_of_the_client_that_is_missing_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Broker(security="SSL") as mutual:
+        settings = mutual.client_settings("alice")
+        del settings["ssl.keystore.location"]
+        found = examined(mutual, settings, tmp_path, capsys)
+    assert "the broker requires a certificate of the client" in found["certificate"]["sentence"]
+    assert found["certificate"]["hint"].startswith("set ssl.keystore.location")

@@ -155,12 +155,38 @@ def test_a_command_takes_the_settings_of_a_user(
         wrong = {**own, "sasl.jaas.config": own["sasl.jaas.config"].replace("secret", "wrong")}
         code, _, said = run(wrong, "topic", "list")
         assert code == 1
-        assert "SASL: SCRAM-SHA-512 authentication failed" in said
+        assert "SASL: SCRAM-SHA-512 authentication failed: the user or the password is" in said
         wrong = {**own, "ssl.truststore.location": ""}
         code, _, said = run(wrong, "topic", "list")
         assert code == 1
         assert "TLS: the broker's certificate is from an unknown authority" in said
         assert "hint: set ssl.truststore.location" in said
+        wrong = {**own, "ssl.truststore.location": "/nowhere.pem"}
+        code, _, said = run(wrong, "topic", "list")
+        assert code == 2 and f"hint: correct {file}" in said
+        assert "error: ssl.truststore.location: /nowhere.pem: No such file" in said
+        for protocol, missing in (("SASL_PLAINTEXT", "TLS"), ("SSL", "SASL")):
+            code, _, said = run({**own, "security.protocol": protocol}, "topic", "list")
+            assert code == 3
+            assert f"hint: this listener may need {missing}: try security.protocol=SASL_SSL" in said
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "words"),
+    [
+        ("PLAIN", "SASL: this listener does not authenticate by SASL"),
+        ("SCRAM-SHA-512", "this listener authenticates brokers alone"),
+    ],
+)
+def test_a_client_that_logs_in_where_nobody_asks_learns_that(mechanism: str, words: str) -> None:
+    login = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": mechanism,
+        "sasl.username": "alice",
+        "sasl.password": "secret",
+    }
+    with Broker() as broker, pytest.raises(SecurityError, match=words):
+        cluster_id(broker.bootstrap_servers, login)
 
 
 def test_a_security_error_is_not_tried_again() -> None:

@@ -8,10 +8,12 @@ from functools import partial
 
 from tidelog.cli import doctor_security as secured
 from tidelog.cli.common import client_settings
+from tidelog.cli.faults import explain
 from tidelog.cli.finding import Finding, fault, well
 from tidelog.cli.profile import current_profile
 from tidelog.client.blocking import Client
 from tidelog.client.connection import Connection
+from tidelog.client.faults import SecurityError, TlsError
 from tidelog.client.metadata import BrokerNode, TopicMetadata
 from tidelog.client.operation import refresh
 from tidelog.client.security import OPEN
@@ -114,7 +116,7 @@ def _check_tls(host: str, port: int, timeout_s: float) -> Finding:
         return fault(
             "protocol",
             f"The client speaks TLS, but {address} speaks plaintext.",
-            "set security.protocol=PLAINTEXT in the client (here: leave out --tls), "
+            "set security.protocol=PLAINTEXT in the client (for the doctor also: leave out --tls), "
             "or use a TLS listener of the broker",
         )
     return fault(
@@ -189,6 +191,10 @@ def _no_metadata(error: TidelogError, address: tuple[str, int], timeout_s: float
                 f"give --config client.properties with security.protocol={protocol},"
                 " sasl.mechanism and sasl.jaas.config",
             )
+    if isinstance(error, SecurityError):
+        # With TLS 1.3 a broker refuses a client's certificate after the handshake.
+        kind = "certificate" if isinstance(error, TlsError) else "login"
+        return fault(kind, f"{error}.", explain(error).hint)
     return fault("metadata", f"The broker gives no metadata: {error}.", "look at its log")
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tidelog.errors import ErrorCode, KafkaError, TidelogError
+from tidelog.errors import ConfigError, ErrorCode, KafkaError, TidelogError
 
 if TYPE_CHECKING:
     from tidelog.client.faults import NetworkError, SecurityError, UnreadableBatchError
@@ -19,7 +19,12 @@ EXIT_UNREACHABLE = 3
 EXIT_UNKNOWN_TOPIC = 4
 EXIT_INTERRUPTED = 130
 
-_EXPLAIN = "an administrator sees which rule is missing by `tidelog acl explain`"
+_DENIALS = (
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+)
 _HINTS = {
     ErrorCode.TOPIC_ALREADY_EXISTS: "--if-not-exists makes this no error",
     ErrorCode.INVALID_TOPIC_EXCEPTION: "a name has letters, digits, '.', '_' and '-', at most 249",
@@ -40,10 +45,6 @@ _HINTS = {
     " the first one is away, or not in sync yet",
     ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE: "no broker that has a replica is there: start one",
     ErrorCode.NOT_CONTROLLER: "`tidelog cluster health` says whether there is a controller",
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: _EXPLAIN,
-    ErrorCode.GROUP_AUTHORIZATION_FAILED: _EXPLAIN,
-    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: _EXPLAIN,
-    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: _EXPLAIN,
     ErrorCode.SECURITY_DISABLED: "set authorizer.class.name in the brokers' settings",
     ErrorCode.KAFKA_STORAGE_ERROR: "the broker cannot write: look at its disk and its log",
 }
@@ -51,7 +52,23 @@ _HINTS = {
 
 def hint_for(code: ErrorCode) -> str:
     """What to do about an error that a broker answers."""
+    if code in _DENIALS:
+        return _denied_hint()
     return _HINTS.get(code, "the broker's log may say more")
+
+
+def _denied_hint() -> str:
+    """Who is denied, as far as this side knows, and how to find out why."""
+    from tidelog.cli.profile import current_profile
+
+    security = current_profile().security
+    known, who = "", "PRINCIPAL"
+    if security.sasl is not None and security.sasl.username:
+        who = security.sasl.username
+        known = f"the broker knows you as User:{who}; "
+    elif security.sasl is None and security.tls is None:
+        known = "the broker does not know you: give --config client.properties; "
+    return f"{known}an administrator sees which rule is missing by `tidelog acl explain {who}`"
 
 
 class CliError(click.ClickException):
@@ -94,7 +111,15 @@ def explain(error: TidelogError) -> CliError:
         if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             return CliError(text, "`tidelog topic list` shows what is there", EXIT_UNKNOWN_TOPIC)
         return CliError(text, hint_for(error.code))
+    if isinstance(error, ConfigError) and (file := _profile_file()):
+        return CliError(text, f"correct {file}", EXIT_USAGE)
     return CliError(text, "`tidelog doctor` finds out more")
+
+
+def _profile_file() -> str:
+    from tidelog.cli.profile import current_profile
+
+    return current_profile().file or ""
 
 
 def _lost_hint(error: NetworkError) -> str:
@@ -102,13 +127,16 @@ def _lost_hint(error: NetworkError) -> str:
     from tidelog.cli.profile import current_profile
     from tidelog.client.security import OPEN
 
-    unsecured = current_profile().security == OPEN
-    if unsecured and ("closed the connection" in error.reason or "in TLS" in error.reason):
-        return (
-            "this listener may need TLS or SASL: give --config client.properties;"
-            " `tidelog doctor` finds out more"
-        )
-    return "`tidelog doctor` finds out more"
+    security, more = current_profile().security, "`tidelog doctor` finds out more"
+    if "closed the connection" not in error.reason and "in TLS" not in error.reason:
+        return more
+    if security == OPEN:
+        return f"this listener may need TLS or SASL: give --config client.properties; {more}"
+    if security.tls is None:
+        return f"this listener may need TLS: try security.protocol=SASL_SSL; {more}"
+    if security.sasl is None:
+        return f"this listener may need SASL: try security.protocol=SASL_SSL; {more}"
+    return more
 
 
 def _security_hint(error: SecurityError) -> str:

@@ -98,6 +98,9 @@ class AuthenticationError(SecurityError):
     """The broker refuses the name, password or token; or it could not prove who it is."""
 
     def __init__(self, address: str, mechanism: str, reason: str) -> None:
+        # Brokers begin with words of this kind themselves.
+        for said in (f"Authentication by {mechanism} failed: ", "Authentication failed: "):
+            reason = reason.removeprefix(said)
         text = f"SASL: {mechanism} authentication failed: {reason or 'the broker says no more'}"
         super().__init__(address, text, ErrorCode.SASL_AUTHENTICATION_FAILED)
         self.mechanism = mechanism

@@ -66,6 +66,9 @@ SEQUENCE_LOST = frozenset(
         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
     }
 )
+_MAY_WRITE_NOTHING = (
+    "an idempotent producer needs Write on a topic, or IdempotentWrite on the cluster"
+)
 _TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 
 
@@ -456,5 +459,8 @@ def init_producer_id(cluster: Cluster) -> Operation[Identity]:
 
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
     response = yield from ask(Call(ANY, "InitProducerId", request))
+    if response.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+        # The code names the cluster, though it is about topics as a rule.
+        raise_for(response.error_code, _MAY_WRITE_NOTHING)
     raise_for(response.error_code)
     return Identity(response.producer_id, response.producer_epoch)

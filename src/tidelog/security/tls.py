@@ -179,7 +179,7 @@ def _keystore(settings: TlsSettings) -> tuple[bytes, str]:
         pem = _wrapped(f"{settings.keystore_key}\n{settings.keystore_certificate_chain}")
         return pem, "ssl.keystore.key"
     place = settings.keystore_location
-    data = read_secret(place)
+    data = _read(read_secret, place, "ssl.keystore.location")
     pem = _as_pem(data, "ssl.keystore", settings.keystore_type, place)
     if settings.keystore_type == "PKCS12":
         from tidelog.security.pkcs12 import key_and_chain
@@ -212,7 +212,7 @@ def _load_trust(context: ssl.SSLContext, settings: TlsSettings) -> None:
         pem, place = _wrapped(settings.truststore_certificates), "ssl.truststore.certificates"
     else:
         place = settings.truststore_location
-        data = read_file(place)
+        data = _read(read_file, place, "ssl.truststore.location")
         pem = _as_pem(data, "ssl.truststore", settings.truststore_type, place)
         if settings.truststore_type == "PKCS12":
             from tidelog.security.pkcs12 import certificates
@@ -225,6 +225,13 @@ def _load_trust(context: ssl.SSLContext, settings: TlsSettings) -> None:
             raise ConfigError(f"{place}: {_reason(error)}") from None
     if _CRL_MARK in pem:
         context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+
+
+def _read(read: Callable[[str], bytes], place: str, setting: str) -> bytes:
+    try:
+        return read(place)
+    except ConfigError as error:
+        raise ConfigError(f"{setting}: {error}") from None
 
 
 def _wrapped(text: str) -> bytes:

@@ -2,7 +2,8 @@
 
 Behaviour: on a SASL listener nothing but ApiVersions and these two is taken before a connection is
 authenticated, in frames of at most 64 KiB and within ten seconds. On other listeners a connection
-begins as anonymous, or as its certificate says, and brokers alone authenticate. A handshake names a
+begins as anonymous, or as its certificate says, and brokers alone authenticate: a handshake for
+another mechanism than theirs is answered ILLEGAL_SASL_STATE, as in Kafka. A handshake names a
 mechanism; after it nothing but SaslAuthenticate is taken until the exchange ends. A request out of
 this order is answered ILLEGAL_SASL_STATE, a mechanism that is not served UNSUPPORTED_SASL_MECHANISM
 with those that are, a wrong name or password SASL_AUTHENTICATION_FAILED; each closes the
@@ -71,6 +72,9 @@ def sasl_handshake(
     if connection.sasl is not None or not _may_begin(context):
         refused = SaslHandshakeResponse(ErrorCode.ILLEGAL_SASL_STATE, offered)
         return _refuse(refused, context, "a second SASL handshake")
+    if not connection.listener.security.is_sasl and request.mechanism != _BROKERS_MECHANISM:
+        refused = SaslHandshakeResponse(ErrorCode.ILLEGAL_SASL_STATE, [])
+        return _refuse(refused, context, "a SASL handshake on a listener without SASL")
     server = _server(request.mechanism, context)
     login = connection.login
     if server is None or (login is not None and login.mechanism != request.mechanism):
@@ -139,7 +143,7 @@ def sasl_authenticate(
         # What was wrong is in the log: the answer must not help to guess names.
         refused = SaslAuthenticateResponse(
             ErrorCode.SASL_AUTHENTICATION_FAILED,
-            f"Authentication by {mechanism} failed: {_WHAT_IS_WRONG.get(mechanism, _PASSWORD)}",
+            f"Authentication by {mechanism} failed: {_what_is_wrong(mechanism, context)}",
         )
         delay = context.tools.failure_delays.next_delay(connection.host, sasl.user)
         return _refuse(refused, context, "authentication failed", delay)
@@ -162,6 +166,13 @@ def _is_flooded(sasl: SaslServer, context: SaslContext) -> bool:
     if isinstance(sasl, ScramServer) and (sasl.credential is None or sasl.user == BROKER_USER):
         return False
     return context.tools.failure_delays.is_flooded(context.connection.host)
+
+
+def _what_is_wrong(mechanism: str, context: SaslContext) -> str:
+    """As much as a stranger may know."""
+    if not context.connection.listener.security.is_sasl:
+        return "this listener authenticates brokers alone"
+    return _WHAT_IS_WRONG.get(mechanism, _PASSWORD)
 
 
 def _login(sasl: SaslServer, context: SaslContext) -> Login:
