@@ -369,7 +369,7 @@ def _load_node(path: str, tree: Mapping[str, Stored], draft: Draft, states: _Sta
         fields = decode(path, tree[path].value)
         draft.put_group_configs(fields["group"], fields["configs"])
     elif folder in security_nodes.FOLDERS and path not in security_nodes.FOLDERS:
-        security_nodes.load(folder, decode(path, tree[path].value), draft)
+        security_nodes.load(path, decode(path, tree[path].value), draft)
 
 
 def _load_topic(name: str, tree: Mapping[str, Stored], states: _States) -> TopicImage:

@@ -8,8 +8,9 @@
     /quotas/<digest>                   {"v":3,"entity":[["user","alice"]],
                                        "quotas":{"producer_byte_rate":1048576.0}}
 
-A node is named by a digest: a user, a resource or a client id may be no name of a node. Each rule
-has a node of its own, so removing one leaves all the others as they are (CVE-2024-27309).
+A node is named by a digest: a user, a resource or a client id may be no name of a node. Where that
+is not the digest of what the node says, the controller does not start. Each rule has a node of its
+own, so removing one leaves all the others as they are (CVE-2024-27309).
 
 `layout` encodes the fields; this says which node has which.
 """
@@ -59,9 +60,11 @@ def written(change: SecurityChange, before: ImageView) -> Iterator[Written]:
                 yield path, None, True
 
 
-def load(folder: str, fields: Mapping[str, Any], draft: Draft) -> None:
-    """Add what a node in one of the folders says to the draft."""
+def load(path: str, fields: Mapping[str, Any], draft: Draft) -> None:
+    """Add what a node in one of the folders says to the draft; ValueError where it is damaged."""
+    folder = path.rpartition("/")[0]
     if folder == CREDENTIALS:
+        _check_name(path, fields["user"], fields["mechanism"])
         salt, stored_key, server_key = (
             base64.b64decode(fields[name], validate=True)
             for name in ("salt", "stored_key", "server_key")
@@ -69,10 +72,18 @@ def load(folder: str, fields: Mapping[str, Any], draft: Draft) -> None:
         credential = ScramCredential(salt, stored_key, server_key, fields["iterations"])
         draft.put_scram_credential(fields["user"], fields["mechanism"], credential)
     elif folder == ACLS:
+        _check_name(path, *fields["acl"])
         draft.change_acls((AclBinding(*fields["acl"]),), ())
     elif folder == QUOTAS:
         entity = tuple((kind, name) for kind, name in fields["entity"])
+        _check_name(path, *entity)
         draft.put_client_quotas(entity, fields["quotas"])
+
+
+def _check_name(path: str, *key: object) -> None:
+    """A rule that denies must not get lost because one letter of it has changed."""
+    if path != _path(path.rpartition("/")[0], *key):
+        raise ValueError("the node's name is not the digest of what it says")
 
 
 def _credential_fields(

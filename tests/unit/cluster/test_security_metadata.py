@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from tests.unit.cluster.helpers import image_with, make_rules
+from tests.unit.cluster.helpers import image_with, make_rules, running, start_controller
+from tests.unit.store.helpers import opened
 from tidelog.cluster import layout
 from tidelog.cluster.changes import AclsChanged, changes_between
 from tidelog.cluster.commands import (
@@ -26,10 +29,10 @@ from tidelog.cluster.security_plans import (
     ACLS_PER_REQUEST_MAX,
 )
 from tidelog.cluster.steps import STEP_BYTES_MAX
-from tidelog.errors import KafkaError
+from tidelog.errors import KafkaError, StorageError
 from tidelog.security.acl import AclBinding, AclFilter
 from tidelog.security.credentials import ScramCredential
-from tidelog.store.port import transaction_bytes
+from tidelog.store.port import Set, transaction_bytes
 
 READ = AclBinding(2, 3, "orders", "User:alice", "*", 3, 3)
 WRITE = READ._replace(operation=4)
@@ -215,3 +218,41 @@ def random_image(source: random.Random) -> MetadataImage:
             ),
         )
     return after(image_with(), *commands)
+
+
+@pytest.mark.parametrize(
+    ("folder", "was", "damaged"),
+    [
+        ("/security/acls", b"User:mallory", b"User:mallorx"),
+        # The last number says that the rule denies.
+        ("/security/acls", b",2]", b",3]"),
+        ("/security/acls", b",2]", b',"2"]'),
+        ("/security/credentials", b"alice", b"alicf"),
+        ("/quotas", b"alice", b"alicf"),
+    ],
+)
+def test_x20_a_rule_a_user_or_a_quota_that_is_damaged_in_the_store_refuses_the_start(
+    tmp_path: Path, folder: str, was: bytes, damaged: bytes
+) -> None:
+    denied = READ._replace(principal="User:mallory", permission=2)
+    commands = (
+        CreateAcls([denied]),
+        AlterScramCredentials("alice", {"SCRAM-SHA-256": CREDENTIAL}),
+        AlterClientQuotas((("user", "alice"),), {"producer_byte_rate": 1.0}),
+    )
+
+    async def run() -> None:
+        async with running(tmp_path) as cluster:
+            for command in commands:
+                await cluster.submit(command)
+        async with opened(tmp_path) as store:
+            tree = await store.tree("/")
+            (path,) = (each for each in tree if each.startswith(f"{folder}/"))
+            assert was in tree[path].value
+            await store.multi([Set(path, tree[path].value.replace(was, damaged))])
+            with pytest.raises(StorageError, match=f"{folder}/.* is not understood"):
+                await start_controller(store)
+            await store.multi([Set(path, tree[path].value)])
+            await (await start_controller(store)).close()
+
+    asyncio.run(run())
