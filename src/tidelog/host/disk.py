@@ -36,6 +36,10 @@ class Disk(Protocol):
         """Read what is in memory already; BlockingIOError where that is nothing."""
         ...
 
+    def read_ahead(self, fd: int, position: int, length: int) -> None:
+        """Have the kernel read into memory, without waiting for it; may block for a moment."""
+        ...
+
     def pwritev(self, fd: int, parts: Sequence[Buffer], position: int) -> int:
         """Write at `position`; may write less than given (a full disk does)."""
         ...
@@ -122,6 +126,10 @@ class SystemDisk:
                 raise
             # This file system cannot tell (tmpfs, some network ones): have it read on a thread.
             raise BlockingIOError(errno.EAGAIN, "the page cache cannot be asked") from error
+
+    def read_ahead(self, fd: int, position: int, length: int) -> None:
+        if hasattr(os, "posix_fadvise"):  # macOS has none
+            os.posix_fadvise(fd, position, length, os.POSIX_FADV_WILLNEED)
 
     def fdatasync(self, fd: int) -> None:
         _fdatasync(fd)

@@ -24,7 +24,9 @@ _FEWEST = 16
 class OpenFile:
     """One file whose descriptor is opened when it is needed."""
 
-    __slots__ = ("_cache", "_closed", "_create", "_fd", "_lock", "_pins", "_used", "path")
+    __slots__ = (
+        "_cache", "_closed", "_create", "_fd", "_lock", "_pins", "_used", "path", "was_cold",
+    )  # fmt: skip
 
     def __init__(self, cache: FileCache, path: str, create: bool) -> None:
         self.path = path
@@ -35,6 +37,8 @@ class OpenFile:
         self._pins = 0
         self._used = False
         self._closed = False
+        # A reader has asked for what only the disk had.
+        self.was_cold = False
 
     def pin(self) -> int:
         """Give the descriptor, opening the file if need be; pair every call with `unpin`."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from contextlib import suppress
 from threading import get_ident
 
 from tidelog.errors import StorageError
@@ -16,6 +17,11 @@ from tidelog.storage.damage import Checked, check, end_before_damage, mark, refu
 from tidelog.storage.segment import Segment
 
 _log = logging.getLogger(__name__)
+
+# How far the disk is ahead of a reader that catches up, and a look-up beyond what it asks for.
+_AHEAD_BYTES = 4 * 1024 * 1024
+_LOOK_UP_BYTES = 4096
+_AT_ONCE_BYTES = 256 * 1024
 
 
 class FileSlice:
@@ -36,11 +42,13 @@ class FileSlice:
     def read(self, offset_in_slice: int, length: int) -> bytes:
         """Read bytes of the slice, from the disk if need be; may run off the event loop.
 
-        All of the slice is checked first: what comes from the disk may be damaged there.
+        All of the slice is checked first: what comes from the disk may be damaged there. And what
+        a reader will ask for next is read into memory.
         """
         self._check(offset_in_slice)
         if not self._is_checked:
             self._check_batches()
+            self._read_ahead()
         return self.read_as_it_is(offset_in_slice, length)
 
     def read_as_it_is(self, offset_in_slice: int, length: int) -> bytes:
@@ -67,6 +75,37 @@ class FileSlice:
             return segment.disk.pread_cached_into(fd, buffer, self.position + offset_in_slice)
         finally:
             segment.log_file.unpin()
+
+    def leads_to_cold(self) -> bool:
+        """Whether a reader that goes on behind this slice would have the event loop wait.
+
+        Where batches begin is looked up on the loop, at the far end of what a reader asks for.
+        That is looked at in files alone of which a reader has found something cold.
+        """
+        segment = self.segment
+        if self._is_checked or not segment.log_file.was_cold:
+            return False
+        far_end = self.position + 2 * self.length
+        if far_end >= segment.size_bytes:
+            return False
+        with segment.log_file as fd:
+            try:
+                segment.disk.pread_cached_into(fd, memoryview(bytearray(1)), far_end)
+            except BlockingIOError:
+                return True
+        return False
+
+    def _read_ahead(self) -> None:
+        """Have the kernel read as much again and more, and wait for where the next look-up is.
+
+        A disk that fails there is for the reader to see, once it asks.
+        """
+        segment, start = self.segment, self.position + self.length
+        end = min(start + self.length + _LOOK_UP_BYTES, segment.size_bytes)
+        with suppress(OSError), segment.log_file as fd:
+            segment.disk.read_ahead(fd, start, end - start + _AHEAD_BYTES)
+            for position in range(max(start, end - _AHEAD_BYTES), end, _AT_ONCE_BYTES):
+                segment.disk.pread(fd, min(_AT_ONCE_BYTES, end - position), position)
 
     def _check_batches(self) -> None:
         segment = self.segment

@@ -280,6 +280,9 @@ class SimulatedDisk:
             buffer[: len(data)] = data
             return len(data)
 
+    def read_ahead(self, fd: int, position: int, length: int) -> None:
+        pass
+
     def pwritev(self, fd: int, parts: Sequence[Buffer], position: int) -> int:
         with self._mutex:
             data = b"".join(parts)

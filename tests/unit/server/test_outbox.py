@@ -13,7 +13,6 @@ from tidelog.server.outbox import (
     EXCESS_BYTES_MAX,
     PIECE_BYTES,
     SMALL_PIECE_BYTES,
-    TURN_BYTES,
     Outbox,
     ScratchBuffer,
 )
@@ -279,6 +278,7 @@ async def test_bytes_that_carry_a_charge_are_written_as_they_are() -> None:
 async def test_a_peer_that_reads_gets_large_pieces() -> None:
     sending, file = Sending(), File(content(1_000_000))
     sending.outbox.send([b"head", slices(file)])
+    await until(lambda: not sending.outbox.is_busy)
     assert sending.received == b"head" + file.content
     assert max(sending.transport.writes) == PIECE_BYTES and file.reads == 4
 
@@ -319,22 +319,22 @@ async def test_many_readers_who_are_behind_keep_small_pieces() -> None:
 
 @virtual_time
 async def test_a_long_answer_lets_others_have_their_turn() -> None:
-    sending, file = Sending(), File(content(TURN_BYTES) * 3 + b"+")
+    sending, file = Sending(), File(content(PIECE_BYTES) * 3 + b"+")
     asyncio.get_running_loop().call_soon(lambda: turns.append(len(sending.received)))
     turns: list[int] = []
     sending.outbox.send([slices(file)])
     sending.outbox.send([b"next"])
-    assert sending.outbox.bytes_sent == TURN_BYTES and sending.outbox.is_busy
+    assert sending.outbox.bytes_sent == PIECE_BYTES and sending.outbox.is_busy
     await until(lambda: not sending.outbox.is_busy)
-    assert turns == [TURN_BYTES]
+    assert turns == [PIECE_BYTES]
     assert sending.received == file.content + b"next"
     assert sending.drained == 1 and file.readers == 0
 
 
 @virtual_time
 async def test_a_connection_that_ends_between_two_turns_lets_go_of_its_segments() -> None:
-    sending, file = Sending(), File(content(TURN_BYTES) * 2)
+    sending, file = Sending(), File(content(PIECE_BYTES) * 2)
     sending.outbox.send([slices(file)])
     sending.transport.close()
     await turns_of_the_loop()
-    assert file.readers == 0 and len(sending.received) == TURN_BYTES and sending.drained == 0
+    assert file.readers == 0 and len(sending.received) == PIECE_BYTES and sending.drained == 0
