@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import pytest
 from confluent_kafka import Producer
 
 from tests.e2e.raw_client import RawClient
@@ -66,6 +67,15 @@ class Secured:
             "ssl.ca.location": str(self.directory / "ca.pem"),
             "log_level": 0,
         }
+
+    def is_in_sync(self) -> bool:
+        """Whether every broker is in sync with every partition, as all of them see it."""
+        return all(
+            len(partition.isr) == BROKERS
+            for server in self.servers
+            for topic in server.parts.metadata.image.topics.values()
+            for partition in topic.partitions
+        )
 
     def shown_certificate(self, address: str) -> str:
         """The organization in the certificate that a new connection is shown."""
@@ -226,3 +236,39 @@ def test_a_certificate_is_tried_by_the_broker_that_it_is_for_whichever_is_asked(
         assert alter(servers[0], other) == (0, "")
         eventually(lambda: secured.shown_certificate(f"127.0.0.1:{ports[1]}") == "after")
         assert secured.shown_certificate(f"127.0.0.1:{ports[0]}") == "before"
+
+
+@pytest.mark.long
+def test_a_cluster_goes_from_the_clusters_key_to_certificates_broker_by_broker(
+    tmp_path: Path,
+) -> None:
+    secured = Secured(tmp_path)
+    by_certificate = {
+        "listeners": "SASL_SSL://127.0.0.1:0,SSL://127.0.0.1:0",
+        "listener.security.protocol.map": "SASL_SSL:SASL_SSL,SSL:SSL",
+        "listener.name.ssl.ssl.client.auth": "required",
+        "listener.name.ssl.ssl.broker.principals": "User:CN=broker,O=before",
+    }
+    moved = by_certificate | {"inter.broker.listener.name": "SSL"}
+    sent = 0
+    with secured.cluster:
+        threaded = secured.cluster._threaded
+        assert threaded is not None
+        first = threaded._settings
+        round_trip(secured.client() | {"acks": "all"}, "moved")
+        for step in (by_certificate, moved):
+            threaded._settings = {**first, "min.insync.replicas": "2", **step}
+            for broker in range(BROKERS):
+                secured.cluster.restart(broker)
+                eventually(secured.is_in_sync)
+                round_trip(secured.client() | {"acks": "all"}, f"moved-{sent}")
+                sent += 1
+        for server in secured.servers:
+            names = {
+                each.principal.name
+                for listener in server.parts.listeners
+                for each in listener.connections
+                if each.principal.is_broker
+            }
+            assert names == {"User:CN=broker,O=before"}, "nobody proves it by the key any more"
+    assert sent == 2 * BROKERS
