@@ -8,14 +8,13 @@ from collections.abc import Mapping
 
 from tidelog.config import BrokerConfig, load
 from tidelog.config.local_defaults import LOCAL_DEFAULTS
-from tidelog.errors import ConfigError
 from tidelog.host.host import Host, system_host
 from tidelog.server.broker import Broker as ServerBroker
 from tidelog.server.passing_time import let_pass
 from tidelog.server.process import new_event_loop
 from tidelog.server.stores import store_connector
 from tidelog.testing.loop_thread import LoopThread
-from tidelog.testing.security import SecretFiles, Security
+from tidelog.testing.security import Secured, Security
 from tidelog.testing.settings import (
     SettingValue,
     StrPath,
@@ -25,7 +24,7 @@ from tidelog.testing.settings import (
 from tidelog.testing.virtual_clock import CLOCK_DEFAULTS, BrokersClock, VirtualClock
 
 
-class Broker:
+class Broker(Secured):
     """A broker on a free port of the loopback, in a temporary directory unless one is given.
 
     >>> with Broker() as broker:
@@ -51,10 +50,8 @@ class Broker:
         clock: VirtualClock | None = None,
         security: Security | str | None = None,
     ) -> None:
+        super().__init__(security)
         self._clock = clock
-        self._security = Security(security) if isinstance(security, str) else security
-        self._secrets: SecretFiles | None = None
-        self._secrets_directory: str | None = None
         self._brokers_clock: BrokersClock | None = None
         self._data_dir = None if data_dir is None else path_text("data_dir", data_dir)
         self._port = port
@@ -79,9 +76,9 @@ class Broker:
 
     def _start_in(self, directory: str) -> None:
         protocol, secured = "PLAINTEXT", {}
+        self._make_keys()
         if self._security is not None:
-            self._secrets_directory = tempfile.mkdtemp(prefix="tidelog-keys-")
-            self._secrets = SecretFiles(self._security, self._secrets_directory)
+            assert self._secrets is not None
             protocol, secured = self._security.protocol, self._secrets.broker_settings()
         config = load(
             overrides={
@@ -107,19 +104,6 @@ class Broker:
         self._thread, self._broker = thread, broker
         self.bootstrap_servers = broker.bootstrap_servers
         self.metrics_port = broker.metrics_port
-
-    def client_settings(self, user: str) -> dict[str, str]:
-        """How a client connects as this user, under Kafka's names; all but the servers."""
-        return self._secret_files().client_settings(user)
-
-    def librdkafka_settings(self, user: str) -> dict[str, str]:
-        """The same under the names of confluent-kafka."""
-        return self._secret_files().librdkafka_settings(user)
-
-    def _secret_files(self) -> SecretFiles:
-        if self._secrets is None:
-            raise ConfigError("this broker is not secured, or does not run: Broker(security=…)")
-        return self._secrets
 
     def stop(self) -> None:
         """Drain, stop, and remove the temporary directory."""
@@ -157,9 +141,7 @@ class Broker:
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)
             self._temporary = None
-        if self._secrets_directory is not None:
-            shutil.rmtree(self._secrets_directory, ignore_errors=True)
-            self._secrets_directory = self._secrets = None
+        self._drop_keys()
 
 
 async def _bring_up(config: BrokerConfig, host: Host) -> ServerBroker:

@@ -15,11 +15,11 @@ from tidelog.client.blocking import Client
 from tidelog.client.security import read_security
 from tidelog.client.settings import ClientSettings
 from tidelog.config.local_defaults import LOCAL_DEFAULTS
-from tidelog.errors import ConfigError, TidelogError
+from tidelog.errors import TidelogError
 from tidelog.supervisor.child import Child
 from tidelog.supervisor.cluster import ClientListener, ClusterPlan, LocalCluster
 from tidelog.testing.loop_thread import LoopThread
-from tidelog.testing.security import SecretFiles, Security
+from tidelog.testing.security import Secured, Security
 from tidelog.testing.settings import (
     SettingValue,
     StrPath,
@@ -32,7 +32,7 @@ from tidelog.testing.virtual_clock import CLOCK_DEFAULTS, VirtualClock
 _REPLICATION_MAX = 3
 
 
-class Cluster:
+class Cluster(Secured):
     """Brokers on free ports of the loopback, in a temporary directory unless one is given.
 
     >>> with Cluster(brokers=3) as cluster:
@@ -61,6 +61,7 @@ class Cluster:
         clock: VirtualClock | None = None,
         security: Security | str | None = None,
     ) -> None:
+        super().__init__(security)
         self._count = brokers
         self._data_dir = None if data_dir is None else path_text("data_dir", data_dir)
         factor = str(min(_REPLICATION_MAX, brokers))
@@ -72,9 +73,6 @@ class Cluster:
             **setting_texts(settings),
         }
         self._store = store
-        self._security = Security(security) if isinstance(security, str) else security
-        self._secrets: SecretFiles | None = None
-        self._secrets_directory: str | None = None
         self._clock = clock
         self._threaded: ThreadedCluster | None = None
         self._temporary: str | None = None
@@ -94,9 +92,7 @@ class Cluster:
         if directory is None:
             directory = self._temporary = tempfile.mkdtemp(prefix="tidelog-")
         try:
-            if self._security is not None:
-                self._secrets_directory = tempfile.mkdtemp(prefix="tidelog-keys-")
-                self._secrets = SecretFiles(self._security, self._secrets_directory)
+            self._make_keys()
             if self._clock is not None:
                 self._start_threaded(directory, self._clock)
             else:
@@ -141,19 +137,6 @@ class Cluster:
     def _secured_listener(self) -> ClientListener:
         security = self._security
         return ClientListener() if security is None else ClientListener(*[security.protocol] * 2)
-
-    def client_settings(self, user: str) -> dict[str, str]:
-        """How a client connects as this user, under Kafka's names; all but the servers."""
-        return self._secret_files().client_settings(user)
-
-    def librdkafka_settings(self, user: str) -> dict[str, str]:
-        """The same under the names of confluent-kafka."""
-        return self._secret_files().librdkafka_settings(user)
-
-    def _secret_files(self) -> SecretFiles:
-        if self._secrets is None:
-            raise ConfigError("this cluster is not secured, or does not run: Cluster(security=…)")
-        return self._secrets
 
     def stop(self, broker: int | None = None) -> None:
         """Stop one broker in order, or all of them and remove the temporary directory."""
@@ -255,9 +238,7 @@ class Cluster:
             with suppress(OSError):
                 shutil.rmtree(self._temporary)
             self._temporary = None
-        if self._secrets_directory is not None:
-            shutil.rmtree(self._secrets_directory, ignore_errors=True)
-            self._secrets_directory = self._secrets = None
+        self._drop_keys()
 
 
 async def _start(plan: ClusterPlan) -> LocalCluster:

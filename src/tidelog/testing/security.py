@@ -11,6 +11,8 @@ has a password. TLS needs the extra `security`.
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -166,3 +168,38 @@ class SecretFiles:
         if user not in self._security.users:
             raise ConfigError(f"no user '{user}'; there are {', '.join(self._security.users)}")
         return self._security.users[user]
+
+
+class Secured:
+    """What a broker and a cluster have in common: keys while they run, and users who know them."""
+
+    def __init__(self, security: Security | str | None) -> None:
+        self._security = Security(security) if isinstance(security, str) else security
+        self._secrets: SecretFiles | None = None
+        self._secrets_directory: str | None = None
+
+    def client_settings(self, user: str) -> dict[str, str]:
+        """How a client connects as this user, under Kafka's names; all but the servers."""
+        return self._secret_files().client_settings(user)
+
+    def librdkafka_settings(self, user: str) -> dict[str, str]:
+        """The same under the names of confluent-kafka."""
+        return self._secret_files().librdkafka_settings(user)
+
+    def _secret_files(self) -> SecretFiles:
+        if self._secrets is None:
+            kind = type(self).__name__
+            raise ConfigError(
+                f"this {kind.lower()} is not secured, or does not run: {kind}(security=…)"
+            )
+        return self._secrets
+
+    def _make_keys(self) -> None:
+        if self._security is not None:
+            self._secrets_directory = tempfile.mkdtemp(prefix="tidelog-keys-")
+            self._secrets = SecretFiles(self._security, self._secrets_directory)
+
+    def _drop_keys(self) -> None:
+        if self._secrets_directory is not None:
+            shutil.rmtree(self._secrets_directory, ignore_errors=True)
+            self._secrets_directory = self._secrets = None
