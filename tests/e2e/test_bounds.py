@@ -10,6 +10,7 @@ from typing import Any
 
 from tests.e2e.in_process import InProcessBroker
 from tests.e2e.produce_requests import batch, produce
+from tidelog.coordinators.shares import Shares
 from tidelog.errors import ErrorCode
 from tidelog.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -26,6 +27,8 @@ from tidelog.protocol.messages.offset_commit import (
 )
 
 # The topics of the coordinators count as well, and have one partition each here.
+from tidelog.security.authorizer import Principal
+
 SETTINGS = {
     "cluster.topics.max": "4",
     "cluster.partitions.max": "8",
@@ -37,7 +40,9 @@ SETTINGS = {
 IDS = 1_000_000 if os.environ.get("TIDELOG_LONG") else 2_000
 
 
-async def ask(broker: InProcessBroker, name: str, version: int, request: object) -> Any:
+async def ask(
+    broker: InProcessBroker, name: str, version: int, request: object, user: str = ""
+) -> Any:
     """The answer, once the coordinator it may need is there."""
     busy = {
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -45,7 +50,10 @@ async def ask(broker: InProcessBroker, name: str, version: int, request: object)
         ErrorCode.NOT_COORDINATOR,
     }
     while True:
-        answer = await broker.connect().call(name, version, request)
+        client = broker.connect()
+        if user:
+            client.connection.principal = Principal(f"User:{user}", is_broker=False)
+        answer = await client.call(name, version, request)
         if getattr(answer, "error_code", 0) not in busy:
             return answer
         await asyncio.sleep(0.01)
@@ -57,11 +65,11 @@ async def create(broker: InProcessBroker, name: str, partitions: int) -> tuple[i
     return result.error_code, result.error_message
 
 
-async def join(broker: InProcessBroker, group: str) -> int:
+async def join(broker: InProcessBroker, group: str, user: str = "") -> int:
     protocol = JoinGroupRequestProtocol("range", b"")
     request = JoinGroupRequest(group, 6_000, 6_000, "", None, "consumer", [protocol])
     # In this version the first answer names the member, and the second is the one that joins.
-    code: int = (await ask(broker, "JoinGroup", 3, request)).error_code
+    code: int = (await ask(broker, "JoinGroup", 3, request, user)).error_code
     return code
 
 
@@ -107,6 +115,52 @@ def test_what_a_client_may_create_is_bounded(tmp_path: Path) -> None:
             assert codes == [0, 0, 0, ErrorCode.POLICY_VIOLATION, 0]
 
     asyncio.run(run())
+
+
+def test_x28_a_user_cannot_use_up_the_room_of_others(tmp_path: Path) -> None:
+    settings = {
+        "groups.max.per.user": "2",
+        "transactional.ids.max.per.user": "2",
+        "transaction.state.log.num.partitions": "1",
+        "offsets.topic.num.partitions": "1",
+    }
+
+    async def run() -> None:
+        async with InProcessBroker(tmp_path, settings) as broker:
+            for kind in (0, 1):
+                await ask(broker, "FindCoordinator", 3, FindCoordinatorRequest("a", kind))
+            full = ErrorCode.GROUP_MAX_SIZE_REACHED
+            codes = [await join(broker, group, "alice") for group in ("a", "b", "c", "a")]
+            assert codes == [0, 0, full, 0]
+            assert await join(broker, "c", "bob") == await join(broker, "c", "alice") == 0
+            assert [await join(broker, group) for group in ("e", "f", "g")] == [0, 0, 0]
+            partition = OffsetCommitRequestPartition(0, 0)
+            topics = [OffsetCommitRequestTopic("t", partitions=[partition])]
+            assert (await create(broker, "t", 1))[0] == 0
+            commit = OffsetCommitRequest("h", topics=topics)
+            for user, code in (("alice", full), ("carol", 0)):
+                committed = await ask(broker, "OffsetCommit", 2, commit, user)
+                assert committed.topics[0].partitions[0].error_code == code
+
+            codes = []
+            for user, name in (("alice", "x"), ("alice", "y"), ("alice", "z"), ("bob", "z")):
+                request = InitProducerIdRequest(name, 10_000)
+                codes.append((await ask(broker, "InitProducerId", 4, request, user)).error_code)
+            assert codes == [0, 0, ErrorCode.POLICY_VIOLATION, 0]
+
+    asyncio.run(run())
+
+
+def test_x28_names_that_are_gone_make_room_for_others() -> None:
+    there = {"a", "b"}
+    shares = Shares(there.__contains__)
+    assert [shares.take("alice", name, 2) for name in ("a", "b", "c")] == [True, True, False]
+    there.remove("a")
+    there.add("c")
+    assert shares.take("alice", "c", 2) and not shares.take("alice", "d", 2)
+    for number in range(20_000):
+        assert shares.take(f"user-{number}", "a", 2)
+    assert len(shares._names) <= 10_001
 
 
 def test_producer_ids_that_nobody_uses_cost_no_memory(tmp_path: Path) -> None:

@@ -59,10 +59,28 @@ QUOTA_SETTINGS: Final = (
         kafka=False,
     ),
     integer(
+        "groups.max.per.user",
+        10_000,
+        "How many groups one user may bring into one partition of `__consumer_offsets`, of those "
+        "who log in. The first member or offset of another is refused with "
+        "GROUP_MAX_SIZE_REACHED. A coordinator counts from its start on.",
+        minimum=1,
+        kafka=False,
+    ),
+    integer(
         "transactional.ids.max.per.partition",
         100_000,
         "How many transactional ids one partition of `__transaction_state` may have; new ones are "
         "refused with POLICY_VIOLATION until others expire.",
+        minimum=1,
+        kafka=False,
+    ),
+    integer(
+        "transactional.ids.max.per.user",
+        50_000,
+        "How many transactional ids one user may bring into one partition of "
+        "`__transaction_state`, of those who log in; new ones are refused with POLICY_VIOLATION "
+        "until others expire. A coordinator counts from its start on.",
         minimum=1,
         kafka=False,
     ),

@@ -11,6 +11,7 @@ from tidelog.cluster.image import MetadataImage, TopicImage
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.model import NO_TOPIC_ID
 from tidelog.security.authorizer import (
+    ANONYMOUS,
     CLUSTER,
     OpenAuthorizer,
     Operation,
@@ -113,6 +114,12 @@ class RequestContext(Generic[Tools]):
     def principal(self) -> str:
         """For whom the request is served."""
         return self.connection.principal.name
+
+    @property
+    def user(self) -> str:
+        """Whose groups and ids count together; empty for brokers and where nobody logged in."""
+        principal = self.connection.principal
+        return "" if principal.is_broker or principal == ANONYMOUS else principal.name
 
     @property
     def audit(self) -> AuditLog:

@@ -18,6 +18,8 @@ class Committer(NamedTuple):
     generation: int
     version: int = 8
     in_transaction: bool = False
+    # Whose groups count together; empty where nobody has logged in.
+    user: str = ""
 
     @property
     def is_member(self) -> bool:

@@ -33,6 +33,8 @@ class Caller(NamedTuple):
     client_host: str
     # Which topics it may know of.
     may_describe: Callable[[str], bool] = lambda _: True
+    # Whose groups count together; empty where nobody has logged in.
+    user: str = ""
 
 
 def _from(name: str, convert: Callable[[Any], Any] = lambda value: value) -> Any:
@@ -53,6 +55,7 @@ class GroupSettings:
     session_timeout_max_ms: int = _from("group.max.session.timeout.ms")
     group_size_max: int = _from("group.max.size")
     groups_max: int = _from("groups.max.per.partition")
+    groups_of_user_max: int = _from("groups.max.per.user")
     offset_metadata_bytes_max: int = _from("offset.metadata.max.bytes")
     offsets_retention_ms: int = _from("offsets.retention.minutes", lambda each: each * 60_000)
     offsets_expiry_interval_ms: int = _from("offsets.retention.check.interval.ms")

@@ -47,6 +47,7 @@ from tidelog.coordinators.groups.table import GroupTable
 from tidelog.coordinators.groups.timers import Timer, TimerKind, Timers
 from tidelog.coordinators.groups.tombstones import group_end
 from tidelog.coordinators.outcome import InTransaction, Outcome
+from tidelog.coordinators.shares import Shares
 from tidelog.coordinators.timers import Now, TimerQueue
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.host.random import Random
@@ -80,6 +81,7 @@ class GroupShard:
         self._is_loaded = False
         self.timers: Timers = TimerQueue()
         self.table = GroupTable(self.timers)
+        self._shares = Shares(lambda group_id: self.table.find(group_id) is not None)
         rebalances = Rebalances(self.table, settings, self.timers, self._stats)
         self._joins = Joins(self.table, settings, rebalances, random)
         self._members = Members(self.table, settings, rebalances)
@@ -110,7 +112,7 @@ class GroupShard:
     def join(self, request: JoinGroupRequest, version: int, caller: Caller, now: Now) -> Outcome:
         join = Join(request, version, caller, now)
         self._joins.check_request(join)
-        self._check_room(request.group_id)
+        self._check_room(request.group_id, caller.user)
         group = self.table.consumer(request.group_id)
         if group is not None and group.members:
             return self._classic_members.join(group, join)
@@ -161,7 +163,7 @@ class GroupShard:
                 self._require_consumer(group, request.group_id), request, now
             )
         if group is None and request.member_epoch == JOIN_EPOCH:
-            self._check_room(request.group_id)
+            self._check_room(request.group_id, caller.user)
             return self._join_anew(request, caller, now)
         if group is None and self.table.find(request.group_id) is None:
             raise KafkaError(
@@ -194,10 +196,19 @@ class GroupShard:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {kind}.")
         return group
 
-    def _check_room(self, group_id: str) -> None:
+    def _check_room(self, group_id: str, user: str) -> None:
         """KafkaError for a group that would be one too many."""
+        if self.table.find(group_id) is not None:
+            return
+        own = self._settings.groups_of_user_max
+        if user and not self._shares.take(user, group_id, own):
+            raise KafkaError(
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+                f"{user} has {own} groups here already (groups.max.per.user);"
+                " delete some, or wait until their offsets expire",
+            )
         most = self._settings.groups_max
-        if len(self.table) >= most and self.table.find(group_id) is None:
+        if len(self.table) >= most:
             raise KafkaError(
                 ErrorCode.GROUP_MAX_SIZE_REACHED,
                 f"there are {most} groups here already (groups.max.per.partition);"
@@ -212,7 +223,7 @@ class GroupShard:
     ) -> Outcome:  # fmt: skip
         """The answer is a code for each commit."""
         self.offsets.check(group_id, committer, commits, now)
-        self._check_room(group_id)
+        self._check_room(group_id, committer.user)
         records, codes = self.offsets.commit(group_id, commits, retention_ms, now)
         return Outcome(codes, records)
 
@@ -226,7 +237,7 @@ class GroupShard:
     ) -> Outcome:
         """As `commit`, for offsets that count once the transaction is committed."""
         self.offsets.check(group_id, committer, commits, now)
-        self._check_room(group_id)
+        self._check_room(group_id, committer.user)
         records, codes = self.offsets.commit(group_id, commits, -1, now)
         return Outcome(codes, records, transaction=transaction)
 

@@ -39,6 +39,7 @@ class TransactionSettings:
     expiry_interval_ms: int = _default("transaction.remove.expired.transaction.cleanup.interval.ms")
     is_two_phase_enabled: bool = bool(_default("transaction.two.phase.commit.enable"))
     ids_max: int = _default("transactional.ids.max.per.partition")
+    ids_of_user_max: int = _default("transactional.ids.max.per.user")
 
 
 def transaction_settings(config: BrokerConfig) -> TransactionSettings:
@@ -49,4 +50,5 @@ def transaction_settings(config: BrokerConfig) -> TransactionSettings:
         config.get_int("transaction.remove.expired.transaction.cleanup.interval.ms"),
         config.get_bool("transaction.two.phase.commit.enable"),
         config.get_int("transactional.ids.max.per.partition"),
+        config.get_int("transactional.ids.max.per.user"),
     )

@@ -26,6 +26,7 @@ from typing import Final, NamedTuple
 
 from tidelog.cluster.changes import Change
 from tidelog.coordinators.outcome import Outcome
+from tidelog.coordinators.shares import Shares
 from tidelog.coordinators.timers import Now, TimerQueue
 from tidelog.coordinators.transactions.ends import Ending, end_in_version_1, end_in_version_2
 from tidelog.coordinators.transactions.records import TransactionLogValue, TransactionRecord
@@ -107,6 +108,7 @@ class TransactionShard:
         self.coordinator_epoch = coordinator_epoch
         self.timers: TimerQueue[Timer] = TimerQueue()
         self.transactions: dict[str, Transaction] = {}
+        self._shares = Shares(self.transactions.__contains__)
         self._tools = tools
         self._is_loaded = False
 
@@ -122,7 +124,7 @@ class TransactionShard:
             return Outcome(Answer(refused))
         known = self.transactions.get(transactional_id)
         if known is None:
-            if len(self.transactions) >= self._tools.settings.ids_max:
+            if not self._has_room(transactional_id, coming.user):
                 return Outcome(Answer(ErrorCode.POLICY_VIOLATION))
             known = Transaction(transactional_id, producer_id=self._new_producer_id())
         elif known.unsettled:
@@ -134,6 +136,13 @@ class TransactionShard:
         if known.state is not State.ONGOING:
             return self._raise_epoch(known, coming, now)
         return self._take_over(known, now) if coming.keeps else self._fence(known, now, "fencing")
+
+    def _has_room(self, transactional_id: str, user: str) -> bool:
+        """Whether there may be another id, of all users and of this one."""
+        settings = self._tools.settings
+        if len(self.transactions) >= settings.ids_max:
+            return False
+        return not user or self._shares.take(user, transactional_id, settings.ids_of_user_max)
 
     def _raise_epoch(self, known: Transaction, coming: Coming, now: Now) -> Outcome:
         """An id without an open transaction goes on in a new epoch, or as a new producer."""

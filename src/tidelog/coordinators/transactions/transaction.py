@@ -42,6 +42,8 @@ class Coming(NamedTuple):
     expected: Producer = NOBODY
     two_phase: bool = False
     keeps: bool = False
+    # Whose ids count together; empty where nobody has logged in.
+    user: str = ""
 
 
 class State(IntEnum):

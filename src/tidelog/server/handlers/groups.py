@@ -110,7 +110,8 @@ async def leave_group(request: LeaveGroupRequest, context: GroupContext) -> Leav
 def caller_of(context: GroupContext) -> Caller:
     """Who sent the request, with the host as Java would print it."""
     client_id = context.header.client_id or ""
-    return Caller(client_id, f"/{context.connection.host}", context.topic_describer())
+    host = f"/{context.connection.host}"
+    return Caller(client_id, host, context.topic_describer(), context.user)
 
 
 def ask_for_member(

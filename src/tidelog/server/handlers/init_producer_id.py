@@ -86,7 +86,11 @@ async def _init(
         if _is_half(expected):
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         coming = Coming(
-            request.transaction_timeout_ms, expected, request.enable2_pc, request.keep_prepared_txn
+            request.transaction_timeout_ms,
+            expected,
+            request.enable2_pc,
+            request.keep_prepared_txn,
+            context.user,
         )
         code, producer, ongoing = await context.tools.coordinator.init(transactional_id, coming)
     except KafkaError as error:

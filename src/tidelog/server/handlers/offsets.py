@@ -117,6 +117,7 @@ class _Commits:
             request.group_instance_id,
             request.generation_id_or_member_epoch,
             context.version,
+            user=context.user,
         )
         self._may_commit = context.authorize_group(Operation.READ, request.group_id)
         self._topic: tuple[str, UUID, ErrorCode]

@@ -115,7 +115,7 @@ async def _commit(
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
         verification = await _verified(request, context)
         answer = context.tools.coordinator.call(
-            request.group_id, _handler(request, commits, verification, context.version)
+            request.group_id, _handler(request, commits, verification, context)
         )
         codes: list[ErrorCode] = await answer if isinstance(answer, asyncio.Future) else answer
     except KafkaError as error:
@@ -127,10 +127,15 @@ def _handler(
     request: TxnOffsetCommitRequest,
     commits: list[Commit],
     verification: Verification | None,
-    version: int,
+    context: GroupContext,
 ) -> Callable[[GroupShard, Now], Outcome]:
     committer = Committer(
-        request.member_id, request.group_instance_id, request.generation_id, version, True
+        request.member_id,
+        request.group_instance_id,
+        request.generation_id,
+        context.version,
+        in_transaction=True,
+        user=context.user,
     )
     transaction = InTransaction(request.producer_id, request.producer_epoch, verification)
 
