@@ -70,10 +70,11 @@ def fetch(
             context.overlaps = True
         sessions = context.tools.fetch_sessions
         plan = sessions.begin(request, context.version, replica is not None)
-        if replica is None and plan.session.rules is not context.rules:
+        if replica is None and plan.session.rules is not (rules := context.rules):
             # What may be read may be something else by now, also of partitions without news.
-            plan.session.rules = context.rules
-            plan.session.all_ready()
+            plan.session.rules = rules
+            if plan.session.targets:
+                plan.session.all_ready()
         if plan.session.waiting is not None:
             # A follower has something to say, or a consumer has given up on its last fetch.
             plan.session.waiting.finish()
