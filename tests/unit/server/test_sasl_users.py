@@ -73,10 +73,22 @@ def beat(peer: Peer, number: int) -> bool:
     return number in peer.answered
 
 
+def gate_with(monkeypatch: pytest.MonkeyPatch, **passwords: str) -> Gate:
+    """A gate that knows users by their passwords."""
+    gate = Gate(monkeypatch)
+    gate.metadata.image = known(**passwords)
+    return gate
+
+
+async def refused(peer: Peer, request: int) -> None:
+    """The log-in fails with this request, and the connection ends."""
+    await until_closed(peer)
+    assert peer.answer(request).error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+
+
 @virtual_time
 async def test_a_user_authenticates_by_scram(monkeypatch: pytest.MonkeyPatch) -> None:
-    gate = Gate(monkeypatch)
-    gate.metadata.image = known(alice="s3cret")
+    gate = gate_with(monkeypatch, alice="s3cret")
     peer = gate.connect()
     log_in(peer, "alice", "s3cret")
     assert peer.connection.principal == ("User:alice", False)
@@ -89,12 +101,10 @@ def test_x9_a_wrong_proof_is_refused(
 ) -> None:
     @virtual_time
     async def run() -> None:
-        gate = Gate(monkeypatch)
-        gate.metadata.image = known(alice="s3cret")
+        gate = gate_with(monkeypatch, alice="s3cret")
         peer = gate.connect()
         log_in(peer, user, password)
-        await until_closed(peer)
-        assert peer.answer(3).error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        await refused(peer, 3)
         assert "wrong" in peer.answer(3).error_message
 
     run()
@@ -109,14 +119,12 @@ async def test_x9_a_credential_of_another_mechanism_is_none(
     gate.metadata.image = SimpleNamespace(scram_credentials=stored)
     peer = gate.connect()
     log_in(peer, "alice", "s3cret")
-    await until_closed(peer)
-    assert peer.answer(3).error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+    await refused(peer, 3)
 
 
 @virtual_time
 async def test_x9_an_exchange_cannot_be_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
-    gate = Gate(monkeypatch)
-    gate.metadata.image = known(alice="s3cret")
+    gate = gate_with(monkeypatch, alice="s3cret")
     first = gate.connect()
     side = client("alice", "s3cret")
     handshake(first, 1, "SCRAM-SHA-256")
@@ -128,20 +136,17 @@ async def test_x9_an_exchange_cannot_be_replayed(monkeypatch: pytest.MonkeyPatch
     handshake(second, 1, "SCRAM-SHA-256")
     authenticate(second, 2, side.first())
     authenticate(second, 3, proof)
-    await until_closed(second)
-    assert second.answer(3).error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+    await refused(second, 3)
 
 
 @virtual_time
 async def test_x5_a_stored_user_with_the_name_of_brokers_is_not_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    gate = Gate(monkeypatch)
-    gate.metadata.image = known(__broker="s3cret")
+    gate = gate_with(monkeypatch, __broker="s3cret")
     peer = gate.connect()
     log_in(peer, "__broker", "s3cret")
-    await until_closed(peer)
-    assert peer.answer(3).error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+    await refused(peer, 3)
 
 
 def test_x10_an_unknown_user_has_a_salt_of_its_own_that_looks_like_others() -> None:
@@ -169,8 +174,7 @@ def test_x9_a_stored_credential_with_too_few_iterations_is_not_used() -> None:
 async def test_x11_a_client_that_wants_to_bind_the_channel_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    gate = Gate(monkeypatch)
-    gate.metadata.image = known(alice="s3cret")
+    gate = gate_with(monkeypatch, alice="s3cret")
     for flag, is_taken in ((b"n", True), (b"y", True), (b"p=tls-unique", False)):
         peer = gate.connect()
         handshake(peer, 1, "SCRAM-SHA-256")
@@ -178,16 +182,14 @@ async def test_x11_a_client_that_wants_to_bind_the_channel_is_refused(
         if is_taken:
             assert not peer.answer(2).error_code
         else:
-            await until_closed(peer)
-            assert peer.answer(2).error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+            await refused(peer, 2)
 
 
 @virtual_time
 async def test_x15_the_connections_of_a_deleted_or_changed_user_are_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    gate = Gate(monkeypatch)
-    gate.metadata.image = known(alice="s3cret", bob="s3cret", carol="s3cret")
+    gate = gate_with(monkeypatch, alice="s3cret", bob="s3cret", carol="s3cret")
     peers = {user: gate.connect() for user in ("alice", "bob", "carol")}
     for user, peer in peers.items():
         log_in(peer, user, "s3cret")
@@ -203,15 +205,13 @@ async def test_x15_the_connections_of_a_deleted_or_changed_user_are_closed(
 async def test_x15_a_password_that_changes_during_the_exchange_does_not_count(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    gate = Gate(monkeypatch)
-    gate.metadata.image = known(alice="s3cret")
+    gate = gate_with(monkeypatch, alice="s3cret")
     peer, side = gate.connect(), client("alice", "s3cret")
     handshake(peer, 1, "SCRAM-SHA-256")
     authenticate(peer, 2, side.first())
     gate.metadata.image = known()
     authenticate(peer, 3, side.final(peer.answer(2).auth_bytes))
-    await until_closed(peer)
-    assert peer.answer(3).error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+    await refused(peer, 3)
 
 
 @virtual_time
