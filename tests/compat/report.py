@@ -60,9 +60,11 @@ are also tried as members of one group that come, go and die one after another
 SECURITY = """\
 One broker, with listeners for TLS, mutual TLS, and TLS with SASL. A client that is served produces
 a record and reads it in a group. One that is refused shows the error that Apache Kafka 4.3.0 makes
-it show, with the same certificates, users and rules (`tests/compat/secured_refusals.py`). There is
-one exception: Kafka refuses a token in two steps, which aiokafka, franz-go and kafkajs take for a
-success or for nonsense; with Tidelog they show that the login failed. kcat is not tried: it is
+it show, with the same certificates, users and rules (`tests/compat/secured_refusals.py`). There are
+two exceptions. Kafka refuses a token in two steps, which aiokafka, franz-go and kafkajs take for a
+success or for nonsense; with Tidelog they show that the login failed. SCRAM-SHA-512 on a listener
+that does not offer it is refused after the handshake, because brokers may come by it;
+confluent-kafka and kafkajs then name the reason in other words. kcat is not tried: it is
 librdkafka, as confluent-kafka is.
 """
 

@@ -45,6 +45,8 @@ PROTOCOLS = {
     "OTHER_NAME": "SSL",
     "EXPIRED": "SSL",
     "LOGIN": "SASL_SSL",
+    # By PLAIN alone.
+    "PLAIN_LOGIN": "SASL_SSL",
 }
 _MODULES = "org.apache.kafka.common.security"
 _ISSUER, _AUDIENCE = "https://issuer.example", "records"
@@ -100,9 +102,11 @@ class SecuredBroker:
             **shown,
         }
 
-    def login(self, mechanism: str, user: str, password: str | None = None) -> dict[str, Any]:
+    def login(
+        self, mechanism: str, user: str, password: str | None = None, listener: str = "LOGIN"
+    ) -> dict[str, Any]:
         word = PASSWORDS[user] if password is None else password
-        return self.connection("LOGIN", mechanism=mechanism, username=user, password=word)
+        return self.connection(listener, mechanism=mechanism, username=user, password=word)
 
     def file(self, name: str) -> str:
         return str(self.directory / f"{name}.pem")
@@ -147,7 +151,11 @@ def _settings(directory: Path) -> dict[str, str]:
             for part, value in (("type", "PEM"), ("location", str(directory / f"{name}.pem")))
         },
         f"{login}.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
-        f"{login}.plain.sasl.jaas.config": f"{_MODULES}.plain.PlainLoginModule required {users};",
+        "listener.name.plain_login.sasl.enabled.mechanisms": "PLAIN",
+        **{
+            f"{name}.plain.sasl.jaas.config": f"{_MODULES}.plain.PlainLoginModule required {users};"
+            for name in (login, "listener.name.plain_login")
+        },
         "sasl.oauthbearer.expected.issuer": _ISSUER,
         "sasl.oauthbearer.expected.audience": _AUDIENCE,
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",

@@ -69,6 +69,11 @@ CASES: Mapping[str, SecuredCase] = {
         _login("SCRAM-SHA-512", "nobody", WRONG),
         "produce",
     ),
+    "mechanism_not_offered": SecuredCase(
+        "a mechanism that is not offered: refused",
+        lambda broker: broker.login("SCRAM-SHA-512", "alice", listener="PLAIN_LOGIN"),
+        "produce",
+    ),
     "token_expired": SecuredCase(
         "OAUTHBEARER, an expired token: refused", _token(lifetime_s=-3600), "produce"
     ),

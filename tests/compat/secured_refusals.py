@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 _LOGINS = ("plain_password", "scram_256_password", "scram_512_password", "scram_unknown_user")
 _TOKENS = ("token_expired", "token_audience")
+_MECHANISM = "mechanism_not_offered"
 _BROKERS = ("broker_name", "broker_expired", "broker_unknown")
 _CERTIFICATES = ("certificate_missing", "certificate_expired", "certificate_unknown")
 _FORBIDDEN = ("write_forbidden", "read_forbidden", "group_forbidden")
@@ -25,6 +26,7 @@ def _named(cases: Sequence[str], *names: str) -> dict[str, str]:
 
 _JAVA = {
     **_each((*_LOGINS, *_TOKENS), "SaslAuthenticationException"),
+    _MECHANISM: "UnsupportedSaslMechanismException",
     **_each((*_BROKERS, *_CERTIFICATES), "SslAuthenticationException"),
     **_named(
         _FORBIDDEN,
@@ -35,7 +37,7 @@ _JAVA = {
 }
 BY_KAFKA: Mapping[str, Mapping[str, str]] = {
     "confluent-kafka": {
-        **_each((*_LOGINS, *_TOKENS), "_AUTHENTICATION"),
+        **_each((*_LOGINS, *_TOKENS, _MECHANISM), "_AUTHENTICATION"),
         **_each(_BROKERS, "_SSL"),
         **_each(_CERTIFICATES, "_TRANSPORT"),
         **_named(
@@ -46,7 +48,8 @@ BY_KAFKA: Mapping[str, Mapping[str, str]] = {
         ),
     },
     "kafka-python": {
-        **_each((*_LOGINS, *_TOKENS, *_BROKERS, *_CERTIFICATES), "KafkaTimeoutError"),
+        **_each((*_LOGINS, *_TOKENS, _MECHANISM), "KafkaTimeoutError"),
+        **_each((*_BROKERS, *_CERTIFICATES), "KafkaTimeoutError"),
         **_named(
             _FORBIDDEN,
             "TopicAuthorizationFailedError",
@@ -55,7 +58,7 @@ BY_KAFKA: Mapping[str, Mapping[str, str]] = {
         ),
     },
     "aiokafka": {
-        **_each((*_LOGINS, *_BROKERS, *_CERTIFICATES), "KafkaConnectionError"),
+        **_each((*_LOGINS, _MECHANISM, *_BROKERS, *_CERTIFICATES), "KafkaConnectionError"),
         **_each(_TOKENS, "UnknownTopicOrPartitionError"),
         **_named(
             _FORBIDDEN,
@@ -66,6 +69,7 @@ BY_KAFKA: Mapping[str, Mapping[str, str]] = {
     },
     "franz-go": {
         **_each(_LOGINS, "SASL_AUTHENTICATION_FAILED"),
+        _MECHANISM: "UNSUPPORTED_SASL_MECHANISM",
         **_each(_TOKENS, "*errors.errorString"),
         **_named(
             _BROKERS, "x509.HostnameError", "x509.CertificateInvalidError",
@@ -83,6 +87,7 @@ BY_KAFKA: Mapping[str, Mapping[str, str]] = {
     "java-4.3": _JAVA,
     "kafkajs": {
         **_each(_LOGINS, "KafkaJSSASLAuthenticationError"),
+        _MECHANISM: "KafkaJSProtocolError UNSUPPORTED_SASL_MECHANISM",
         **_each(_TOKENS, "KafkaJSProtocolError ILLEGAL_SASL_STATE"),
         **_named(
             _BROKERS,
@@ -103,10 +108,14 @@ BY_KAFKA: Mapping[str, Mapping[str, str]] = {
 # Kafka refuses a token by a message within the mechanism, and by an error once the client has
 # acknowledged that. These clients do not: they take the message for a success, or for nonsense.
 # Tidelog refuses by the error at once, which every client understands.
+# It takes the brokers' mechanism on every listener, so clients learn after the handshake that it is
+# not for them.
 BY_TIDELOG: Mapping[str, Mapping[str, str]] = {
+    "confluent-kafka": {_MECHANISM: "UNSUPPORTED_SASL_MECHANISM"},
     "aiokafka": _each(_TOKENS, "KafkaConnectionError"),
     "franz-go": _each(_TOKENS, "SASL_AUTHENTICATION_FAILED"),
-    "kafkajs": _each(_TOKENS, "KafkaJSSASLAuthenticationError"),
+    # It looks by itself for the mechanism among those that the handshake's answer names.
+    "kafkajs": _each((*_TOKENS, _MECHANISM), "KafkaJSSASLAuthenticationError"),
 }
 
 

@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -20,6 +21,7 @@ from tidelog.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatRespo
 from tidelog.protocol.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from tidelog.security.broker_identity import KEY_BYTES, BrokerIdentity
 from tidelog.security.failure_delays import FailureDelays
+from tidelog.security.scram import SCRAM_SHA_512, ScramClient
 from tidelog.server.handlers import sasl
 from tidelog.server.listener_security import ListenerSecurity
 from tidelog.server.tools import SaslTools
@@ -100,6 +102,28 @@ async def test_brokers_log_in_by_a_mechanism_that_users_are_not_offered(
     authenticate(peer, 2, client.first())
     authenticate(peer, 3, client.final(peer.answer(2).auth_bytes))
     assert peer.connection.principal == ("User:__broker", True)
+
+
+@virtual_time
+async def test_a_user_learns_that_the_mechanism_of_brokers_is_not_offered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It was told that its password is wrong."""
+    stranger = BrokerIdentity(bytes(KEY_BYTES)).client("client")
+    salted = SCRAM_SHA_512.salt_password
+    alice = ScramClient(SCRAM_SHA_512, "alice", partial(salted, b"s3cret"), "client")
+    for client, code in (
+        (alice, ErrorCode.UNSUPPORTED_SASL_MECHANISM),
+        (stranger, ErrorCode.SASL_AUTHENTICATION_FAILED),
+    ):
+        peer = Gate(monkeypatch).connect()
+        handshake(peer, 1, "SCRAM-SHA-512")
+        authenticate(peer, 2, client.first())
+        authenticate(peer, 3, client.final(peer.answer(2).auth_bytes))
+        await until_closed(peer)
+        assert peer.answer(3).error_code == code
+        is_named = "offers PLAIN, SCRAM-SHA-256" in peer.answer(3).error_message
+        assert is_named == (code == ErrorCode.UNSUPPORTED_SASL_MECHANISM)
 
 
 @virtual_time

@@ -12,7 +12,10 @@ fifty of them wait for one address, its further tries are refused unseen. A user
 exist is answered as one with another password.
 
 Mechanisms: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER. Brokers use SCRAM-SHA-512 on any
-listener. A session by OAUTHBEARER ends with its token.
+listener; where it is not offered, clients learn at the end of the exchange that it is not served.
+A session by OAUTHBEARER ends with its token. A token that is not accepted is answered
+SASL_AUTHENTICATION_FAILED at once. Kafka first answers `{"status":"invalid_token"}` without an
+error, which aiokafka, franz-go and kafkajs take for a success or for nonsense.
 
 Version notes: after version 0 of the handshake the mechanism's messages come without headers, and a
 refusal closes the connection without an answer.
@@ -140,11 +143,7 @@ def sasl_authenticate(
             login = _login(sasl, context)
     except SaslError as error:
         connection.listener.authentication_failed(connection, str(error))
-        # What was wrong is in the log: the answer must not help to guess names.
-        refused = SaslAuthenticateResponse(
-            ErrorCode.SASL_AUTHENTICATION_FAILED,
-            f"Authentication by {mechanism} failed: {_what_is_wrong(mechanism, context)}",
-        )
+        refused = _refusal(mechanism, sasl.user, context)
         delay = context.tools.failure_delays.next_delay(connection.host, sasl.user)
         return _refuse(refused, context, "authentication failed", delay)
     if login is None:
@@ -166,6 +165,22 @@ def _is_flooded(sasl: SaslServer, context: SaslContext) -> bool:
     if isinstance(sasl, ScramServer) and (sasl.credential is None or sasl.user == BROKER_USER):
         return False
     return context.tools.failure_delays.is_flooded(context.connection.host)
+
+
+def _refusal(mechanism: str, user: str, context: SaslContext) -> SaslAuthenticateResponse:
+    """The answer to a failure; what was wrong is in the log, and must not help to guess names."""
+    security = context.connection.listener.security
+    if security.is_sasl and mechanism not in security.mechanisms and user != BROKER_USER:
+        # Its handshake was taken because brokers may come by it, on whichever listener.
+        return SaslAuthenticateResponse(
+            ErrorCode.UNSUPPORTED_SASL_MECHANISM,
+            f"{mechanism} is not enabled on this listener, which offers"
+            f" {', '.join(security.mechanisms)}",
+        )
+    return SaslAuthenticateResponse(
+        ErrorCode.SASL_AUTHENTICATION_FAILED,
+        f"Authentication by {mechanism} failed: {_what_is_wrong(mechanism, context)}",
+    )
 
 
 def _what_is_wrong(mechanism: str, context: SaslContext) -> str:
