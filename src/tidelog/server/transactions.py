@@ -16,12 +16,12 @@ from tidelog.cluster.peer import PeerConnection
 from tidelog.cluster.peers import Peers
 from tidelog.coordinators.groups.coordinator import GroupCoordinator
 from tidelog.coordinators.producer_ids import ProducerIds
-from tidelog.coordinators.transactions.coordinator import TransactionCoordinator
+from tidelog.coordinators.transactions.coordinator import Codes, TransactionCoordinator
 from tidelog.coordinators.transactions.markers import Marker, MarkerLinks, MarkerSender
 from tidelog.coordinators.transactions.marking import Mark, MarkerWriter
 from tidelog.coordinators.transactions.shard import Decision
 from tidelog.coordinators.transactions.stats import Standing
-from tidelog.coordinators.transactions.verification import Codes, Question, Verifier
+from tidelog.coordinators.transactions.verification import Question, Verifier
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.host.host import Host
 from tidelog.model import TopicPartition

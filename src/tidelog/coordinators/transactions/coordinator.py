@@ -3,14 +3,18 @@
 What a shard answers with CONCURRENT_TRANSACTIONS, because a decision is being carried out, mostly
 passes within milliseconds: requests wait for that here, briefly, before their client is told to ask
 again.
+
+Where nothing has to be waited for, the answer is there when the call returns: a commit then costs
+no task and no turn of the loop. Else the call returns a coroutine that brings the answer.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Coroutine
 from functools import partial
-from typing import Any, Final
+from types import CoroutineType
+from typing import Any, Final, TypeVar, cast
 
 from tidelog.cluster.commands import Command, CreateTopic
 from tidelog.cluster.image import MetadataImage
@@ -47,6 +51,8 @@ _COMMIT_TIMEOUT_MS: Final = 5_000
 _BLOCKS_TRIED: Final = 3
 
 Handler = Callable[[TransactionShard, Now], Outcome]
+T = TypeVar("T")
+Codes = dict[TopicPartition, ErrorCode]
 
 
 class TransactionCoordinator(CoordinatorRuntime[TransactionShard]):
@@ -99,50 +105,71 @@ class TransactionCoordinator(CoordinatorRuntime[TransactionShard]):
         def init(shard: TransactionShard, now: Now) -> Outcome:
             return shard.init(transactional_id, coming, now)
 
-        answer: Answer = await self._ask(transactional_id, init, lambda answer: answer.code)
-        return answer
+        return await settled(self._ask(transactional_id, init, lambda answer: answer.code))
 
-    async def add_partitions(
+    def add_partitions(
         self, transactional_id: str, producer: Producer, partitions: Collection[TopicPartition]
-    ) -> ErrorCode:
+    ) -> ErrorCode | Coroutine[Any, Any, ErrorCode]:
         def add(shard: TransactionShard, now: Now) -> Outcome:
             return shard.add_partitions(transactional_id, producer, partitions, now)
 
-        code: ErrorCode = await self._ask(transactional_id, add, lambda code: code)
-        return code
+        return self._ask(transactional_id, add, lambda code: code)
 
-    async def verify(
+    def verify(
         self, transactional_id: str, producer: Producer, partitions: Collection[TopicPartition]
-    ) -> dict[TopicPartition, ErrorCode]:
+    ) -> Codes | Coroutine[Any, Any, Codes]:
         """Whether each is in the open transaction of the producer."""
 
         def verify(shard: TransactionShard, _: Now) -> Outcome:
             return shard.verify(transactional_id, producer, partitions)
 
-        codes: dict[TopicPartition, ErrorCode] = await self._ask(
+        return self._ask(
             transactional_id, verify, lambda codes: next(iter(codes.values()), ErrorCode.NONE)
         )
-        return codes
 
-    async def end(self, transactional_id: str, producer: Producer, ending: Ending) -> Answer:
+    def end(
+        self, transactional_id: str, producer: Producer, ending: Ending
+    ) -> Answer | Coroutine[Any, Any, Answer]:
         def end(shard: TransactionShard, now: Now) -> Outcome:
             return shard.end(transactional_id, producer, ending, now)
 
-        answer: Answer = await self._ask(transactional_id, end, lambda answer: answer.code)
-        return answer
+        return self._ask(transactional_id, end, lambda answer: answer.code)
 
-    async def _ask(
-        self, transactional_id: str, handler: Handler, code_of: Callable[[Any], ErrorCode]
-    ) -> Any:
-        """The shard's answer; where another end is under way, what it is once that is over."""
+    def _ask(
+        self, transactional_id: str, handler: Handler, code_of: Callable[[T], ErrorCode]
+    ) -> T | Coroutine[Any, Any, T]:
+        """The shard's answer, or a coroutine that waits for what it needs."""
+        first: Awaitable[T] | None = None
+        try:
+            answer = self.call(transactional_id, handler)
+        except ProducerIdMissingError:
+            first = self._answer(transactional_id, handler)
+        else:
+            if isinstance(answer, asyncio.Future):
+                first = answer
+            elif code_of(answer) is not ErrorCode.CONCURRENT_TRANSACTIONS:
+                return cast(T, answer)
+        return self._ask_patiently(transactional_id, handler, code_of, first)
+
+    async def _ask_patiently(
+        self,
+        transactional_id: str,
+        handler: Handler,
+        code_of: Callable[[T], ErrorCode],
+        first: Awaitable[T] | None,
+    ) -> T:
+        """The answer; where another end is under way, what it is once that is over."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _PATIENCE_SECONDS
         while True:
-            answer = await self._answer(transactional_id, handler)
-            left_s = deadline - loop.time()
-            if code_of(answer) is not ErrorCode.CONCURRENT_TRANSACTIONS or left_s <= 0:
+            if first is None:
+                await self._ended(transactional_id, deadline - loop.time())
+                first = self._answer(transactional_id, handler)
+            answer = await first
+            is_busy = code_of(answer) is ErrorCode.CONCURRENT_TRANSACTIONS
+            if not is_busy or loop.time() >= deadline:
                 return answer
-            await self._ended(transactional_id, left_s)
+            first = None
 
     async def _answer(self, transactional_id: str, handler: Handler) -> Any:
         for _ in range(_BLOCKS_TRIED):
@@ -192,6 +219,11 @@ class TransactionCoordinator(CoordinatorRuntime[TransactionShard]):
         answer = self.call(decision.transactional_id, complete)
         if isinstance(answer, asyncio.Future):
             answer.add_done_callback(partial(_look_at, decision))
+
+
+async def settled(answer: T | Coroutine[Any, Any, T]) -> T:
+    """An answer that is there, or that a coroutine brings."""
+    return await answer if isinstance(answer, CoroutineType) else cast(T, answer)
 
 
 def _look_at(decision: Decision, answer: asyncio.Future[Any]) -> None:

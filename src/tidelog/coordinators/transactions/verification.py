@@ -11,11 +11,11 @@ waits for it. What is not known comes as NETWORK_EXCEPTION.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from tidelog.coordinators.transactions.coordinator import TransactionCoordinator
+from tidelog.coordinators.transactions.coordinator import Codes, TransactionCoordinator
 from tidelog.coordinators.transactions.lines import Lines
 from tidelog.coordinators.transactions.transaction import Producer
 from tidelog.errors import ErrorCode, KafkaError, TidelogError
@@ -23,8 +23,6 @@ from tidelog.model import TopicPartition
 
 _TIMEOUT_SECONDS: Final = 5.0
 _AT_ONCE_MAX: Final = 500
-
-Codes = dict[TopicPartition, ErrorCode]
 
 
 @dataclass(slots=True, eq=False)
@@ -60,28 +58,38 @@ class Verifier:
         self.asked = 0
         self.refused = 0
 
-    async def ask(self, question: Question) -> Codes:
-        """A code for each partition; never an exception of the network."""
+    def ask(self, question: Question) -> Codes | Coroutine[Any, Any, Codes]:
+        """A code for each partition, or a coroutine that brings them.
+
+        Neither ends in an exception of the network.
+        """
         self.asked += 1
         try:
-            async with asyncio.timeout(_TIMEOUT_SECONDS):
-                codes = await self._ask(question)
-        except TimeoutError:
-            codes = question.all(ErrorCode.NETWORK_EXCEPTION)
-        except KafkaError as error:
-            codes = question.all(error.code)
-        except TidelogError:
-            codes = question.all(ErrorCode.NETWORK_EXCEPTION)
-        self.refused += any(codes.values())
-        return codes
+            asked = self._ask(question)
+        except TidelogError as error:
+            return self._count(_refusal(question, error))
+        return self._count(asked) if isinstance(asked, dict) else self._wait(question, asked)
 
-    async def _ask(self, question: Question) -> Codes:
+    def _ask(self, question: Question) -> Codes | Awaitable[Codes]:
         leader = self._coordinator.topic.leader_of(question.transactional_id)
         if leader == self._broker_id:
-            return await answer(self._coordinator, question)
+            return answer(self._coordinator, question)
         answered: asyncio.Future[Codes] = asyncio.get_running_loop().create_future()
         self._lines.put(leader, (question, answered))
-        return await answered
+        return answered
+
+    async def _wait(self, question: Question, asked: Awaitable[Codes]) -> Codes:
+        try:
+            async with asyncio.timeout(_TIMEOUT_SECONDS):
+                return self._count(await asked)
+        except TimeoutError:
+            return self._count(question.all(ErrorCode.NETWORK_EXCEPTION))
+        except TidelogError as error:
+            return self._count(_refusal(question, error))
+
+    def _count(self, codes: Codes) -> Codes:
+        self.refused += any(codes.values())
+        return codes
 
     async def _send(self, broker_id: int, some: list[_Asked]) -> None:
         # A client that has gone does not ask any more.
@@ -112,13 +120,21 @@ def _answer(asked: Sequence[_Asked], codes: Sequence[Codes]) -> None:
             answered.set_result(each)
 
 
-async def answer(coordinator: TransactionCoordinator, question: Question) -> Codes:
-    """What this broker's coordinator says."""
-    if not question.adds:
-        return await coordinator.verify(
-            question.transactional_id, question.producer, question.partitions
-        )
-    code = await coordinator.add_partitions(
-        question.transactional_id, question.producer, question.partitions
-    )
+def _refusal(question: Question, error: TidelogError) -> Codes:
+    code = error.code if isinstance(error, KafkaError) else ErrorCode.NETWORK_EXCEPTION
     return question.all(code)
+
+
+def answer(
+    coordinator: TransactionCoordinator, question: Question
+) -> Codes | Coroutine[Any, Any, Codes]:
+    """What this broker's coordinator says, or a coroutine that brings it."""
+    asked = question.transactional_id, question.producer, question.partitions
+    if not question.adds:
+        return coordinator.verify(*asked)
+    code = coordinator.add_partitions(*asked)
+    return question.all(code) if isinstance(code, ErrorCode) else _later(question, code)
+
+
+async def _later(question: Question, code: Coroutine[Any, Any, ErrorCode]) -> Codes:
+    return question.all(await code)

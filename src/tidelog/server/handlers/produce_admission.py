@@ -9,9 +9,10 @@ comes back is a token that the append shows; a marker that comes in between make
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
+from tidelog.coordinators.transactions.coordinator import Codes, settled
 from tidelog.coordinators.transactions.transaction import Producer
 from tidelog.coordinators.transactions.verification import Question
 from tidelog.errors import ErrorCode, KafkaError
@@ -63,7 +64,10 @@ def admit_transactions(
     question = _question(transactional_id, judged, context)
     if question is None:
         return judged
-    return asyncio.ensure_future(_ask(question, judged, context))
+    codes = context.tools.verifier.ask(question)
+    if isinstance(codes, dict):
+        return _heed(codes, judged, context)
+    return asyncio.ensure_future(_heed_later(codes, judged, context))
 
 
 async def _admit_later(
@@ -71,11 +75,18 @@ async def _admit_later(
 ) -> list[Judged]:
     judged = await waited
     question = _question(transactional_id, judged, context)
-    return judged if question is None else await _ask(question, judged, context)
+    if question is None:
+        return judged
+    return _heed(await settled(context.tools.verifier.ask(question)), judged, context)
 
 
-async def _ask(question: Question, judged: list[Judged], context: DataContext) -> list[Judged]:
-    codes = await context.tools.verifier.ask(question)
+async def _heed_later(
+    codes: Coroutine[Any, Any, Codes], judged: list[Judged], context: DataContext
+) -> list[Judged]:
+    return _heed(await codes, judged, context)
+
+
+def _heed(codes: Codes, judged: list[Judged], context: DataContext) -> list[Judged]:
     for each in judged:
         if each.origin.verification is not None:
             _note(each, codes[_name(each)], context.version)

@@ -14,15 +14,16 @@ fenced producer is told INVALID_PRODUCER_EPOCH.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Iterable, Sequence
-from typing import Final
+from collections.abc import Coroutine, Generator, Iterable, Sequence
+from typing import Any, Final
 
 from tidelog.cluster.names import INTERNAL_TOPICS, OFFSETS_TOPIC
+from tidelog.coordinators.transactions.coordinator import Codes, settled
 from tidelog.coordinators.transactions.ends import Ending
 from tidelog.coordinators.transactions.settings import check_id
 from tidelog.coordinators.transactions.shard import Answer
 from tidelog.coordinators.transactions.transaction import Producer
-from tidelog.coordinators.transactions.verification import Codes, Question, answer
+from tidelog.coordinators.transactions.verification import Question, answer
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.model import TopicPartition
 from tidelog.protocol.messages.add_offsets_to_txn import (
@@ -84,7 +85,7 @@ async def _add(
                 each: refused.get(each, ErrorCode.OPERATION_NOT_ATTEMPTED) for each in partitions
             }
         coordinator = context.tools.coordinator
-        code = await coordinator.add_partitions(transactional_id, producer, partitions)
+        code = await settled(coordinator.add_partitions(transactional_id, producer, partitions))
     except KafkaError as error:
         code = error.code
     return dict.fromkeys(partitions, code)
@@ -166,7 +167,7 @@ async def _answer(question: Question, context: TransactionContext) -> Codes:
         if refused:
             others = ErrorCode.OPERATION_NOT_ATTEMPTED
             return {each: refused.get(each, others) for each in question.partitions}
-        return await answer(context.tools.coordinator, question)
+        return await settled(answer(context.tools.coordinator, question))
     except KafkaError as error:
         return question.all(error.code)
 
@@ -186,7 +187,8 @@ async def add_offsets_to_txn(
         partition = TopicPartition(OFFSETS_TOPIC, groups.partition_of(request.group_id))
         producer = Producer(request.producer_id, request.producer_epoch)
         coordinator = context.tools.coordinator
-        code = await coordinator.add_partitions(request.transactional_id, producer, [partition])
+        adding = coordinator.add_partitions(request.transactional_id, producer, [partition])
+        code = await settled(adding)
     except KafkaError as error:
         code = error.code
     return AddOffsetsToTxnResponse(error_code=told(code, context, _VERSION_WITH_FENCED))
@@ -195,16 +197,32 @@ async def add_offsets_to_txn(
 # EndTxn
 
 
-async def end_txn(request: EndTxnRequest, context: TransactionContext) -> EndTxnResponse:
+def end_txn(
+    request: EndTxnRequest, context: TransactionContext
+) -> EndTxnResponse | Coroutine[Any, Any, EndTxnResponse]:
     try:
         require_id(context, request.transactional_id)
         check_id(request.transactional_id)
-        ended = await context.tools.coordinator.end(
+        ended = context.tools.coordinator.end(
             request.transactional_id,
             Producer(request.producer_id, request.producer_epoch),
             Ending(request.committed, 2 if context.version >= _VERSION_OF_V2 else 1),
         )
     except KafkaError as error:
         ended = Answer(error.code)
+    return _ended(ended, context) if isinstance(ended, Answer) else _end_later(ended, context)
+
+
+async def _end_later(
+    ending: Coroutine[Any, Any, Answer], context: TransactionContext
+) -> EndTxnResponse:
+    try:
+        ended = await ending
+    except KafkaError as error:
+        ended = Answer(error.code)
+    return _ended(ended, context)
+
+
+def _ended(ended: Answer, context: TransactionContext) -> EndTxnResponse:
     code = told(ended.code, context, _VERSION_WITH_FENCED)
     return EndTxnResponse(0, code, *ended.producer)

@@ -19,6 +19,7 @@ from tidelog.coordinators.groups.commits import Commit, Committer
 from tidelog.coordinators.groups.shard import GroupShard
 from tidelog.coordinators.outcome import InTransaction, Outcome
 from tidelog.coordinators.timers import Now
+from tidelog.coordinators.transactions.coordinator import settled
 from tidelog.coordinators.transactions.transaction import Producer
 from tidelog.coordinators.transactions.verification import Question
 from tidelog.errors import ErrorCode, KafkaError
@@ -160,7 +161,7 @@ async def _verified(request: TxnOffsetCommitRequest, context: GroupContext) -> V
         [partition],
         adds=context.version >= _VERSION_THAT_ADDS,
     )
-    code = (await context.tools.verifier.ask(question))[partition]
+    code = (await settled(context.tools.verifier.ask(question)))[partition]
     if code in _PASSING:
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"not verified: {code.name}")
     if code is ErrorCode.PRODUCER_FENCED:
