@@ -16,6 +16,7 @@ from tidelog.spark.option_row import OptionRow
 
 _PREFIX: Final = "kafka."
 _ENVIRONMENT: Final = "env:"
+_SERVERS_VARIABLE: Final = "TIDELOG_BOOTSTRAP_SERVERS"
 
 
 class OptionError(ConfigError):
@@ -56,9 +57,12 @@ class Options:
 
     def bootstrap_servers(self) -> str:
         """The brokers to ask first."""
-        servers = self.text("kafka.bootstrap.servers")
+        servers = self.text("kafka.bootstrap.servers") or os.environ.get(_SERVERS_VARIABLE)
         if not servers:
-            raise OptionError("option 'kafka.bootstrap.servers' is missing; give HOST:PORT")
+            raise OptionError(
+                f"option 'kafka.bootstrap.servers' is missing; give HOST:PORT, or set"
+                f" {_SERVERS_VARIABLE} in the environment of the driver"
+            )
         return servers
 
     def security(self) -> ClientSecurity:

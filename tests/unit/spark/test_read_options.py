@@ -279,3 +279,10 @@ def test_an_assignment_of_nothing_is_refused(text: str) -> None:
     given = {"kafka.bootstrap.servers": "a:1", "assign": text}
     with pytest.raises(OptionError, match="'assign' names no partition"):
         parse(given, streaming=True)
+
+
+def test_the_brokers_may_be_named_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIDELOG_BOOTSTRAP_SERVERS", "broker:9092")
+    assert parse({"subscribe": "a"}, streaming=True).bootstrap_servers == "broker:9092"
+    named = {"subscribe": "a", "kafka.bootstrap.servers": "other:9092"}
+    assert parse(named, streaming=True).bootstrap_servers == "other:9092"

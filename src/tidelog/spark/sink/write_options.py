@@ -21,7 +21,12 @@ TIMEOUT_MS: Final = 900_000
 _NAME_LENGTH_MAX: Final = 200
 
 WRITE_OPTIONS: Final = (
-    OptionRow("kafka.bootstrap.servers", "same", "brokers to ask first, host:port with commas"),
+    OptionRow(
+        "kafka.bootstrap.servers",
+        "differs",
+        "bootstrap brokers, HOST:PORT, separated by commas; defaults to TIDELOG_BOOTSTRAP_SERVERS "
+        "in the driver's environment",
+    ),
     OptionRow("topic", "same", "the topic of every row; it wins over a column of that name"),
     OptionRow("includeHeaders", "same", "for reading; a column 'headers' is always written"),
     OptionRow("checkpointLocation", "same", "Spark's own, for streaming queries"),

@@ -7,7 +7,12 @@ from tidelog.spark.option_row import CLIENT_ROWS, NO_EFFECT, SECURITY_ROWS, Opti
 _CONNECTOR_TOO = "the connector refuses it too: "
 
 READ_OPTIONS: tuple[OptionRow, ...] = (
-    OptionRow("kafka.bootstrap.servers", "same", "where brokers listen, HOST:PORT, with commas"),
+    OptionRow(
+        "kafka.bootstrap.servers",
+        "differs",
+        "bootstrap brokers, HOST:PORT, separated by commas; defaults to TIDELOG_BOOTSTRAP_SERVERS "
+        "in the driver's environment",
+    ),
     OptionRow("subscribe", "same", "topics, with commas between them"),
     OptionRow(
         "subscribePattern",
