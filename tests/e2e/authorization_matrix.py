@@ -135,7 +135,7 @@ class SecuredKafka(ApacheKafka):
 
 
 def secured_settings() -> dict[str, str]:
-    users = " ".join(f'user_{user}="{user}"' for user in all_grants())
+    users = " ".join(f'user_{user}="{_password(user)}"' for user in all_grants())
     return {
         "listener.security.protocol.map": (
             "PLAINTEXT:PLAINTEXT,USERS:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT"
@@ -170,10 +170,15 @@ class Users:
             client.close()
 
 
+def _password(user: str) -> str:
+    """Not the name: that is in what Kafka prints, and tests look for passwords there."""
+    return f"secret-of-{user}"
+
+
 def log_in(servers: str, user: str) -> RawClient:
     client = RawClient(servers)
     assert not client.call("SaslHandshake", 1, SaslHandshakeRequest("PLAIN")).error_code
-    token = f"\0{user}\0{user}".encode()
+    token = f"\0{user}\0{_password(user)}".encode()
     assert not client.call("SaslAuthenticate", 2, SaslAuthenticateRequest(token)).error_code
     return client
 
