@@ -72,7 +72,8 @@ from tidelog.protocol.messages.user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialUpsertion,
 )
-from tidelog.server.audited import AUDITED, NOT_ADMIN
+from tidelog.server.audit_log import NOT_ADMIN
+from tidelog.server.audited import AUDITED
 from tidelog.server.routes import HANDLERS
 
 

@@ -34,7 +34,8 @@ from tidelog.protocol.batches import (
     encode_control_batch,
 )
 from tidelog.storage.admission import admit
-from tidelog.storage.compaction import Clean, measure
+from tidelog.storage.compaction import Clean
+from tidelog.storage.dirt import measure
 from tidelog.storage.log import Log
 from tidelog.storage.log_context import NewLog
 from tidelog.storage.losses import Expectation

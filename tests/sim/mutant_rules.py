@@ -99,7 +99,7 @@ def isr_changes_of_anyone() -> list[Patch]:
     def decide_anyway(image: Any, command: Any, config: Any) -> Any:
         _, state = proposed_for(image, command)
         proposal = command.proposal._replace(partition_epoch=state.partition_epoch)
-        return alter(image, replace(command, proposal=proposal), config)
+        return alter(image, command._replace(proposal=proposal), config)
 
     alter = failover.alter_partition
 

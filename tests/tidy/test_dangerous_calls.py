@@ -30,6 +30,7 @@ ALLOWED_CALLS = {
     ("protocol/apis.py", "import_module"): "messages, by the table of APIs",
     ("server/routes.py", "import_module"): "handlers, by the table of APIs",
     ("coordinators/groups/coordinator.py", "import_module"): "one module, by its name",
+    ("coordinators/transactions/coordinator.py", "import_module"): "one module, by its name",
     ("server/document.py", "import_module"): "handlers, for the page of APIs; a command",
     ("host/disk.py", "ctypes.CDLL"): "syncfs, of the C library",
     ("host/page_cache.py", "ctypes.CDLL"): "statx, of the C library",

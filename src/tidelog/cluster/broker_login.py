@@ -14,7 +14,7 @@ from typing import Any, Final
 from tidelog.client.faults import raise_for
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.host.random import Random
-from tidelog.protocol.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+from tidelog.protocol.apis import api
 from tidelog.security.broker_identity import BrokerIdentity
 from tidelog.store.port import StoreError
 
@@ -63,13 +63,14 @@ class BrokerLogin:
                 ErrorCode.SASL_AUTHENTICATION_FAILED, "the store has no key of the cluster yet"
             )
         client = identity.client(self._random.uuid().hex)
-        handshake = await send("SaslHandshake", SaslHandshakeRequest(identity.mechanism.name))
+        asked = api("SaslHandshake").request(identity.mechanism.name)
+        handshake = await send("SaslHandshake", asked)
         raise_for(handshake.error_code)
         challenge = await self._exchange(send, client.first())
         client.finish(await self._exchange(send, client.final(challenge)))
 
     async def _exchange(self, send: Send, message: bytes) -> bytes:
-        answer = await send("SaslAuthenticate", SaslAuthenticateRequest(message))
+        answer = await send("SaslAuthenticate", api("SaslAuthenticate").request(message))
         if answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED:
             # The key may have been replaced, with a store that was restored.
             await self.learn()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from tidelog.cluster.image import BrokerRegistration, PartitionState
@@ -13,9 +13,10 @@ from tidelog.security.acl import AclBinding, AclFilter
 from tidelog.security.credentials import ScramCredential
 from tidelog.security.quota_entities import QuotaEntity
 
+_NONE: Final[Mapping[Any, Any]] = {}
 
-@dataclass(slots=True)
-class ConfigChange:
+
+class ConfigChange(NamedTuple):
     """One setting to change, as it was asked for; `value` is None for DELETE."""
 
     name: str
@@ -23,44 +24,39 @@ class ConfigChange:
     operation: int = ConfigOperation.SET
 
 
-@dataclass(slots=True)
-class RegisterBroker:
+class RegisterBroker(NamedTuple):
     """A broker whose ephemeral node is in the store: it is alive from here on."""
 
     registration: BrokerRegistration
 
 
-@dataclass(slots=True)
-class UnregisterBroker:
+class UnregisterBroker(NamedTuple):
     """A broker whose ephemeral node is gone."""
 
     broker_id: int
     broker_epoch: int
 
 
-@dataclass(slots=True)
-class CreateTopic:
+class CreateTopic(NamedTuple):
     """`partitions` and `replication_factor` are -1 for the default, and with `assignments`
     (partition -> brokers, the preferred leader first)."""
 
     name: str
     partitions: int = -1
     replication_factor: int = -1
-    assignments: Mapping[int, Sequence[int]] = field(default_factory=dict)
-    configs: Mapping[str, str | None] = field(default_factory=dict)
+    assignments: Mapping[int, Sequence[int]] = _NONE
+    configs: Mapping[str, str | None] = _NONE
     validate_only: bool = False
 
 
-@dataclass(slots=True)
-class DeleteTopic:
+class DeleteTopic(NamedTuple):
     """By name or by id, whichever is given."""
 
     name: str | None = None
     topic_id: UUID | None = None
 
 
-@dataclass(slots=True)
-class ConfirmDeletion:
+class ConfirmDeletion(NamedTuple):
     """A broker has removed the files of deleted topics."""
 
     broker_id: int
@@ -78,8 +74,7 @@ class AddPartitions:
     validate_only: bool = False
 
 
-@dataclass(slots=True)
-class AlterConfigs:
+class AlterConfigs(NamedTuple):
     """`name` is that of a topic or group, a broker id in decimal, or "" for every broker.
 
     With `replace` nothing stays set but this (AlterConfigs), else each change is applied to what is
@@ -93,8 +88,7 @@ class AlterConfigs:
     validate_only: bool = False
 
 
-@dataclass(slots=True)
-class AllocateProducerIds:
+class AllocateProducerIds(NamedTuple):
     """A block of producer ids for a broker to hand out."""
 
     broker_id: int
@@ -120,8 +114,7 @@ class Proposal(NamedTuple):
         return frozenset(member.broker_id for member in self.isr)
 
 
-@dataclass(slots=True)
-class ElectLeader:
+class ElectLeader(NamedTuple):
     """Let the preferred replica lead, or, with `unclean`, any replica where nobody leads."""
 
     topic: str
@@ -134,8 +127,7 @@ class BalanceLeaders:
     """Give the office back to preferred replicas that are in sync, everywhere."""
 
 
-@dataclass(slots=True)
-class BeginShutdown:
+class BeginShutdown(NamedTuple):
     """A broker is about to stop: others lead what they can, and it leaves the ISRs. Until its next
     life it neither leads nor joins."""
 
@@ -143,8 +135,7 @@ class BeginShutdown:
     broker_epoch: int
 
 
-@dataclass(slots=True)
-class Reassign:
+class Reassign(NamedTuple):
     """Move a partition to these replicas, the preferred leader first; None stops what is moved."""
 
     topic: str
@@ -153,8 +144,7 @@ class Reassign:
     allow_factor_change: bool = True
 
 
-@dataclass(slots=True)
-class SetReplicationFactor:
+class SetReplicationFactor(NamedTuple):
     """Move the partitions of a topic so that each has this many replicas."""
 
     topic: str
@@ -166,22 +156,19 @@ class RaiseInternalTopics:
     """Give internal topics more replicas where there are brokers for them."""
 
 
-@dataclass(slots=True)
-class Decommission:
+class Decommission(NamedTuple):
     """Move all replicas of a broker to others, so that it can be removed."""
 
     broker_id: int
 
 
-@dataclass(slots=True)
-class RemoveBroker:
+class RemoveBroker(NamedTuple):
     """Forget a broker that is gone for good and has no replica any more."""
 
     broker_id: int
 
 
-@dataclass(slots=True)
-class AlterPartition:
+class AlterPartition(NamedTuple):
     """A leader proposes another ISR; the answer is `PartitionDecided`, also to a proposal that was
     done before.
 
@@ -217,8 +204,7 @@ class ReplicaKey(NamedTuple):
     partition: int
 
 
-@dataclass(slots=True)
-class GiveUpReplicas:
+class GiveUpReplicas(NamedTuple):
     """A broker cannot serve these replicas: their disk failed, or they could not be opened.
 
     What they had does not count any more until they have caught up; of the others one leads. Where
@@ -232,30 +218,26 @@ class GiveUpReplicas:
     damaged: bool = False
 
 
-@dataclass(slots=True)
-class AlterScramCredentials:
+class AlterScramCredentials(NamedTuple):
     """Set credentials of one user by mechanism, or remove them (None)."""
 
     user: str
     credentials: Mapping[str, ScramCredential | None]
 
 
-@dataclass(slots=True)
-class CreateAcls:
+class CreateAcls(NamedTuple):
     """Add rules, all of them at once; those that are there already stay."""
 
     acls: Sequence[AclBinding]
 
 
-@dataclass(slots=True)
-class DeleteAcls:
+class DeleteAcls(NamedTuple):
     """Remove all rules that any of the filters matches, at once; the answer is `DeletedAcls`."""
 
     filters: Sequence[AclFilter]
 
 
-@dataclass(slots=True)
-class AlterClientQuotas:
+class AlterClientQuotas(NamedTuple):
     """Set quotas of one entity, or remove them (None)."""
 
     entity: QuotaEntity
@@ -289,8 +271,7 @@ class Done:
 DONE: Final = Done()
 
 
-@dataclass(slots=True)
-class CreatedTopic:
+class CreatedTopic(NamedTuple):
     """The topic as it is now, or as it would be with `validate_only`."""
 
     name: str
@@ -300,39 +281,34 @@ class CreatedTopic:
     configs: Mapping[str, str]
 
 
-@dataclass(slots=True)
-class DeletedTopic:
+class DeletedTopic(NamedTuple):
     """Which topic is gone."""
 
     name: str
     topic_id: UUID
 
 
-@dataclass(slots=True)
-class ProducerIdBlock:
+class ProducerIdBlock(NamedTuple):
     """The producer ids from `first` on, `size` of them, given to nobody else ever."""
 
     first: int
     size: int
 
 
-@dataclass(slots=True)
-class PartitionDecided:
+class PartitionDecided(NamedTuple):
     """What holds for a partition now. Another leader epoch than the proposal's means that moving
     replicas was completed with it and the partition has a new leader or a new epoch."""
 
     state: PartitionState
 
 
-@dataclass(slots=True)
-class Moving:
+class Moving(NamedTuple):
     """How many partitions have begun to move."""
 
     partitions: int
 
 
-@dataclass(slots=True)
-class DeletedAcls:
+class DeletedAcls(NamedTuple):
     """The rules that each filter has matched; they are gone."""
 
     matches: Sequence[Sequence[AclBinding]]

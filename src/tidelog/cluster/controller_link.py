@@ -26,8 +26,7 @@ from tidelog.cluster.office import Owner
 from tidelog.cluster.planner import PlannerRules, refused_together
 from tidelog.errors import ErrorCode, KafkaError, ProtocolError, TidelogError
 from tidelog.host.offload import Offload
-from tidelog.protocol.messages.follow_metadata import FollowMetadataRequest
-from tidelog.protocol.messages.submit_command import SubmitCommandRequest
+from tidelog.protocol.apis import api
 
 _log = logging.getLogger(__name__)
 
@@ -148,7 +147,7 @@ class ControllerLink:
     async def _changes_from(
         self, found: Owner, version: int, timeout_s: float, controller_epoch: int
     ) -> Update:
-        request = FollowMetadataRequest(
+        request = api("FollowMetadata").request(
             broker_id=self._membership.broker_id,
             version=version,
             controller_epoch=controller_epoch,
@@ -228,7 +227,7 @@ class ControllerLink:
         found = await self._membership.find_controller(remaining_s)
         if isinstance(found, Controller):
             return await decide_here(found, commands, remaining_s)
-        request = SubmitCommandRequest(
+        request = api("SubmitCommand").request(
             principal=principal,
             timeout_ms=int(remaining_s * 1000),
             commands=encode_commands(commands),
@@ -250,7 +249,7 @@ class ControllerLink:
             found = await self._membership.find_controller(_CHARGE_TIMEOUT_S)
             if isinstance(found, Controller):
                 return None
-            request = SubmitCommandRequest(
+            request = api("SubmitCommand").request(
                 timeout_ms=int(_CHARGE_TIMEOUT_S * 1000),
                 commands=encode_commands(()),
                 quota_user=mutations.user,
@@ -265,7 +264,7 @@ class ControllerLink:
             return None
         return Charged(response.mutations_taken, response.throttle_time_ms)
 
-    async def _send(self, owner: Owner, request: SubmitCommandRequest, timeout_s: float) -> Any:
+    async def _send(self, owner: Owner, request: object, timeout_s: float) -> Any:
         """NOT_CONTROLLER where it is certain that nothing was sent."""
         try:
             return await self._commands.request(owner, "SubmitCommand", request, timeout_s)

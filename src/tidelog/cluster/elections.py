@@ -22,7 +22,7 @@ from tidelog.cluster.image import PartitionState
 from tidelog.model import NO_LEADER
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True)
 class Circumstances:
     """What an election depends on beside the partition itself."""
 

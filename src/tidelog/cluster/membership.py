@@ -17,8 +17,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from tidelog.cluster import layout
 from tidelog.cluster.controller import Controller, ControllerLimits, not_controller
@@ -44,8 +43,7 @@ _JITTER_MS: Final = 100
 _LOOK_AGAIN_S: Final = 10.0
 
 
-@dataclass(slots=True, frozen=True)
-class MembershipOptions:
+class MembershipOptions(NamedTuple):
     """What kind of store it is."""
 
     # A store that other brokers share, and that can be connected to again.

@@ -7,7 +7,8 @@ Promises: it connects with the first request, and again with the first after a l
 versions and authenticates before anything else. Requests are answered in order, so each purpose has
 a connection of its own: a fetch that waits holds up nothing else. Every request has a deadline,
 connecting included; missing it costs the connection. A lost connection fails all requests under way
-with `NetworkError`; with `ConnectError` nothing was sent. `Backoff` says when to try again.
+with `NetworkError`; with `ConnectError` nothing was sent. `cluster/backoff` says when to try
+again.
 
 With `reuses_memory` all answers share one buffer: their records are views that hold until the next
 request or, where another request is under way already, until `resume`.
@@ -18,8 +19,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from tidelog.client.channel import Channel
 from tidelog.client.connection import Call, Connection, Framer, KeptFramer
@@ -27,7 +27,6 @@ from tidelog.client.faults import ConnectError, NetworkError, RequestTimeoutErro
 from tidelog.cluster.image import Endpoint
 from tidelog.errors import ConfigError, KafkaError, TidelogError
 from tidelog.host.network import Network
-from tidelog.host.random import Random
 from tidelog.security.scram import ScramError
 
 # An answer to which no broker of ours comes; a larger one is refused before there is memory for it.
@@ -37,8 +36,7 @@ _NODE: Final = -1
 Send = Callable[[str, object], Awaitable[Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class PeerOptions:
+class PeerOptions(NamedTuple):
     """How a connection introduces itself, and what it does with memory."""
 
     client_id: str = "tidelog-broker"
@@ -208,25 +206,3 @@ def _sender(channel: Channel) -> Send:
         return outcome
 
     return send
-
-
-class Backoff:
-    """How long to wait before the next try: longer each time, up to a bound, never in step."""
-
-    __slots__ = ("_ceiling_s", "_longest_s", "_random", "_shortest_s")
-
-    def __init__(self, random: Random, shortest_s: float = 0.05, longest_s: float = 1.0) -> None:
-        self._random = random
-        self._shortest_s = shortest_s
-        self._longest_s = longest_s
-        self._ceiling_s = shortest_s
-
-    def next_s(self) -> float:
-        """The next wait in seconds: a random one between half of its bound and the bound."""
-        self._ceiling_s = min(self._longest_s, self._ceiling_s * 2)
-        least_s = max(self._shortest_s, self._ceiling_s / 2)
-        return least_s + (self._ceiling_s - least_s) * self._random.below(1001) / 1000
-
-    def reset(self) -> None:
-        """It worked: the next wait is short again."""
-        self._ceiling_s = self._shortest_s

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tidelog.client.faults import ConnectError
 from tidelog.cluster.image import Endpoint
-from tidelog.cluster.peer import PeerConnection
+
+if TYPE_CHECKING:
+    from tidelog.cluster.peer import PeerConnection
 
 
 class Peers:

@@ -55,7 +55,7 @@ def retriable(error: KafkaError) -> KafkaError:
     return KafkaError(code, str(error))
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True, eq=False)
 class ShardKind(Generic[S]):
     """How shards of one kind are kept, made and answered for."""
 

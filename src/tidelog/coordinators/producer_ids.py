@@ -6,6 +6,14 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from tidelog.cluster.commands import ProducerIdBlock
+from tidelog.errors import ErrorCode, KafkaError
+
+
+class ProducerIdMissingError(KafkaError):
+    """A new producer id is needed and there is none at hand: fetch some, and ask again."""
+
+    def __init__(self) -> None:
+        super().__init__(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "no producer id is at hand")
 
 
 class ProducerIds:

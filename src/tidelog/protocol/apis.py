@@ -27,7 +27,7 @@ SASL_AUTHENTICATE_KEY: Final = 36
 SASL_KEYS: Final = (17, SASL_AUTHENTICATE_KEY)
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True, eq=False)
 class Api:
     """One API; `flexible` is its first version with compact encoding and tagged fields."""
 

@@ -39,6 +39,7 @@ from typing import (
     Any,
     Final,
     Literal,
+    NamedTuple,
     TypeAlias,
     TypedDict,
     TypeVar,
@@ -75,8 +76,7 @@ class Options(TypedDict, total=False):
     ignorable: bool
 
 
-@dataclass(slots=True, frozen=True)
-class FieldSpec:
+class FieldSpec(NamedTuple):
     """How one field travels. `wire_type` is a primitive, "records" or "struct"."""
 
     name: str
@@ -96,8 +96,7 @@ class FieldSpec:
         return self.nullable is not None and self.nullable[0] <= version <= self.nullable[1]
 
 
-@dataclass(slots=True, frozen=True)
-class Schema:
+class Schema(NamedTuple):
     """What `message` and `structure` learned from a class; nested ones have no versions."""
 
     cls: type[Any]

@@ -19,21 +19,24 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 from tidelog.errors import KafkaError, PartitionBrokenError
 from tidelog.host.host import Host
 from tidelog.replication.partition import Partition
-from tidelog.storage.compaction import (
-    Clean,
+from tidelog.storage.data_dir import DataDir
+from tidelog.storage.dirt import (
     CleanAbandonedError,
     Dirt,
     UncleanableError,
     measure,
     needs_cleaning,
 )
-from tidelog.storage.data_dir import DataDir
 from tidelog.storage.log import Log
 from tidelog.storage.segment import DiskFullError, Segment
+
+if TYPE_CHECKING:
+    from tidelog.storage.compaction import Clean
 
 _log = logging.getLogger(__name__)
 
@@ -137,6 +140,9 @@ class LogCleaner:
         dirt = await self._flushed_dirt(partition)
         if dirt is None:
             return False
+        # With the first log that needs it.
+        from tidelog.storage.compaction import Clean
+
         started = self._host.clock.monotonic()
         work = Clean(partition.log, dirt, buffer_bytes, self._stop)
         try:

@@ -19,11 +19,10 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
 from tidelog.client.faults import error_code
-from tidelog.config import BrokerConfig
 from tidelog.errors import ErrorCode
 from tidelog.host.random import Random
 from tidelog.protocol.messages.fetch import (
@@ -38,35 +37,15 @@ from tidelog.protocol.messages.fetch import (
 from tidelog.replication.followed import FollowedPartition
 from tidelog.replication.following import FetchFrom
 
+if TYPE_CHECKING:
+    from tidelog.replication.fetchers import FetchSettings
+
 NO_SESSION: Final = 0
 _FIRST_EPOCH: Final = 0
 _LAST_EPOCH: Final = 2**31 - 1
 _FIRST_REST_S: Final = 0.02
 
 Key = tuple[UUID, int]
-
-
-@dataclass(frozen=True, slots=True)
-class FetchSettings:
-    """The settings of replication, in Kafka's units."""
-
-    wait_max_ms: int
-    min_bytes: int
-    partition_bytes_max: int
-    response_bytes_max: int
-    backoff_ms: int
-    socket_timeout_ms: int
-
-    @classmethod
-    def of(cls, config: BrokerConfig) -> FetchSettings:
-        return cls(
-            config.get_int("replica.fetch.wait.max.ms"),
-            config.get_int("replica.fetch.min.bytes"),
-            config.get_int("replica.fetch.max.bytes"),
-            config.get_int("replica.fetch.response.max.bytes"),
-            config.get_int("replica.fetch.backoff.ms"),
-            config.get_int("replica.socket.timeout.ms"),
-        )
 
 
 class Followed:

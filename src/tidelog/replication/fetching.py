@@ -16,21 +16,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Coroutine, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Coroutine, Iterator
 from typing import Any, Final, NamedTuple, cast
 
 from tidelog.client.faults import ConnectError, NetworkError, error_code
-from tidelog.cluster.peer import Backoff, PeerConnection
+from tidelog.cluster.backoff import Backoff
+from tidelog.cluster.peer import PeerConnection
 from tidelog.errors import ErrorCode, KafkaError, TidelogError
-from tidelog.host.host import Host
-from tidelog.model import NO_LEADER, TopicPartition
-from tidelog.protocol.messages.fetch import FetchResponse, ReplicaState
-from tidelog.replication.fetch_core import Answered, Asked, FetchSettings, Followed, LeaderSession
-from tidelog.replication.followed import FollowedPartition
+from tidelog.protocol.messages.fetch import FetchResponse
+from tidelog.replication.fetch_core import Answered, Asked, Followed, LeaderSession
+from tidelog.replication.fetchers import FetchLinks, Lag
 from tidelog.replication.following import EpochEnd, FetchFrom
 from tidelog.replication.ranges import Ranges
-from tidelog.replication.throttle import Quota
 from tidelog.storage.admission import LOOP_CHECKED_BYTES
 from tidelog.storage.replicated import CheckedBatches, Continuation, check_replicated
 
@@ -46,84 +43,10 @@ _OVERDUE_S: Final = 0.001
 _WORTH_A_LINE: Final = 6
 
 
-@dataclass(frozen=True, slots=True)
-class FetchLinks:
-    """What fetchers need of their broker."""
-
-    host: Host
-    settings: FetchSettings
-    # A new connection to a broker, not yet connected; None where the metadata has no such broker.
-    open_peer: Callable[[int], PeerConnection | None]
-    # This broker, in its current life.
-    replica: Callable[[], ReplicaState]
-    # What may be copied a second of partitions that are throttled.
-    quota: Quota = field(default_factory=Quota)
-
-
-class Lag(NamedTuple):
-    """How far a follower is behind its leader."""
-
-    partition: TopicPartition
-    records: int
-    seconds: float
-
-
 class _Sent(NamedTuple):
     asked: Asked
     answer: asyncio.Future[object]
     at: float
-
-
-class Fetchers:
-    """All leaders that this broker follows."""
-
-    def __init__(self, links: FetchLinks) -> None:
-        self._links = links
-        self._leaders: dict[int, LeaderFetcher] = {}
-        # Whom a partition follows now.
-        self._leader_of: dict[FollowedPartition, int] = {}
-        self.failures: Counter[str] = Counter()
-        # Logs that are being cut, also by fetchers that have stopped meanwhile.
-        self._cuts: dict[asyncio.Task[None], None] = {}
-        self._is_stopped = False
-
-    def follow(self, partition: FollowedPartition, leader_id: int) -> None:
-        """A partition follows this leader from now on, in whatever epoch; with NO_LEADER nobody."""
-        before = self._leader_of.get(partition, NO_LEADER)
-        if before not in (NO_LEADER, leader_id):
-            self._leave(partition, before)
-        if leader_id == NO_LEADER or self._is_stopped:
-            self._leader_of.pop(partition, None)
-            return
-        self._leader_of[partition] = leader_id
-        fetcher = self._leaders.get(leader_id)
-        if fetcher is None:
-            fetcher = LeaderFetcher(leader_id, self._links, self.failures, self._cuts)
-            self._leaders[leader_id] = fetcher
-        fetcher.session.follow(partition)
-
-    def _leave(self, partition: FollowedPartition, leader_id: int) -> None:
-        fetcher = self._leaders[leader_id]
-        fetcher.session.leave(partition)
-        if not fetcher.session.followed:
-            del self._leaders[leader_id]
-            fetcher.stop()
-
-    def lags(self) -> Iterator[Lag]:
-        """How far each partition is behind, as far as its leader has said."""
-        for fetcher in self._leaders.values():
-            yield from fetcher.lags()
-
-    async def stop(self) -> None:
-        """Ask for nothing more; returns when nothing is being changed."""
-        self._is_stopped = True
-        fetchers = tuple(self._leaders.values())
-        self._leaders.clear()
-        self._leader_of.clear()
-        for fetcher in fetchers:
-            fetcher.stop()
-        tasks = [fetcher.task for fetcher in fetchers]
-        await asyncio.gather(*tasks, *self._cuts, return_exceptions=True)
 
 
 class LeaderFetcher:

@@ -23,16 +23,12 @@ from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
 from typing import Final, TypeVar
 
-from tidelog.config import BrokerConfig
 from tidelog.security.acl import ALL, EVERYBODY, WILDCARD, AclBinding, PatternType, Permission
 from tidelog.security.authorizer import (
-    Authorizer,
-    OpenAuthorizer,
     Operation,
     Principal,
     Resource,
     ResourceType,
-    listed_principals,
 )
 
 DECISIONS_MAX: Final = 40_000
@@ -55,17 +51,6 @@ Acls = frozenset[AclBinding]
 _Key = tuple[Principal, str, Operation, Resource | ResourceType]
 # Who has asked, and from where.
 _Client = tuple[Principal, str]
-
-
-def authorizer_of(config: BrokerConfig, acls: Callable[[], Acls]) -> Authorizer:
-    """The authorizer that the settings name; without one everybody may do everything."""
-    if not config.get_str("authorizer.class.name"):
-        return OpenAuthorizer()
-    return AclAuthorizer(
-        acls,
-        listed_principals(config.get_str("super.users")),
-        allow_without_acl=config.get_bool("allow.everyone.if.no.acl.found"),
-    )
 
 
 class AclAuthorizer:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from tidelog.errors import TidelogError
 from tidelog.security.authorizer import Principal
@@ -18,8 +17,7 @@ def _always() -> bool:
     return True
 
 
-@dataclass(slots=True, frozen=True)
-class Login:
+class Login(NamedTuple):
     """Who has authenticated, whether it still may, and for how long."""
 
     principal: Principal

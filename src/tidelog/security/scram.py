@@ -23,8 +23,7 @@ import binascii
 import hashlib
 import hmac
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from tidelog.security.sasl import SaslError
 
@@ -39,8 +38,7 @@ class ScramError(SaslError):
     """The exchange has failed."""
 
 
-@dataclass(slots=True, frozen=True)
-class Mechanism:
+class Mechanism(NamedTuple):
     """A SASL mechanism: SCRAM with one hash function."""
 
     name: str
@@ -60,14 +58,16 @@ SCRAM_SHA_256: Final = Mechanism("SCRAM-SHA-256", "sha256")
 SCRAM_SHA_512: Final = Mechanism("SCRAM-SHA-512", "sha512")
 
 
-@dataclass(slots=True, frozen=True)
-class Credential:
+class Credential(NamedTuple):
     """What a server keeps of a user's password."""
 
     salt: bytes
     iterations: int
-    stored_key: bytes = field(repr=False)
-    server_key: bytes = field(repr=False)
+    stored_key: bytes
+    server_key: bytes
+
+    def __repr__(self) -> str:
+        return f"Credential(salt={self.salt!r}, iterations={self.iterations}, keys hidden)"
 
 
 def credential_of(

@@ -7,8 +7,7 @@ from tidelog.config import BrokerConfig
 from tidelog.server.connection_counts import ConnectionCounts
 from tidelog.server.frontend import Frontend
 from tidelog.server.listener import Listener, ListenerAddress
-from tidelog.server.listener_security import ListenerSecurity
-from tidelog.server.tokens import Surroundings
+from tidelog.server.listener_security import security_of
 
 
 def make_listeners(config: BrokerConfig, frontend: Frontend) -> list[Listener]:
@@ -19,7 +18,7 @@ def make_listeners(config: BrokerConfig, frontend: Frontend) -> list[Listener]:
             ListenerAddress(each.name, each.host, each.port, resolved.advertised.get(each.name)),
             frontend,
             counts,
-            ListenerSecurity(each, config, Surroundings(frontend.clock, frontend.offload)),
+            security_of(each, config, frontend.clock, frontend.offload),
         )
         for each in resolved.opened
     ]

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tidelog.security.authorizer import Operation, Resource
-from tidelog.server.audit_log import ADMIN, AUTHENTICATION, DENIED, AuditEvent, AuditLog
-from tidelog.server.audited import AUDITED, request_id_of
+from tidelog.server.audit_log import ADMIN, AUTHENTICATION, DENIED, NOT_ADMIN, AuditEvent, AuditLog
 
 if TYPE_CHECKING:
     from tidelog.server.connection import Connection
@@ -43,7 +42,7 @@ def record_failed_login(audit: AuditLog, connection: Connection, reason: str) ->
 def record_denial(context: RequestContext[Any], operation: Operation, resource: Resource) -> None:
     """A request was refused. Administrative ones have a line of their own that says so."""
     audit = context.audit
-    if not audit.takes(DENIED) or context.api.name in AUDITED:
+    if not audit.takes(DENIED) or context.api.name not in NOT_ADMIN:
         return
     connection = context.connection
     name = f"{resource.type.name.title().replace('_', '')}:{resource.name}"
@@ -53,7 +52,7 @@ def record_denial(context: RequestContext[Any], operation: Operation, resource: 
         connection.host,
         (name,),
         "denied",
-        request_id=request_id_of(context),
+        request_id=context.request_id,
         kind=DENIED,
         details={
             "operation": operation.name,
@@ -75,7 +74,7 @@ def record_auto_created(context: RequestContext[Any], names: Sequence[str]) -> N
             context.principal,
             context.connection.host,
             [f"Topic:{name}" for name in names],
-            request_id=request_id_of(context),
+            request_id=context.request_id,
             details={
                 "client_id": context.header.client_id,
                 "listener": context.connection.listener.name,

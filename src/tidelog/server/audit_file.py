@@ -11,8 +11,7 @@ from __future__ import annotations
 import errno
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from tidelog.host.disk import Disk
 from tidelog.security.audit_chain import (
@@ -41,8 +40,7 @@ _ROOM_BYTES_MIN: Final = 1024 * 1024
 Document = Mapping[str, object]
 
 
-@dataclass(slots=True, frozen=True)
-class FileLimits:
+class FileLimits(NamedTuple):
     """When a file is full, and how much is kept in all."""
 
     segment_bytes: int

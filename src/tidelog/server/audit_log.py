@@ -16,17 +16,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidelog.audit import DecisionListener
 from tidelog.config import BrokerConfig
 from tidelog.host.host import Host
 from tidelog.host.line_rate import LineRate
-from tidelog.server.audit_file import AuditFiles, FileLimits
+
+if TYPE_CHECKING:
+    from tidelog.server.audit_file import AuditFiles
 
 _log = logging.getLogger(__name__)
 
@@ -35,6 +36,51 @@ AUTHENTICATION: Final = "authentication"
 DENIED: Final = "denied"
 DECISION: Final = "decision"
 
+# APIs that change nothing that an administrator looks after; `audited` has a row for all others.
+NOT_ADMIN: Final = frozenset(
+    (
+        "Produce",
+        "Fetch",
+        "ListOffsets",
+        "OffsetForLeaderEpoch",
+        "DescribeProducers",
+        "OffsetsWithinBytes",
+        "DescribeLogDirs",
+        "AddPartitionsToTxn",
+        "AddOffsetsToTxn",
+        "EndTxn",
+        "DescribeTransactions",
+        "ListTransactions",
+        "SaslHandshake",
+        "SaslAuthenticate",
+        "FindCoordinator",
+        "JoinGroup",
+        "SyncGroup",
+        "Heartbeat",
+        "OffsetFetch",
+        "TxnOffsetCommit",
+        "ListGroups",
+        "DescribeGroups",
+        "ConsumerGroupHeartbeat",
+        "ConsumerGroupDescribe",
+        "FollowMetadata",
+        "SubmitCommand",
+        "AlterPartition",
+        "AllocateProducerIds",
+        "ApiVersions",
+        "Metadata",
+        "DescribeCluster",
+        "DescribeTopicPartitions",
+        "ListPartitionReassignments",
+        "ListConfigResources",
+        "DescribeConfigs",
+        "DescribeAcls",
+        "DescribeUserScramCredentials",
+        "DescribeClientQuotas",
+    )
+)
+
+_NOTHING: Final[Mapping[str, object]] = {}
 _WEIGHT_MAX: Final = 20_000
 # Events about many things get no more than half of the room: whoever asks for tens of thousands of
 # them at once must not hide what others do meanwhile.
@@ -44,8 +90,7 @@ _BATCH_MAX: Final = 1_000
 _RETRY_SECONDS: Final = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 
 
-@dataclass(slots=True, frozen=True)
-class AuditEvent:
+class AuditEvent(NamedTuple):
     """One thing that happened. `resource` names what it was about, e.g. `Topic:orders`."""
 
     action: str
@@ -58,7 +103,7 @@ class AuditEvent:
     request_id: str = ""
     kind: str = ADMIN
     # Whatever else belongs to it: the client id, the listener, what was asked for.
-    details: Mapping[str, object] = field(default_factory=dict)
+    details: Mapping[str, object] = _NOTHING
 
     def document(self) -> dict[str, object]:
         """The members of its line; those that say nothing are left out."""
@@ -77,8 +122,7 @@ class AuditEvent:
         return {name: value for name, value in members.items() if value not in (None, "", [], {})}
 
 
-@dataclass(slots=True, frozen=True)
-class AuditSettings:
+class AuditSettings(NamedTuple):
     """What is recorded, and what happens when that is not possible."""
 
     kinds: frozenset[str] = frozenset()
@@ -89,12 +133,18 @@ class AuditLog:
     """The log of one broker; `record` is its one way in."""
 
     def __init__(
-        self, files: AuditFiles | None, host: Host, broker_id: int, settings: AuditSettings
+        self,
+        open_files: Callable[[], AuditFiles] | None,
+        host: Host,
+        broker_id: int,
+        settings: AuditSettings,
     ) -> None:
-        self._files = files
+        """`open_files` is called with the first line; None where the log is off."""
+        self._open_files = open_files
+        self._opened: AuditFiles | None = None
         self._host = host
         self._broker_id = broker_id
-        self._kinds = settings.kinds if files is not None else frozenset()
+        self._kinds = settings.kinds if open_files is not None else frozenset()
         self.fail_closed = settings.fail_closed and ADMIN in self._kinds
         self._rate = LineRate(host.clock)
         self._queue: deque[tuple[int, dict[str, object]]] = deque()
@@ -168,7 +218,7 @@ class AuditLog:
             self.record(event)
         elif count:
             details = {**event.details, "stands_for": count}
-            self.record(replace(event, details=details))
+            self.record(event._replace(details=details))
 
     async def settle(self) -> bool:
         """Wait until all that was recorded is durable; False where the disk does not take it."""
@@ -182,7 +232,7 @@ class AuditLog:
 
     async def is_writable(self) -> bool:
         """Whether the disk takes what is recorded, and has room for some more."""
-        if self._files is None or not await self.settle():
+        if self._open_files is None or not await self.settle():
             return False
         try:
             await self._host.offload.run(self._files.check_room)
@@ -194,7 +244,7 @@ class AuditLog:
 
     async def close(self) -> None:
         """Write what is left, and no more after that."""
-        if self._files is None:
+        if self._open_files is None:
             return
         if self._decisions is not None:
             self._decisions.stop()
@@ -206,12 +256,21 @@ class AuditLog:
             self._retry.cancel()
         if self._queue:
             _log.error("audit log: events lost count=%d error=%s", len(self._queue), self.fault)
-        end = self._files.end
+        if self._opened is None:
+            return
+        end = self._opened.end
         if end.seq:
             _log.info("audit log closed seq=%d hash=%s", end.seq, end.hash)
-        self._files.close()
+        self._opened.close()
 
     # -- writing ----------------------------------------------------------------------------------
+
+    @property
+    def _files(self) -> AuditFiles:
+        if self._opened is None:
+            assert self._open_files is not None, "a log that is off is not written"
+            self._opened = self._open_files()
+        return self._opened
 
     def _enqueue(self, weight: int, document: dict[str, object]) -> None:
         at = datetime.fromtimestamp(self._host.clock.wall_ms() / 1000, UTC)
@@ -224,7 +283,6 @@ class AuditLog:
             self._writer = asyncio.get_running_loop().create_task(self._write())
 
     async def _write(self) -> None:
-        assert self._files is not None
         try:
             while self._queue:
                 count = min(len(self._queue), _BATCH_MAX)
@@ -261,13 +319,17 @@ class AuditLog:
 
 def make_audit_log(config: BrokerConfig, data_directory: str, host: Host) -> AuditLog:
     """The log that the settings ask for; one that takes nothing where it is off."""
-    files = None
-    if config.get_bool("audit.log.enable"):
+
+    def open_files() -> AuditFiles:
+        from tidelog.server.audit_file import AuditFiles, FileLimits
+
         limits = FileLimits(
             config.get_int("audit.log.segment.bytes"), config.get_int("audit.log.retention.bytes")
         )
-        files = AuditFiles(data_directory, host.disk, limits)
+        return AuditFiles(data_directory, host.disk, limits)
+
     settings = AuditSettings(
         frozenset(config.get_list("audit.log.events")), config.get_bool("audit.log.fail.closed")
     )
-    return AuditLog(files, host, config.node_id, settings)
+    is_on = config.get_bool("audit.log.enable")
+    return AuditLog(open_files if is_on else None, host, config.node_id, settings)

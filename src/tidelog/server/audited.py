@@ -3,7 +3,7 @@
 Every administrative API has a row: what its requests are about, and what state that is in, which is
 read before the request and after its answer. All else is the same for all of them: who asked, from
 where, what was asked for, and every error of the answer. An API that changes nothing that an
-administrator looks after stands in `NOT_ADMIN`; one that stands in neither fails a test.
+administrator looks after stands in `audit_log.NOT_ADMIN`; one that stands in neither fails a test.
 
 No secret gets in: bytes are never shown, and the value of a setting only where it is not sensitive.
 """
@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 
 from tidelog.errors import ErrorCode
 from tidelog.server import audit_states as states
-from tidelog.server.audit_log import ADMIN, AuditEvent, AuditLog
+from tidelog.server.audit_log import AuditEvent, AuditLog
 from tidelog.server.audit_states import Key
 from tidelog.server.context import RequestContext
 from tidelog.server.pieces import LazyList
@@ -98,54 +98,11 @@ AUDITED: Final[dict[str, Row]] = {
     "AlterClientQuotas": Row(states.quota_entities, states.quota),
 }
 
-NOT_ADMIN: Final = frozenset(
-    (
-        "Produce",
-        "Fetch",
-        "ListOffsets",
-        "OffsetForLeaderEpoch",
-        "DescribeProducers",
-        "OffsetsWithinBytes",
-        "DescribeLogDirs",
-        "AddPartitionsToTxn",
-        "AddOffsetsToTxn",
-        "EndTxn",
-        "DescribeTransactions",
-        "ListTransactions",
-        "SaslHandshake",
-        "SaslAuthenticate",
-        "FindCoordinator",
-        "JoinGroup",
-        "SyncGroup",
-        "Heartbeat",
-        "OffsetFetch",
-        "TxnOffsetCommit",
-        "ListGroups",
-        "DescribeGroups",
-        "ConsumerGroupHeartbeat",
-        "ConsumerGroupDescribe",
-        "FollowMetadata",
-        "SubmitCommand",
-        "AlterPartition",
-        "AllocateProducerIds",
-        "ApiVersions",
-        "Metadata",
-        "DescribeCluster",
-        "DescribeTopicPartitions",
-        "ListPartitionReassignments",
-        "ListConfigResources",
-        "DescribeConfigs",
-        "DescribeAcls",
-        "DescribeUserScramCredentials",
-        "DescribeClientQuotas",
-    )
-)
-
 
 def audited_route(route: Route, api_name: str, audit: AuditLog) -> Route:
     """The route of an API whose requests the audit log names; the same route for any other."""
     row = AUDITED.get(api_name)
-    if row is None or not audit.takes(ADMIN):
+    if row is None:
         return route
     inner = route.handler
 
@@ -263,7 +220,7 @@ class _Audited:
                 told,
                 self._gone or {name: before[name] for name in some if name in before},
                 {name: after[name] for name in some if name in after} if after else None,
-                request_id_of(context),
+                context.request_id,
                 details=details,
             )
 
@@ -282,11 +239,6 @@ def _goes_back(before: Mapping[str, object], after: Mapping[str, object]) -> boo
         if isinstance(was, int) and isinstance(now, int) and now < was:
             return True
     return False
-
-
-def request_id_of(context: Context) -> str:
-    """What tells a request from all others: its connection, and its number there."""
-    return f"{context.connection.peer}/{context.header.correlation_id}"
 
 
 async def _full(answer: Any, context: Context) -> Any:

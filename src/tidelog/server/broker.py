@@ -7,7 +7,7 @@ import logging
 import os
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from tidelog._kernels import COMPILED
@@ -20,7 +20,6 @@ from tidelog.cluster.image_feed import ImageFeed
 from tidelog.cluster.key import read_identity
 from tidelog.cluster.layout import VALUE_VERSION, check_version
 from tidelog.cluster.membership import Membership, MembershipOptions
-from tidelog.cluster.peer import PeerConnection, PeerOptions
 from tidelog.cluster.planner import PlannerRules
 from tidelog.config import BrokerConfig
 from tidelog.coordinators.groups.coordinator import GroupCoordinator
@@ -32,13 +31,13 @@ from tidelog.model import TopicPartition
 from tidelog.replication.isr_changes import IsrChanges
 from tidelog.replication.mending import Mending
 from tidelog.replication.replicas import Replicas
-from tidelog.security.acl_authorizer import authorizer_of
 from tidelog.security.failure_delays import FailureDelays
 from tidelog.server.addresses import endpoint_of, make_listeners, reachable
 from tidelog.server.answer_cache import AnswerCache
 from tidelog.server.answer_memory import AnswerMemory
 from tidelog.server.audit_log import make_audit_log
 from tidelog.server.configured import (
+    authorizer_of,
     connection_limits,
     data_directory,
     descriptor_shares,
@@ -49,7 +48,6 @@ from tidelog.server.configured import (
 from tidelog.server.deferred import DeferredWork
 from tidelog.server.dispatch import Dispatcher
 from tidelog.server.fetch_sessions import FetchSessions
-from tidelog.server.first_user import FirstUser, create_first_user, first_user_warning
 from tidelog.server.followers import make_fetchers
 from tidelog.server.frontend import Frontend
 from tidelog.server.housekeeping import Household, Housekeeping
@@ -57,9 +55,8 @@ from tidelog.server.listener import Listener
 from tidelog.server.metrics import BrokerMetrics
 from tidelog.server.other_brokers import OtherBrokers
 from tidelog.server.outbox import ScratchBuffer
-from tidelog.server.page_server import serve_pages
 from tidelog.server.parts import Parts
-from tidelog.server.peer_tls import PeerTls
+from tidelog.server.peering import Peering
 from tidelog.server.pieces import Turns
 from tidelog.server.request_memory import RequestMemory
 from tidelog.server.submitter import Submitter
@@ -81,6 +78,9 @@ from tidelog.storage.log_context import LogContext
 from tidelog.store.embedded import EmbeddedStore
 from tidelog.store.port import Store
 from tidelog.version import VERSION
+
+if TYPE_CHECKING:
+    from tidelog.server.first_user import FirstUser
 
 _log = logging.getLogger(__name__)
 
@@ -180,16 +180,14 @@ class Broker:
         )
         membership.on_registered = partial(self._begin_life, data_dir)
         login = BrokerLogin(lambda: read_identity(membership.store), host.random)
-        tls = PeerTls(lambda: replicas.config)
-        options = PeerOptions(authenticate=login.authenticate, tls=tls, proves=tls.proves)
-        connect = partial(PeerConnection, host.network, options=options)
-        link = ControllerLink(membership, rules, connect, host.offload)
+        peering = Peering(host.network, lambda: replicas.config, login.authenticate)
+        link = ControllerLink(membership, rules, peering.open, host.offload)
         metadata = ImageFeed(link.changes_after)
         link.on_controller_changed = metadata.hurry
         membership.shows_entry = lambda epoch: _is_in(metadata.image, config.node_id, epoch)
         replicas = Replicas(config.node_id, config, data_dir, host, membership)
         isr_changes = IsrChanges(replicas.standing, link.submit_all)
-        fetchers = make_fetchers(config, host, replicas.standing, metadata, options)
+        fetchers = make_fetchers(config, host, replicas.standing, metadata, peering)
         replicas.standing.role_changed = lambda each: fetchers.follow(
             each.following, each.following.leader_id
         )
@@ -205,7 +203,7 @@ class Broker:
                 submitter,
                 groups,
                 allocated_ids(membership, link),
-                connect,
+                peering.open,
                 config.listeners.inter_broker,
             )
         )
@@ -242,7 +240,7 @@ class Broker:
                 config.node_id,
                 submitter,
                 answers,
-                OtherBrokers(metadata, config.listeners.inter_broker, connect),
+                OtherBrokers(metadata, config.listeners.inter_broker, peering.open),
                 lambda: replicas.config,
                 lambda: membership.is_controlled,
             ),
@@ -316,7 +314,10 @@ class Broker:
         parts.groups.start()
         parts.transactions.start()
         await self._add_first_users(parts)
-        parts.pages = await serve_pages(parts, config, self._host, self.is_ready)
+        if config.metrics_listener is not None:
+            from tidelog.server.page_server import serve_pages
+
+            parts.pages = await serve_pages(parts, config, self._host, self.is_ready)
         parts.frontend.dispatcher.is_open = True
         for listener in parts.listeners:
             if listener is not self._early:
@@ -335,6 +336,10 @@ class Broker:
             )  # fmt: skip
 
     async def _add_first_users(self, parts: Parts) -> None:
+        if not self._first_users:
+            return
+        from tidelog.server.first_user import create_first_user, first_user_warning
+
         for user in self._first_users:
             warning = first_user_warning(user, self._config)
             if warning is not None:

@@ -14,7 +14,7 @@ from tidelog.cluster.image import MetadataImage, TopicImage
 from tidelog.cluster.image_feed import ImageFeed
 from tidelog.cluster.membership import Membership
 from tidelog.host.clock import Clock
-from tidelog.replication.fetching import Fetchers
+from tidelog.replication.fetchers import Fetchers
 from tidelog.replication.partition import Partition
 from tidelog.replication.replicas import Replicas
 from tidelog.server.metrics import by, metric

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
 from tidelog.cluster.image_feed import ImageFeed
 from tidelog.config import BrokerConfig
 from tidelog.errors import ConfigError
 from tidelog.host.clock import Clock
+from tidelog.security.authorizer import Authorizer, OpenAuthorizer, listed_principals
 from tidelog.security.quotas import Windows
 from tidelog.server.descriptors import DescriptorShares, descriptor_limit, share_out
 from tidelog.server.fetch_sessions import SessionLimits
 from tidelog.server.frontend import Limits
 from tidelog.server.metrics import BrokerMetrics
 from tidelog.server.throttling import QuotaWindows, Throttling
+
+if TYPE_CHECKING:
+    from tidelog.security.acl_authorizer import Acls
 
 
 def session_limits(config: BrokerConfig) -> SessionLimits:
@@ -60,6 +67,19 @@ def make_throttling(
     metadata.subscribe(lambda _, image, __: throttling.follow(image.client_quotas))
     metrics.more.append(throttling.lines)
     return throttling
+
+
+def authorizer_of(config: BrokerConfig, acls: Callable[[], Acls]) -> Authorizer:
+    """The authorizer that the settings name; without one everybody may do everything."""
+    if not config.get_str("authorizer.class.name"):
+        return OpenAuthorizer()
+    from tidelog.security.acl_authorizer import AclAuthorizer
+
+    return AclAuthorizer(
+        acls,
+        listed_principals(config.get_str("super.users")),
+        allow_without_acl=config.get_bool("allow.everyone.if.no.acl.found"),
+    )
 
 
 def data_directory(config: BrokerConfig) -> str:

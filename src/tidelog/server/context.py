@@ -37,7 +37,7 @@ T = TypeVar("T")
 Tools = TypeVar("Tools")
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True, eq=False)
 class ServedApi(Generic[Tools]):
     """An API, and all that its requests are served with."""
 
@@ -120,6 +120,11 @@ class RequestContext(Generic[Tools]):
         """Whose groups and ids count together; empty for brokers and where nobody logged in."""
         principal = self.connection.principal
         return "" if principal.is_broker or principal == ANONYMOUS else principal.name
+
+    @property
+    def request_id(self) -> str:
+        """What tells a request from all others: its connection, and its number there."""
+        return f"{self.connection.peer}/{self.header.correlation_id}"
 
     @property
     def audit(self) -> AuditLog:

@@ -43,7 +43,7 @@ from tidelog.server.answer_memory import (
     WAITING_BYTES_MAX,
     held_bytes,
 )
-from tidelog.server.audited import audited_route
+from tidelog.server.audit_log import ADMIN, NOT_ADMIN
 from tidelog.server.context import RequestContext, ServedApi
 from tidelog.server.pieces import Work, first_piece
 from tidelog.server.routes import EARLY, TOOLS, Answer, Route, SplitAndJoin, route
@@ -206,11 +206,20 @@ class Dispatcher:
             raise CloseConnection(f"{api.name} is not served yet: the broker starts")
         metrics = self._shared.metrics.api(api_key, api.name)
         tools = self._families[TOOLS[api.name]]
-        route_ = audited_route(route(api.name), api.name, self._shared.audit)
+        route_ = self._audited(route(api.name), api.name)
         served = self._served[api_key] = ServedApi(api, route_, metrics, tools)
         if served.route.shortcut is not None:
             self._shortcuts[api_key] = served.route.shortcut(self._shared, served)
         return served
+
+    def _audited(self, route_: Route, api_name: str) -> Route:
+        """The route as it is, unless the audit log names requests of this API."""
+        audit = self._shared.audit
+        if api_name in NOT_ADMIN or not audit.takes(ADMIN):
+            return route_
+        from tidelog.server.audited import audited_route
+
+        return audited_route(route_, api_name, audit)
 
     def _apply(self, route_: Route, request: object, context: Context) -> Result:
         try:

@@ -21,16 +21,18 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.host.clock import Clock
 from tidelog.host.random import Random
 from tidelog.model import LogPosition
-from tidelog.protocol.messages.fetch import FetchPartition, FetchRequest
 from tidelog.replication.partition import Partition
 from tidelog.replication.waiters import Watchers
+
+if TYPE_CHECKING:
+    from tidelog.protocol.messages.fetch import FetchPartition, FetchRequest
 
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from tidelog.cluster.image_feed import ImageFeed
-from tidelog.cluster.peer import PeerConnection, PeerOptions
 from tidelog.config import BrokerConfig
 from tidelog.host.host import Host
-from tidelog.protocol.messages.fetch import ReplicaState
-from tidelog.replication.fetch_core import FetchSettings
-from tidelog.replication.fetching import Fetchers, FetchLinks
+from tidelog.replication.fetchers import Fetchers, FetchLinks, FetchSettings
 from tidelog.replication.standing import Standing
+from tidelog.server.peering import Peering
+
+if TYPE_CHECKING:
+    from tidelog.cluster.peer import PeerConnection
+    from tidelog.protocol.messages.fetch import ReplicaState
 
 
 def make_fetchers(
@@ -19,18 +21,19 @@ def make_fetchers(
     host: Host,
     standing: Standing,
     metadata: ImageFeed,
-    options: PeerOptions,
+    peering: Peering,
 ) -> Fetchers:
     """The fetchers of one broker."""
     listener = config.listeners.inter_broker
-    own = replace(options, reuses_memory=True)
 
     def open_peer(broker_id: int) -> PeerConnection | None:
         registration = metadata.image.brokers.get(broker_id)
         endpoint = None if registration is None else registration.endpoint(listener)
-        return None if endpoint is None else PeerConnection(host.network, endpoint, own)
+        return None if endpoint is None else peering.open(endpoint, reuses_memory=True)
 
     def replica() -> ReplicaState:
+        from tidelog.protocol.messages.fetch import ReplicaState
+
         return ReplicaState(standing.broker_id, standing.entry.broker_epoch)
 
     return Fetchers(

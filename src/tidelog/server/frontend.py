@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tidelog.host.clock import Clock
 from tidelog.host.network import Network
@@ -14,8 +15,7 @@ from tidelog.server.request_memory import RequestMemory
 from tidelog.server.throttling import Throttling
 
 
-@dataclass(slots=True, frozen=True)
-class Limits:
+class Limits(NamedTuple):
     """The bounds of a connection."""
 
     frame_bytes_max: int

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.errors import KafkaError, PartitionBrokenError
 from tidelog.host.host import Host
@@ -64,8 +64,7 @@ class Duty:
     running: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
-@dataclass(slots=True, frozen=True)
-class Household:
+class Household(NamedTuple):
     """What is kept in order."""
 
     replicas: Replicas

@@ -20,6 +20,7 @@ from tidelog.errors import ConfigError
 from tidelog.security.failure_delays import FailureDelays
 from tidelog.server.audit_log import AUTHENTICATION, AuditEvent, AuditLog
 from tidelog.server.listener_security import OPEN, ListenerSecurity
+from tidelog.server.secured_listener import SecuredListener
 
 LISTENER_NAME: Final = "metrics"
 _HEALTH: Final = frozenset(("/healthz", "/readyz"))
@@ -40,9 +41,9 @@ class PageSecurity:
         self._delays = delays
         host, port = config.metrics_listener or ("127.0.0.1", 0)
         self._is_tls = config.get_str("metrics.security.protocol") == "SSL"
-        self._tls = OPEN
+        self._tls: ListenerSecurity = OPEN
         if self._is_tls:
-            self._tls = ListenerSecurity(Listener(LISTENER_NAME, "SSL", host, port), config)
+            self._tls = SecuredListener(Listener(LISTENER_NAME, "SSL", host, port), config)
         self._users = _users_of(config.get_str("metrics.users"))
         if self._users and not self._is_tls and not is_loopback(host):
             raise ConfigError(

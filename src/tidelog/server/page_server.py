@@ -18,11 +18,10 @@ from tidelog.server.parts import Parts
 
 async def serve_pages(
     parts: Parts, config: BrokerConfig, host: Host, is_ready: Callable[[], bool]
-) -> HttpServer | None:
-    """Begin to serve them; None where the settings name no address."""
+) -> HttpServer:
+    """Begin to serve them at the address that the settings name."""
     address = config.metrics_listener
-    if address is None:
-        return None
+    assert address is not None, "no address for the pages"
     status = ClusterStatus(
         parts.membership, parts.metadata, parts.replicas, parts.fetchers, host.clock
     )

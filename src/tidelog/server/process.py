@@ -6,7 +6,7 @@ import asyncio
 import gc
 import logging
 from collections.abc import Callable, Collection, Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from tidelog.config import BrokerConfig
 from tidelog.errors import ConfigError
@@ -17,8 +17,10 @@ from tidelog.model import TopicPartition
 from tidelog.server.broker import Broker
 from tidelog.server.collecting import collect_rarely, collect_when_calm
 from tidelog.server.descriptors import raise_descriptor_limit
-from tidelog.server.first_user import FirstUser
 from tidelog.server.stores import store_connector
+
+if TYPE_CHECKING:
+    from tidelog.server.first_user import FirstUser
 
 _log = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import coroutine
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
 from tidelog.cluster.controller_link import Charged, Mutations
@@ -55,8 +55,7 @@ _ADDRESSES_MAX: Final = 10_000
 _FETCH_BYTES_MAX: Final = (1 << 31) - 1
 
 
-@dataclass(slots=True, frozen=True)
-class QuotaWindows:
+class QuotaWindows(NamedTuple):
     """Over which time clients are measured."""
 
     clients: Windows

@@ -38,7 +38,7 @@ from tidelog.server.submitter import Submitter
 from tidelog.server.throttling import Throttling
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True, eq=False)
 class RequestTools:
     """For every request: how it is timed, allowed, paced, answered and held to quotas."""
 
@@ -52,7 +52,7 @@ class RequestTools:
     throttling: Throttling
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True, eq=False)
 class DataTools:
     """For requests about the records of partitions."""
 
@@ -67,7 +67,7 @@ class DataTools:
     verifier: Verifier
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True, eq=False)
 class DiskTools:
     """For requests about the disk that the partitions lie on."""
 
@@ -76,7 +76,7 @@ class DiskTools:
     data_directory: str
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True, eq=False)
 class TransactionTools:
     """For requests of producers about themselves and their transactions."""
 
@@ -85,7 +85,7 @@ class TransactionTools:
     writer: MarkerWriter
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True, eq=False)
 class SaslTools:
     """For requests about who is at the other end of a connection."""
 
@@ -96,7 +96,7 @@ class SaslTools:
     scram_users: ScramUsers = field(default_factory=ScramUsers)
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True, eq=False)
 class GroupTools:
     """For requests about groups and their offsets."""
 
@@ -106,7 +106,7 @@ class GroupTools:
     verifier: Verifier
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True, eq=False)
 class ControllerTools:
     """For requests of other brokers to the controller."""
 
@@ -114,7 +114,7 @@ class ControllerTools:
     updates: EncodedUpdates
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True, eq=False)
 class ClusterTools:
     """For requests about brokers, topics and settings."""
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidelog.client.faults import error_code
 from tidelog.cluster.commands import AllocateProducerIds, ProducerIdBlock
@@ -12,15 +11,12 @@ from tidelog.cluster.controller_link import ControllerLink
 from tidelog.cluster.image import Endpoint
 from tidelog.cluster.image_feed import ImageFeed
 from tidelog.cluster.membership import Membership
-from tidelog.cluster.peer import PeerConnection
 from tidelog.cluster.peers import Peers
 from tidelog.coordinators.groups.coordinator import GroupCoordinator
 from tidelog.coordinators.producer_ids import ProducerIds
 from tidelog.coordinators.transactions.coordinator import Codes, TransactionCoordinator
 from tidelog.coordinators.transactions.markers import Marker, MarkerLinks, MarkerSender
 from tidelog.coordinators.transactions.marking import Mark, MarkerWriter
-from tidelog.coordinators.transactions.shard import Decision
-from tidelog.coordinators.transactions.stats import Standing
 from tidelog.coordinators.transactions.verification import Question, Verifier
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.host.host import Host
@@ -29,12 +25,15 @@ from tidelog.replication.replicas import Replicas
 from tidelog.server.metrics import by, metric
 from tidelog.server.submitter import Submitter
 
+if TYPE_CHECKING:
+    from tidelog.cluster.peer import PeerConnection
+    from tidelog.coordinators.transactions.shard import Decision
+
 # Longer than a leader waits until a marker is committed.
 _MARKERS_TIMEOUT_S: Final = 15.0
 
 
-@dataclass(slots=True, frozen=True)
-class Surroundings:
+class Surroundings(NamedTuple):
     """What transactions are built on."""
 
     replicas: Replicas
@@ -99,6 +98,8 @@ class Transactions:
 
     def lines(self) -> Iterator[str]:
         """What /metrics says of them."""
+        from tidelog.coordinators.transactions.standing import Standing
+
         stats, standing = self.coordinator.transaction_stats, Standing()
         for shard in self.coordinator.shards():
             shard.stand(standing)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 from uuid import UUID
 
 from tidelog.errors import StorageError
@@ -12,8 +12,7 @@ from tidelog.storage.checkpoint import format_id, parse_id, read_bytes
 META = "meta.properties"
 
 
-@dataclass(slots=True, frozen=True)
-class DirectoryIdentity:
+class DirectoryIdentity(NamedTuple):
     """A directory belongs to one node of one cluster; its own id tells it from an emptied one."""
 
     cluster_id: str

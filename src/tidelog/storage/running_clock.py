@@ -28,7 +28,8 @@ clock is careful.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from tidelog.errors import StorageError
 from tidelog.host.clock import Clock
@@ -54,8 +55,7 @@ _SLOWED = (
 )
 
 
-@dataclass(slots=True, frozen=True)
-class Stretch:
+class Stretch(NamedTuple):
     """A time of running in which the wall clock neither jumped nor drifted by five minutes."""
 
     running_start_ms: int
@@ -74,8 +74,7 @@ class Stretch:
     def extended_to(self, running_ms: int, wall_ms: int) -> Stretch:
         """With all that the wall clock may have shown until now; it may have gone back a little."""
         since_ms = wall_ms - (running_ms - self.running_end_ms)
-        return replace(
-            self,
+        return self._replace(
             running_end_ms=running_ms,
             wall_start_ms=min(self.wall_start_ms, since_ms),
             wall_end_ms=max(self.wall_end_ms, wall_ms),
@@ -92,8 +91,7 @@ class Stretch:
         )
 
 
-@dataclass(slots=True, frozen=True)
-class Ages:
+class Ages(NamedTuple):
     """How old things are at one moment, in time that the broker has run. May be handed on."""
 
     running_ms: int
@@ -174,7 +172,7 @@ class RunningClock:
             self._look("the broker starts %.1f hours after it last ran, by its clock")
             if state.current.lead_ms != known.lead_ms:
                 wall_start_ms = state.current.wall_start_ms - _HOUR_MS
-                state.current = replace(state.current, wall_start_ms=wall_start_ms)
+                state.current = state.current._replace(wall_start_ms=wall_start_ms)
         elif not is_new:
             self._state.careful_until_ms = _CAREFUL_MS
             logger.warning("the broker does not know when it last ran: %s. %s", reason, _SLOWED)

@@ -25,7 +25,7 @@ class Verification:
         self.refusal: ErrorCode | None = None
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True, eq=False)
 class Origin:
     """Who appends: a client, or a coordinator, whose batches have no sequences."""
 

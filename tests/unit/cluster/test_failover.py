@@ -177,8 +177,7 @@ def test_one_that_is_gone_or_shuts_down_may_not_join() -> None:
 
 def test_nobody_knows_a_partition_that_is_not_there() -> None:
     image = cluster(1, 2)
-    command = propose(image, 1)
-    command.partition = 1
+    command = propose(image, 1)._replace(partition=1)
     with pytest.raises(KafkaError) as raised:
         plan(image, command, make_rules())
     assert raised.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -11,8 +11,9 @@ import pytest
 
 from tests.unit.cluster.scripted_broker import ScriptedBroker
 from tidelog.client.faults import ConnectError, NetworkError, RequestTimeoutError
+from tidelog.cluster.backoff import Backoff
 from tidelog.cluster.image import Endpoint
-from tidelog.cluster.peer import Backoff, PeerConnection, PeerOptions, Send
+from tidelog.cluster.peer import PeerConnection, PeerOptions, Send
 from tidelog.host.host import Host, system_host
 from tidelog.protocol.framing import RequestHeader
 from tidelog.protocol.messages.describe_cluster import (

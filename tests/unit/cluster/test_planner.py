@@ -165,8 +165,8 @@ def test_settings_are_replaced_or_altered_one_by_one(
         image = after(image, AlterConfigs(ConfigResourceType.TOPIC, "orders", alterations, replace))
         assert image.topics["orders"].configs == expected
         return
-    for change in (*start, *alterations):
-        change.name = f"log.{change.name}"
+    start = [each._replace(name=f"log.{each.name}") for each in start]
+    alterations = [each._replace(name=f"log.{each.name}") for each in alterations]
     expected = {f"log.{name}": value for name, value in expected.items()}
     image = after(image, AlterConfigs(ConfigResourceType.BROKER, resource, start))
     image = after(image, AlterConfigs(ConfigResourceType.BROKER, resource, alterations, replace))

@@ -196,8 +196,10 @@ REFUSED: list[tuple[Command, ErrorCode, str]] = [
 def test_a_command_that_cannot_be_done_is_refused(
     command: Command, code: ErrorCode, words: str, validate_only: bool
 ) -> None:
-    if hasattr(command, "validate_only"):
-        command.validate_only = validate_only
+    if isinstance(command, AddPartitions):
+        command = replace(command, validate_only=validate_only)
+    elif hasattr(command, "validate_only"):
+        command = command._replace(validate_only=validate_only)
     image = image_with((0, 1), [CreateTopic("orders", 2), CreateTopic("old.one", 1)])
     with pytest.raises(KafkaError) as raised:
         plan(image, command, make_rules(settings={"cluster.partitions.max": "100"}))
@@ -265,5 +267,5 @@ def test_more_in_sync_replicas_than_replicas_are_refused_in_words() -> None:
             plan(image, command, make_rules())
         assert raised.value.code is ErrorCode.INVALID_CONFIG
         assert "has 2 replica(s)" in raised.value.message
-    create.configs = {"min.insync.replicas": "2"}
+    create = create._replace(configs={"min.insync.replicas": "2"})
     assert plan(image, create, make_rules()).changes

@@ -170,7 +170,7 @@ def test_a_move_to_a_broker_that_is_away_is_refused_unless_it_has_a_replica() ->
 def test_the_replication_factor_is_kept_where_the_caller_wants_that() -> None:
     command = Reassign(TOPIC, 0, (1, 2, 3), allow_factor_change=False)
     assert refused(five(1, 2), command).code is ErrorCode.INVALID_REPLICATION_FACTOR
-    command.replicas = (3, 4)
+    command = command._replace(replicas=(3, 4))
     assert state_of(after(five(1, 2), command)).adding == (3, 4)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 from tests.unit.cluster.helpers import Running, join, running
@@ -48,7 +47,7 @@ def random_command(source: random.Random, cluster: Running) -> Command:
     whole = source.random() < 0.3
     if whole:
         changes = [ConfigChange("segment.bytes", "2000000")][: source.randrange(2)]
-    of_broker = [replace(each, name=f"log.{each.name}") for each in changes]
+    of_broker = [each._replace(name=f"log.{each.name}") for each in changes]
     of_group = ConfigChange(
         "consumer.session.timeout.ms", "50000", ConfigOperation(source.randrange(2))
     )

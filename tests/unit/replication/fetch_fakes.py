@@ -40,9 +40,9 @@ from tidelog.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
 )
-from tidelog.replication.fetch_core import FetchSettings
-from tidelog.replication.fetching import Fetchers, FetchLinks
+from tidelog.replication.fetchers import Fetchers, FetchLinks, FetchSettings
 from tidelog.replication.following import EpochEnd, FetchFrom
+from tidelog.replication.throttle import Quota
 from tidelog.replication.waiters import Watchers
 from tidelog.storage.log import Log
 from tidelog.storage.replicated import CheckedBatches
@@ -309,7 +309,8 @@ class Stage:
         self.leader = leader
         self.endpoint: Endpoint | None = None
         self.replica = ReplicaState(2, 40)
-        self.fetchers = Fetchers(FetchLinks(host, SETTINGS, self._open_peer, lambda: self.replica))
+        links = FetchLinks(host, SETTINGS, self._open_peer, lambda: self.replica, Quota())
+        self.fetchers = Fetchers(links)
 
     def _open_peer(self, broker_id: int) -> PeerConnection | None:
         if broker_id != 1 or self.endpoint is None:

@@ -14,7 +14,8 @@ from tidelog.protocol.messages.fetch import (
     PartitionData,
     ReplicaState,
 )
-from tidelog.replication.fetch_core import Asked, FetchSettings, LeaderSession
+from tidelog.replication.fetch_core import Asked, LeaderSession
+from tidelog.replication.fetchers import FetchSettings
 from tidelog.testing.virtual_loop import SeededRandom
 
 REPLICA = ReplicaState(2, 7)

@@ -12,7 +12,7 @@ from tidelog.config import BrokerConfig
 from tidelog.errors import ConfigError
 from tidelog.security import acl_authorizer
 from tidelog.security.acl import ALL, AclBinding, AclFilter, PatternType, Permission
-from tidelog.security.acl_authorizer import AclAuthorizer, authorizer_of
+from tidelog.security.acl_authorizer import AclAuthorizer
 from tidelog.security.authorizer import (
     CLUSTER,
     OpenAuthorizer,
@@ -22,6 +22,7 @@ from tidelog.security.authorizer import (
     ResourceType,
     listed_principals,
 )
+from tidelog.server.configured import authorizer_of
 
 SETS = 100_000 if os.environ.get("TIDELOG_LONG") else 400
 NAMES = ("*", "a", "ab", "abc", "b", "ba", "hardcode", "")

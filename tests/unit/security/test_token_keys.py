@@ -16,7 +16,7 @@ from tidelog.config import BrokerConfig
 from tidelog.errors import ConfigError
 from tidelog.host.https import fetch
 from tidelog.security.token_keys import FetchedKeys
-from tidelog.server.listener_security import ListenerSecurity
+from tidelog.server.secured_listener import SecuredListener
 from tidelog.server.tokens import Surroundings
 from tidelog.testing.certificates import Authority
 from tidelog.testing.virtual_loop import virtual_host, virtual_time
@@ -162,9 +162,9 @@ SETTINGS = {
 }
 
 
-def security_of(settings: dict[str, str]) -> ListenerSecurity:
+def security_of(settings: dict[str, str]) -> SecuredListener:
     config, host = BrokerConfig(settings), virtual_host()
-    return ListenerSecurity(
+    return SecuredListener(
         config.listeners.opened[0], config, Surroundings(host.clock, host.offload)
     )
 

@@ -29,7 +29,7 @@ def new_log(host: Host, limits: FileLimits = LIMITS, *, fail_closed: bool = Fals
     host.disk.make_dir(DATA)
     host.disk.sync_dir("/")
     files = AuditFiles(DATA, host.disk, limits)
-    return AuditLog(files, host, 1, AuditSettings(ALL, fail_closed))
+    return AuditLog(lambda: files, host, 1, AuditSettings(ALL, fail_closed))
 
 
 def contents(disk: Any) -> dict[str, bytes]:
@@ -303,7 +303,7 @@ async def test_kinds_that_are_not_asked_for_and_a_log_that_is_off_write_nothing(
     host = virtual_host()
     host.disk.make_dir(DATA)
     files = AuditFiles(DATA, host.disk, LIMITS)
-    log = AuditLog(files, host, 1, AuditSettings(frozenset((DENIED,))))
+    log = AuditLog(lambda: files, host, 1, AuditSettings(frozenset((DENIED,))))
     off = AuditLog(None, host, 1, AuditSettings(ALL))
     assert await record(log, "A") and await record(off, "A")
     await log.close()

@@ -11,20 +11,20 @@ from tests.unit.security.handshakes import shake_hands
 from tidelog.config import BrokerConfig
 from tidelog.errors import ConfigError
 from tidelog.security.tls import TlsSettings, client_context
-from tidelog.server.listener_security import ListenerSecurity, check_security
+from tidelog.server.secured_listener import SecuredListener, check_security
 from tidelog.testing.certificates import Authority
 
 AUTHORITY = Authority()
 LOCATION = "listener.name.ssl.ssl.keystore.location"
 
 
-def secured(directory: Path) -> tuple[ListenerSecurity, BrokerConfig]:
+def secured(directory: Path) -> tuple[SecuredListener, BrokerConfig]:
     path = AUTHORITY.issue("CN=broker,O=before").write(directory / "broker.pem")
     config = BrokerConfig({"listeners": "SSL://127.0.0.1:0", "ssl.keystore.location": path})
-    return ListenerSecurity(config.listeners.opened[0], config), config
+    return SecuredListener(config.listeners.opened[0], config), config
 
 
-def shown(security: ListenerSecurity) -> str:
+def shown(security: SecuredListener) -> str:
     """The organization in the certificate that a new connection is shown."""
     context = security.tls()
     assert context is not None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from random import Random
 from typing import Any
@@ -23,7 +22,7 @@ from tidelog.security.broker_identity import KEY_BYTES, BrokerIdentity
 from tidelog.security.failure_delays import FailureDelays
 from tidelog.security.scram import SCRAM_SHA_512, ScramClient
 from tidelog.server.handlers import sasl
-from tidelog.server.listener_security import ListenerSecurity
+from tidelog.server.secured_listener import SecuredListener
 from tidelog.server.tools import SaslTools
 from tidelog.testing.virtual_loop import SeededRandom, virtual_time
 
@@ -39,9 +38,9 @@ SETTINGS = {
 RIGHT, WRONG = b"\0alice\0s3cret", b"\0alice\0wrong"
 
 
-def security_of(settings: dict[str, str]) -> ListenerSecurity:
+def security_of(settings: dict[str, str]) -> SecuredListener:
     config = BrokerConfig(settings)
-    return ListenerSecurity(config.listeners.opened[0], config)
+    return SecuredListener(config.listeners.opened[0], config)
 
 
 class Gate(Middle):
@@ -198,7 +197,7 @@ async def test_x27_who_sends_nothing_at_all_is_closed_within_ten_seconds_as_well
     gate = Gate(monkeypatch)
     # Longer than a connection has to prove who it is.
     frontend = gate.listener.frontend
-    frontend.limits = replace(frontend.limits, first_byte_ms_max=30_000)
+    frontend.limits = frontend.limits._replace(first_byte_ms_max=30_000)
     silent = gate.connect()
     loop = asyncio.get_running_loop()
     began = loop.time()

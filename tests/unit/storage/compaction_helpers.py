@@ -17,7 +17,8 @@ from tidelog.protocol.batches import (
     read_header,
 )
 from tidelog.storage.admission import Admitted
-from tidelog.storage.compaction import Clean, CleanResult, measure
+from tidelog.storage.compaction import Clean, CleanResult
+from tidelog.storage.dirt import measure
 from tidelog.storage.log import Log
 
 COMPACT = TopicConfig(

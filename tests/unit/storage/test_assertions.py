@@ -34,8 +34,9 @@ from tests.unit.storage.helpers import (
 from tidelog.config import TopicConfig
 from tidelog.errors import KafkaError, StorageError
 from tidelog.protocol.batches import CONTROL_ABORT, CONTROL_COMMIT
-from tidelog.storage.compaction import Clean, CleanAbandonedError, measure
+from tidelog.storage.compaction import Clean
 from tidelog.storage.data_dir import DataDir
+from tidelog.storage.dirt import CleanAbandonedError, measure
 from tidelog.storage.log import Log
 from tidelog.storage.log_context import NewLog
 from tidelog.storage.segment import CLEANED_SUFFIX

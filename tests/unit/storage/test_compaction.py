@@ -33,10 +33,7 @@ from tests.unit.storage.helpers import (
 )
 from tidelog.model import Codec, TimestampType
 from tidelog.protocol.batches import Record, decode_records, encode_batch
-from tidelog.storage.compaction import (
-    measure,
-    needs_cleaning,
-)
+from tidelog.storage.dirt import measure, needs_cleaning
 from tidelog.storage.log import Log
 
 ABORT, COMMIT = 0, 1

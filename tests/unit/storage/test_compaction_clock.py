@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.storage.compaction_helpers import COMPACT, clean, keyed, pairs, put, seal, stored
 from tests.unit.storage.helpers import World
-from tidelog.storage.compaction import measure
+from tidelog.storage.dirt import measure
 
 DAY_MS = 86_400_000
 

@@ -30,7 +30,8 @@ from tidelog.protocol.batches import (
     read_header,
 )
 from tidelog.protocol.batches import seal as seal_batch
-from tidelog.storage.compaction import Clean, CleanAbandonedError, UncleanableError, measure
+from tidelog.storage.compaction import Clean
+from tidelog.storage.dirt import CleanAbandonedError, UncleanableError, measure
 from tidelog.storage.log import Log
 from tidelog.storage.partition_directory import remove_tree
 from tidelog.storage.segment import DiskFullError

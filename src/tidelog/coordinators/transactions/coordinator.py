@@ -6,15 +6,18 @@ again.
 
 Where nothing has to be waited for, the answer is there when the call returns: a commit then costs
 no task and no turn of the loop. Else the call returns a coroutine that brings the answer.
+
+What shards are made of is imported with the first one, as with groups.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Coroutine
-from functools import partial
-from types import CoroutineType
-from typing import Any, Final, TypeVar, cast
+from functools import cache, partial
+from importlib import import_module
+from types import CoroutineType, ModuleType
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from tidelog.cluster.commands import Command, CreateTopic
 from tidelog.cluster.image import MetadataImage
@@ -23,26 +26,22 @@ from tidelog.config.broker_config import BrokerConfig
 from tidelog.coordinators.internal_topic import InternalTopic, creation_of
 from tidelog.coordinators.kind import ShardKind
 from tidelog.coordinators.outcome import Outcome
-from tidelog.coordinators.producer_ids import ProducerIds
+from tidelog.coordinators.producer_ids import ProducerIdMissingError, ProducerIds
 from tidelog.coordinators.runtime import CoordinatorRuntime
 from tidelog.coordinators.timers import Now
-from tidelog.coordinators.transactions.ends import Ending
-from tidelog.coordinators.transactions.records import decode_record, encode_record
-from tidelog.coordinators.transactions.settings import transaction_settings
-from tidelog.coordinators.transactions.shard import (
-    Answer,
-    Decision,
-    ProducerIdMissingError,
-    ShardTools,
-    TransactionShard,
-)
 from tidelog.coordinators.transactions.stats import TransactionStats
-from tidelog.coordinators.transactions.transaction import Coming, Producer
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.host.host import Host
 from tidelog.model import TopicPartition
 from tidelog.replication.partition import Partition
 from tidelog.replication.replicas import Replicas
+
+if TYPE_CHECKING:
+    from tidelog.coordinators.transactions.ends import Ending
+    from tidelog.coordinators.transactions.shard import Answer, Decision, TransactionShard
+    from tidelog.coordinators.transactions.transaction import Coming, Producer
+
+    Handler = Callable[[TransactionShard, Now], Outcome]
 
 # How long a request waits for the end of the transaction before.
 _PATIENCE_SECONDS: Final = 0.25
@@ -50,12 +49,11 @@ _COMMIT_TIMEOUT_MS: Final = 5_000
 # An id of a new block may be gone before its taker has its turn.
 _BLOCKS_TRIED: Final = 3
 
-Handler = Callable[[TransactionShard, Now], Outcome]
 T = TypeVar("T")
 Codes = dict[TopicPartition, ErrorCode]
 
 
-class TransactionCoordinator(CoordinatorRuntime[TransactionShard]):
+class TransactionCoordinator(CoordinatorRuntime["TransactionShard"]):
     """All transactional ids that this broker coordinates."""
 
     def __init__(
@@ -77,6 +75,9 @@ class TransactionCoordinator(CoordinatorRuntime[TransactionShard]):
             return transactions_topic(replicas.config, len(image.brokers))
 
         def new_shard(partition: Partition) -> TransactionShard:
+            from tidelog.coordinators.transactions.settings import transaction_settings
+            from tidelog.coordinators.transactions.shard import ShardTools, TransactionShard
+
             clock = partition.log.context.running_clock
             tools = ShardTools(
                 transaction_settings(replicas.config),
@@ -91,8 +92,8 @@ class TransactionCoordinator(CoordinatorRuntime[TransactionShard]):
         kind = ShardKind(
             InternalTopic(TRANSACTIONS_TOPIC, image, submit, creation),
             new_shard,
-            encode_record,
-            decode_record,
+            lambda record: _records().encode_record(record),
+            lambda key, value: _records().decode_record(key, value),
             lambda: _COMMIT_TIMEOUT_MS,
         )
         super().__init__(kind, replicas.standing.broker_id, replicas, host)
@@ -230,6 +231,12 @@ def _look_at(decision: Decision, answer: asyncio.Future[Any]) -> None:
     """The record is in the log; if it is lost with its leader, the next one writes it again."""
     if not answer.cancelled():
         answer.exception()
+
+
+@cache
+def _records() -> ModuleType:
+    """What shards write, imported with the first record."""
+    return import_module("tidelog.coordinators.transactions.records")
 
 
 def transactions_topic(config: BrokerConfig, brokers: int) -> CreateTopic:

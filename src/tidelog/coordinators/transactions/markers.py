@@ -12,17 +12,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from tidelog.cluster.backoff import Backoff
 from tidelog.cluster.image import MetadataImage
-from tidelog.cluster.peer import Backoff
 from tidelog.coordinators.transactions.lines import Lines
-from tidelog.coordinators.transactions.shard import Decision
 from tidelog.coordinators.transactions.stats import TransactionStats
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.host.random import Random
 from tidelog.model import TopicPartition
+
+if TYPE_CHECKING:
+    from tidelog.coordinators.transactions.shard import Decision
 
 _log = logging.getLogger(__name__)
 
@@ -40,8 +41,7 @@ class Marker(NamedTuple):
     partition: TopicPartition
 
 
-@dataclass(slots=True, frozen=True)
-class MarkerLinks:
+class MarkerLinks(NamedTuple):
     """What is needed of the broker."""
 
     image: Callable[[], MetadataImage]

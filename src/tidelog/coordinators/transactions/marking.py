@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from tidelog.cluster.names import OFFSETS_TOPIC
 from tidelog.coordinators.groups.coordinator import GroupCoordinator
@@ -39,8 +38,7 @@ _GROUP_ERRORS: Final = frozenset(
 )
 
 
-@dataclass(slots=True, frozen=True)
-class Mark:
+class Mark(NamedTuple):
     """How the transaction of a producer ends."""
 
     producer_id: int

@@ -26,12 +26,14 @@ from typing import Final, NamedTuple
 
 from tidelog.cluster.changes import Change
 from tidelog.coordinators.outcome import Outcome
+from tidelog.coordinators.producer_ids import ProducerIdMissingError
 from tidelog.coordinators.shares import Shares
 from tidelog.coordinators.timers import Now, TimerQueue
 from tidelog.coordinators.transactions.ends import Ending, end_in_version_1, end_in_version_2
 from tidelog.coordinators.transactions.records import TransactionLogValue, TransactionRecord
 from tidelog.coordinators.transactions.settings import TransactionSettings
-from tidelog.coordinators.transactions.stats import Standing, TransactionStats
+from tidelog.coordinators.transactions.standing import Standing
+from tidelog.coordinators.transactions.stats import TransactionStats
 from tidelog.coordinators.transactions.transaction import (
     EPOCH_LAST,
     NO_TIME,
@@ -58,13 +60,6 @@ class Answer(NamedTuple):
     producer: Producer = NOBODY
     # Who wrote the open transaction that was taken over.
     ongoing: Producer = NOBODY
-
-
-class ProducerIdMissingError(KafkaError):
-    """A new producer id is needed and there is none at hand: fetch some, and ask again."""
-
-    def __init__(self) -> None:
-        super().__init__(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "no producer id is at hand")
 
 
 @dataclass(slots=True, frozen=True)
@@ -306,7 +301,10 @@ class TransactionShard:
         """
 
         def appended() -> None:
-            self._tools.stats.decided(value, cause)
+            stats, status = self._tools.stats, value.transaction_status
+            stats.committed += status == State.PREPARE_COMMIT
+            if status == State.PREPARE_ABORT:
+                stats.aborted_by[cause] += 1
             entry = self.transactions[known.transactional_id]
             entry.last_epoch = last_epoch
             entry.unsettled += 1

@@ -13,13 +13,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tidelog.coordinators.transactions.coordinator import Codes, TransactionCoordinator
 from tidelog.coordinators.transactions.lines import Lines
-from tidelog.coordinators.transactions.transaction import Producer
 from tidelog.errors import ErrorCode, KafkaError, TidelogError
 from tidelog.model import TopicPartition
+
+if TYPE_CHECKING:
+    from tidelog.coordinators.transactions.transaction import Producer
 
 _TIMEOUT_SECONDS: Final = 5.0
 _AT_ONCE_MAX: Final = 500

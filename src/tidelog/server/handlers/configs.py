@@ -44,8 +44,8 @@ from tidelog.protocol.messages.list_config_resources import (
 from tidelog.security.authorizer import CLUSTER, Operation
 from tidelog.server.broker_loggers import alter_loggers, describe_loggers
 from tidelog.server.handlers.asked import distinct_by
-from tidelog.server.listener_security import check_security
 from tidelog.server.pieces import LazyList
+from tidelog.server.secured_listener import check_security
 from tidelog.server.tools import ClusterContext
 
 _TRIAL_TIMEOUT_S: Final = 10.0

@@ -6,9 +6,10 @@ import asyncio
 from types import CoroutineType
 from typing import Any
 
+from tidelog.coordinators.producer_ids import ProducerIdMissingError
 from tidelog.coordinators.transactions.coordinator import TransactionCoordinator, settled
 from tidelog.coordinators.transactions.ends import Ending
-from tidelog.coordinators.transactions.shard import Answer, ProducerIdMissingError
+from tidelog.coordinators.transactions.shard import Answer
 from tidelog.coordinators.transactions.transaction import Producer
 from tidelog.coordinators.transactions.verification import Question, Verifier
 from tidelog.errors import ErrorCode, KafkaError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.coordinators.transactions.helpers import P0, P1, TIMEOUT_MS, World
-from tidelog.coordinators.transactions.shard import ProducerIdMissingError
+from tidelog.coordinators.producer_ids import ProducerIdMissingError
 from tidelog.coordinators.transactions.transaction import (
     EPOCH_LAST,
     NOBODY,

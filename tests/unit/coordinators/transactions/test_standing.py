@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.coordinators.transactions.helpers import P0, TIMEOUT_MS, World
-from tidelog.coordinators.transactions.stats import Standing
+from tidelog.coordinators.transactions.standing import Standing
 from tidelog.coordinators.transactions.transaction import NO_TIMEOUT_MS, State, Transaction
 
 
