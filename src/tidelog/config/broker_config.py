@@ -83,6 +83,9 @@ class BrokerConfig:
         self, broker: Mapping[str, str], cluster_default: Mapping[str, str]
     ) -> BrokerConfig:
         """The same files with settings altered for this broker and for all brokers."""
+        if not any((broker, cluster_default, *(altered for _, altered in self._layers[:2]))):
+            # As at every start of a broker whose settings nobody has altered.
+            return self
         return BrokerConfig(self._static, dynamic=broker, dynamic_default=cluster_default)
 
     def get(self, name: str) -> Value:

@@ -229,3 +229,11 @@ def test_two_listeners_may_both_take_a_free_port() -> None:
 def test_listeners_that_contradict_are_refused(given: dict[str, str], error: str) -> None:
     with pytest.raises(ConfigError, match=error):
         BrokerConfig(given)
+
+
+def test_settings_that_nobody_has_altered_are_resolved_once() -> None:
+    static = BrokerConfig({"log.segment.bytes": "2000000"})
+    assert static.with_dynamic({}, {}) is static
+    altered = static.with_dynamic({"log.segment.bytes": "3000000"}, {})
+    assert altered.get_int("log.segment.bytes") == 3_000_000
+    assert altered.with_dynamic({}, {}).get_int("log.segment.bytes") == 2_000_000
