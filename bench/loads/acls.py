@@ -1,9 +1,17 @@
-"""What rules cost: one load on two brokers by turns, which differ in their authorizer alone."""
+"""What rules cost: one load by turns on brokers that differ in their authorizer alone.
+
+Or on one broker that goes by rules and without; see `bench.peers.swapping`.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import selectors
+import signal
+import statistics
+import time
+from operator import truediv
 
 from confluent_kafka.admin import (
     AclBinding,
@@ -16,10 +24,16 @@ from confluent_kafka.admin import (
 
 from bench.loads.logins import plain
 from bench.loads.raw import drive
-from bench.measure import Stopwatch
+from bench.measure import Stopwatch, cpu_ns
 from bench.peers.secured import USER
 from bench.wire import Connection, produce_error, produce_frame, record_batch
 
+_TOPIC_AUTHORIZATION_FAILED = 29
+# What a broker is sent, and what it then answers to one who writes where no rule allows it.
+_SIGNALS = {
+    "open": (signal.SIGUSR1, 0),
+    "ruled": (signal.SIGUSR2, _TOPIC_AUTHORIZATION_FAILED),
+}
 _FIELDS = ("elapsed_s", "cpu_user_s", "cpu_system_s", "requests")
 
 
@@ -56,10 +70,14 @@ class _Side:
             self._opened.append(connection)
         self._answer_bytes = 4 + len(answer)
         self.total = dict.fromkeys(_FIELDS, 0.0)
+        # What a request took in each turn.
+        self.costs: list[float] = []
 
     def run(self, duration_s: float) -> None:
         stopwatch, sockets = Stopwatch(self._pid), [each.socket for each in self._opened]
+        before = cpu_ns(self._pid)
         count = drive(self._selector, sockets, self._request, self._answer_bytes, duration_s)
+        self.costs.append((cpu_ns(self._pid) - before) / count)
         for name, value in stopwatch.result(requests=count).items():
             self.total[name] += value
 
@@ -74,12 +92,40 @@ class _Side:
             each.close()
 
 
+class _Swap:
+    """Has one broker go with rules or without, and sees that it does."""
+
+    def __init__(self, port: int, pid: int, topic: str) -> None:
+        self._pid, self._topic = pid, topic
+        self._connection = Connection(port)
+        plain(self._connection)
+        self._request = produce_frame(topic, record_batch([b"x"]), acks=1)
+
+    def to(self, name: str) -> None:
+        number, wanted = _SIGNALS[name]
+        os.kill(self._pid, number)
+        deadline = time.monotonic() + 10
+        while produce_error(self._connection.ask(self._request), self._topic) != wanted:
+            assert time.monotonic() < deadline, f"the broker does not go {name}"
+            time.sleep(0.001)
+
+    def close(self) -> None:
+        self._connection.close()
+
+
 def by_turns(
-    sides: dict[str, dict[str, int]], topic: str, connections: int, duration_s: float, turns: int
+    sides: dict[str, dict[str, int]],
+    topic: str,
+    connections: int,
+    duration_s: float,
+    turns: int,
+    forbidden: str | None = None,
 ) -> dict[str, float]:
     """Small produce requests to the broker without rules and to that with them, in short turns.
 
     Which of the two begins changes from turn to turn, so that neither gets the better moments.
+    The percentage is the median of all turns: on a busy machine some cost several times the usual.
+    `forbidden` names a topic that no rule allows, where both are one broker.
     """
     with contextlib.ExitStack() as closing:
         opened = [
@@ -88,12 +134,21 @@ def by_turns(
             )
             for name in ("open", "ruled")
         ]
-        for turn in range(turns):
-            for side in opened if turn % 2 else reversed(opened):
+        swap = None
+        if forbidden is not None:
+            swap = closing.enter_context(
+                contextlib.closing(_Swap(**sides["ruled"], topic=forbidden))
+            )
+        order = list(zip(("open", "ruled"), opened, strict=True))
+        for _ in range(turns):
+            order.reverse()
+            for name, side in order:
+                if swap is not None:
+                    swap.to(name)
                 side.run(duration_s / turns)
         without, ruled = opened
         return {
             **ruled.total,
             "open_requests_per_cpu_s": 1 / without.cpu_s_each,
-            "acl_percent": (ruled.cpu_s_each / without.cpu_s_each - 1) * 100,
+            "acl_percent": statistics.median(map(truediv, ruled.costs, without.costs)) * 100 - 100,
         }
