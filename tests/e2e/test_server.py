@@ -288,9 +288,16 @@ def test_the_pytest_plugin_gives_a_broker_and_a_fresh_topic(
         "def test_one(tidelog_broker, tidelog_topic):\n"
         "    assert ':' in tidelog_broker.bootstrap_servers\n"
         "    assert tidelog_topic.startswith('test-one-')\n"
+        "def test_two(tidelog_topics, tidelog_producer, tidelog_consumer):\n"
+        "    orders = tidelog_topics('orders', partitions=2, settings={'retention.ms': '5000'})\n"
+        "    assert (orders, tidelog_topics() == tidelog_topics()) == ('orders', False)\n"
+        "    assert type(tidelog_producer).__name__ == 'KafkaProducer'\n"
+        "    tidelog_producer.send(orders, b'one').get(10)\n"
+        "    assert next(tidelog_consumer(orders, group='g')).value == b'one'\n"
     )
+    (tmp_path / "pytest.ini").write_text("[pytest]\ntidelog_client = kafka-python\n")
     run = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)],
         capture_output=True, text=True, cwd=tmp_path, timeout=60,
     )  # fmt: skip
-    assert "1 passed" in run.stdout, run.stdout + run.stderr
+    assert "2 passed" in run.stdout, run.stdout + run.stderr
