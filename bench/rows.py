@@ -149,7 +149,7 @@ def _spark(direction: str, records: int, record_bytes: int, name: str) -> Row:
 
 def _transactions(client: str, records: int, *, synced: bool = False, brokers: int = 1) -> Row:
     """Transactions by one client, one after another; `synced`: each step is on the disk first."""
-    sizes: dict[str, Any] = {"transactions": 600 if records == 1 else 150, "records": records}
+    sizes: dict[str, Any] = {"transactions": 600, "records": records}
     if brokers == 1:
         sizes["durability"] = "fsync" if synced else "replicated"
     name = "of one record" if records == 1 else f"of {records:,} records"
