@@ -1,4 +1,4 @@
-"""Spans of time as people write them: 250ms, 30s, 15m, 1h, 7d, 2w."""
+"""Spans of time as people write them: 250ms, 30s, 15m, 1h, 7d, 2w, 1 minute, 3 days."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ UNITS_MS = {
     "d": 86_400_000,
     "w": 604_800_000,
 }
+for _word in ("second", "minute", "hour", "day", "week"):
+    UNITS_MS[_word] = UNITS_MS[f"{_word}s"] = UNITS_MS[_word[0]]
 
 
 def parse_duration_ms(text: str) -> int | None:

@@ -90,6 +90,7 @@ def test_a_topic_s_life(shell: Shell) -> None:
     [described] = json.loads(shell.ok("topic", "describe", "life", "--format", "json"))
     assert described["settings"] == {"retention.ms": "60000"}
     assert [part["partition"] for part in described["partitions"]] == [0, 1, 2]
+    assert described["size"] == sum(part["size"] for part in described["partitions"]) == 0
     changed = shell.ok("topic", "config", "life", "--set", "max.message.bytes=5000",
                        "--delete", "retention.ms")  # fmt: skip
     assert changed.split() == ["NAME", "VALUE", "SOURCE", "max.message.bytes", "5000", "topic"]
@@ -270,6 +271,7 @@ def test_cluster_info(shell: Shell, broker: BrokerProcess) -> None:
     info = json.loads(shell.ok("cluster", "info", "--format", "json"))
     assert [entry["port"] for entry in info["brokers"]] == [broker.port]
     assert info["without_leader"] == 0
+    assert info["brokers"][0]["size"] > 0
     assert f"cluster id: {info['cluster_id']}" in shell.ok("cluster", "info")
 
 

@@ -15,6 +15,8 @@ from tidelog.durations import parse_duration_ms
         ("1h", 3_600_000),
         ("7d", 604_800_000),
         ("2w", 1_209_600_000),
+        ("1 minute", 60_000),
+        ("3 days", 259_200_000),
     ],
 )
 def test_a_duration_is_a_number_and_a_unit(text: str, ms: int) -> None:

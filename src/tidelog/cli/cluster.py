@@ -11,6 +11,7 @@ from tidelog.cli.cluster_health import health
 from tidelog.cli.cluster_move import move
 from tidelog.cli.common import connection_options, open_client, print_json, print_table
 from tidelog.cli.replicas import decommission, elect, reassign
+from tidelog.cli.sizes import broker_sizes, shown_size
 from tidelog.client import admin
 
 
@@ -30,6 +31,7 @@ def info(bootstrap: str, output: str, timeout_s: float) -> None:
     with open_client(bootstrap, timeout_s) as client:
         described = client.run(admin.describe_cluster(client.cluster))
         topics = client.run(admin.list_topics(client.cluster))
+        sizes = broker_sizes(client, [broker.id for broker in described.brokers])
     led: dict[int, int] = {}
     for topic in topics:
         for partition in topic.partitions.values():
@@ -42,6 +44,7 @@ def info(bootstrap: str, output: str, timeout_s: float) -> None:
             "rack": broker.rack,
             "controller": broker.id == described.controller_id,
             "leads": led.get(broker.id, 0),
+            "size": sizes.get(broker.id),
             "state": "away" if broker in described.away else "here",
         }
         for broker in sorted((*described.brokers, *described.away), key=lambda each: each.id)
@@ -58,5 +61,6 @@ def info(bootstrap: str, output: str, timeout_s: float) -> None:
         return
     for name, value in summary.items():
         click.echo(f"{name.replace('_', ' ')}: {value}")
-    columns = ["id", "host", "port", "rack", "leads"]
-    print_table(brokers, [*columns, "state"] if described.away else columns)
+    columns = ["id", "host", "port", "rack", "leads", *(["size"] if sizes else [])]
+    rows = [{**broker, "size": shown_size(broker["size"])} for broker in brokers]
+    print_table(rows, [*columns, "state"] if described.away else columns)

@@ -23,6 +23,7 @@ from tidelog.cli.deleting import confirm, delete_each, yes_option
 from tidelog.cli.faults import EXIT_USAGE, CliError
 from tidelog.cli.profile import profile_or_settings_option
 from tidelog.cli.replicas import replicate
+from tidelog.cli.sizes import led_sizes, shown_size
 from tidelog.client import admin, replica_admin
 from tidelog.client.blocking import Client
 from tidelog.client.metadata import TopicMetadata
@@ -166,9 +167,13 @@ def describe(names: tuple[str, ...], flagged: tuple[str, ...], **connection: Any
         for name, value in entry["settings"].items():
             click.echo(f"{name}: {value}")
         columns = ["partition", "leader", "epoch", "replicas", "in_sync", "start", "end"]
+        if entry["size"] is not None:
+            click.echo(f"size: {shown_size(entry['size'])}")
+            columns.append("size")
+        rows = [{**each, "size": shown_size(each["size"])} for each in entry["partitions"]]
         if any(each["eligible"] for each in entry["partitions"]):
             columns.insert(5, "eligible")
-        print_table(entry["partitions"], columns)
+        print_table(rows, columns)
 
 
 def _describe(client: Client, name: str) -> dict[str, Any]:
@@ -178,6 +183,7 @@ def _describe(client: Client, name: str) -> dict[str, Any]:
     led = [tp for tp in client.cluster.partitions_of([name]) if client.cluster.leader(*tp) >= 0]
     bounds = client.run(log_bounds(client.cluster, led)) if led else {}
     settings = _settings(client, name)
+    sizes = led_sizes(client, led)
     eligible = client.run(replica_admin.eligible_leaders(client.cluster, name))
     partitions = []
     for number, state in sorted(entry.partitions.items()):
@@ -192,6 +198,7 @@ def _describe(client: Client, name: str) -> dict[str, Any]:
                 "eligible": eligible.get(number, []),
                 "start": start,
                 "end": end,
+                "size": sizes.get(TopicPartition(name, number)),
             }
         )
     return {
@@ -199,6 +206,7 @@ def _describe(client: Client, name: str) -> dict[str, Any]:
         "id": str(entry.topic_id),
         "internal": entry.internal,
         "settings": settings,
+        "size": sum(sizes.values()) if sizes or not led else None,
         "partitions": partitions,
     }
 

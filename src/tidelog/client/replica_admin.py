@@ -137,16 +137,19 @@ def eligible_leaders(cluster: Cluster, topic: str) -> Operation[dict[int, list[i
 
 @retried
 def log_sizes(
-    cluster: Cluster, broker: int, partitions: Sequence[TopicPartition]
+    cluster: Cluster, broker: int, partitions: Sequence[TopicPartition] | None
 ) -> Operation[dict[TopicPartition, int]]:
-    """How many bytes a broker holds of each of these partitions, of which it has a replica."""
+    """How many bytes a broker holds of each of these partitions, or of all that it has."""
     from tidelog.protocol.messages.describe_log_dirs import (
         DescribableLogDirTopic,
         DescribeLogDirsRequest,
     )
 
-    named = [DescribableLogDirTopic(name, numbers) for name, numbers in _by_topic(partitions)]
-    response = yield from ask(Call(broker, "DescribeLogDirs", DescribeLogDirsRequest(named)))
+    request = DescribeLogDirsRequest(None)
+    if partitions is not None:
+        named = [DescribableLogDirTopic(name, numbers) for name, numbers in _by_topic(partitions)]
+        request = DescribeLogDirsRequest(named)
+    response = yield from ask(Call(broker, "DescribeLogDirs", request))
     raise_for(response.error_code, None)
     return {
         TopicPartition(topic.name, each.partition_index): each.partition_size

@@ -9,6 +9,9 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from tidelog._kernels import COMPILED
+from tidelog.version import VERSION
+
 LATENCY_BOUNDS_SECONDS = (
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0,
 )  # fmt: skip
@@ -89,6 +92,8 @@ class BrokerMetrics:
 
     def lines(self) -> Iterator[str]:
         """The counters as Prometheus text, a line each."""
+        build = f'version="{VERSION}",kernels="{"compiled" if COMPILED else "python"}"'
+        yield from metric("tidelog_build_info", "This broker's version.", [(build, 1)])
         for name, text in (
             ("requests", "Requests started, per API."),
             ("request_bytes", "Bytes of requests, per API."),

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelog.cli.faults import CliError
+from tidelog.cli.sizes import shown_size
 from tidelog.cli.values import from_bytes, record_from_json, record_to_json, to_bytes
 from tidelog.model import TopicPartition
 from tidelog.protocol.batches import Record
@@ -110,3 +111,11 @@ def test_a_line_that_is_not_a_record_is_shown_with_a_hint(line: bytes) -> None:
 def test_null_is_a_value_and_makes_a_tombstone() -> None:
     assert record_from_json(b'{"key": "k", "value": null}', "t").value is None
     assert record_from_json(b'{"key": "k", "value_base64": null}', "t").value is None
+
+
+@pytest.mark.parametrize(
+    ("size", "shown"),
+    [(0, "0 bytes"), (1023, "1023 bytes"), (1536, "1.5 KiB"), (5 << 30, "5.0 GiB"), (None, None)],
+)
+def test_sizes_are_shown_with_a_unit(size: int | None, shown: str | None) -> None:
+    assert shown_size(size) == shown
