@@ -3,7 +3,7 @@
 An answer is a list of parts: buffers, and `Slices` of log segments. They leave in pieces when the
 socket has room: a consumer that does not read costs its position in the log and one piece, which
 its transport keeps. Small buffers go into the piece with the slices that they stand beside, since
-each write costs the peer a turn of its loop. After each piece other connections have their turn.
+each write costs the peer a turn of its loop. After two pieces others have their turn.
 What lies in the page cache is read on the spot; what does not is read on a thread, while the loop
 serves others. One scratch buffer per broker takes the pieces that leave at once.
 
@@ -29,6 +29,9 @@ _log = logging.getLogger(__name__)
 
 PIECE_BYTES = 256 * 1024
 SMALL_PIECE_BYTES = 64 * 1024
+# How much one connection sends before others have their turn: a fraction of a millisecond, and
+# each turn of the loop costs some ten microseconds.
+TURN_BYTES = 512 * 1024
 # What readers who are behind may keep in all, beyond a small piece for each.
 EXCESS_BYTES_MAX = 4 * 1024 * 1024
 # A buffer up to this is copied into a piece; a larger one is written by itself.
@@ -180,8 +183,7 @@ class Outbox:
         self._pump_on()
 
     def _pump(self) -> None:
-        # After a piece others have their turn.
-        parts, until = self._parts, self.bytes_sent + PIECE_BYTES
+        parts, until = self._parts, self.bytes_sent + TURN_BYTES
         while parts and not self._transport_full and self._later is None:
             if self.bytes_sent >= until:
                 self._later = asyncio.get_running_loop().call_soon(self._next_turn)

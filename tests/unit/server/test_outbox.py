@@ -13,6 +13,7 @@ from tidelog.server.outbox import (
     EXCESS_BYTES_MAX,
     PIECE_BYTES,
     SMALL_PIECE_BYTES,
+    TURN_BYTES,
     Outbox,
     ScratchBuffer,
 )
@@ -319,22 +320,22 @@ async def test_many_readers_who_are_behind_keep_small_pieces() -> None:
 
 @virtual_time
 async def test_a_long_answer_lets_others_have_their_turn() -> None:
-    sending, file = Sending(), File(content(PIECE_BYTES) * 3 + b"+")
+    sending, file = Sending(), File(content(TURN_BYTES) * 3 + b"+")
     asyncio.get_running_loop().call_soon(lambda: turns.append(len(sending.received)))
     turns: list[int] = []
     sending.outbox.send([slices(file)])
     sending.outbox.send([b"next"])
-    assert sending.outbox.bytes_sent == PIECE_BYTES and sending.outbox.is_busy
+    assert sending.outbox.bytes_sent == TURN_BYTES and sending.outbox.is_busy
     await until(lambda: not sending.outbox.is_busy)
-    assert turns == [PIECE_BYTES]
+    assert turns == [TURN_BYTES]
     assert sending.received == file.content + b"next"
     assert sending.drained == 1 and file.readers == 0
 
 
 @virtual_time
 async def test_a_connection_that_ends_between_two_turns_lets_go_of_its_segments() -> None:
-    sending, file = Sending(), File(content(PIECE_BYTES) * 2)
+    sending, file = Sending(), File(content(TURN_BYTES) * 2)
     sending.outbox.send([slices(file)])
     sending.transport.close()
     await turns_of_the_loop()
-    assert file.readers == 0 and len(sending.received) == PIECE_BYTES and sending.drained == 0
+    assert file.readers == 0 and len(sending.received) == TURN_BYTES and sending.drained == 0
