@@ -18,8 +18,6 @@ from tidelog.host.page_cache import PageCache, page_cache_of
 
 Buffer = bytes | bytearray | memoryview
 
-_WRITE_BYTES = 64 * 1024
-
 
 class Disk(Protocol):
     """What storage may ask of a disk."""
@@ -172,26 +170,6 @@ class SystemDisk:
             os.close(fd)
             raise
         return fd
-
-
-def write_at(disk: Disk, fd: int, data: Buffer, position: int) -> int:
-    """Write in pieces of 64 KiB; how much was written, which is less than given on a full disk.
-
-    For a larger write the kernel looks for as much memory in one piece, and may move other pages
-    out of the way: 500 MB in writes of 1 MB took 0.7 to 1.4 s/GB of its time, in writes of 64 KiB
-    0.42 (Linux 6.18, ext4, memory in use); smaller ones cost more again, 0.52 at 32 KiB.
-    """
-    size = len(data)
-    if size <= _WRITE_BYTES:
-        return disk.pwritev(fd, (data,), position)
-    view, written = memoryview(data), 0
-    while written < size:
-        piece = view[written : written + _WRITE_BYTES]
-        count = disk.pwritev(fd, (piece,), position + written)
-        written += count
-        if count < len(piece):
-            break
-    return written
 
 
 def _sync_file_system(fd: int) -> None:

@@ -20,7 +20,7 @@ from functools import partial
 
 from tidelog._kernels import batch_walk as kernel
 from tidelog.errors import StorageError
-from tidelog.host.disk import Buffer, write_at
+from tidelog.host.disk import Buffer
 from tidelog.protocol.batches import BatchHeader
 from tidelog.storage.damage import Damage
 from tidelog.storage.faults import DISK_FULL, OUT_OF_DESCRIPTORS
@@ -127,7 +127,7 @@ class Segment:
         assert self._delete_later is None, f"{self.log_file.path} is written to after its end"
         with self.log_file as fd:
             try:
-                written = write_at(self.disk, fd, buffer, self.size_bytes)
+                written = self.disk.pwritev(fd, (buffer,), self.size_bytes)
             except OSError as error:
                 if error.errno not in DISK_FULL:
                     raise
