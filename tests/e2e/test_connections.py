@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import resource
 import socket
@@ -16,7 +17,9 @@ import pytest
 from tests.e2e.broker_process import BrokerProcess, free_port
 from tests.e2e.produce_requests import batch, create_topic, fetch, produce, values_in
 from tests.e2e.raw_client import RawClient
+from tests.waiting import eventually
 from tidelog.protocol.messages.api_versions import ApiVersionsRequest
+from tidelog.server.connection import Connection
 from tidelog.testing import Broker
 
 KAFKA_STORAGE_ERROR = 56
@@ -175,3 +178,20 @@ def test_a_second_host_header_does_not_hide_a_foreign_one(pages: Broker) -> None
         with socket.create_connection(("127.0.0.1", pages.metrics_port), timeout=30) as stream:
             stream.sendall(b"GET /metrics HTTP/1.1\r\n" + head + b"\r\n\r\n")
             assert stream.recv(12) == b"HTTP/1.1 403"
+
+
+def test_a_closed_connection_leaves_nothing_to_the_collector_of_cycles() -> None:
+    """A flood of short connections grew the broker until the next full collection."""
+    with Broker() as broker:
+        port = int(broker.bootstrap_servers.partition(":")[2])
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(50):
+                with RawClient(broker.bootstrap_servers) as client:
+                    client.call("ApiVersions", 2, ApiVersionsRequest())
+                with socket.create_connection(("127.0.0.1", port), timeout=30) as half:
+                    half.sendall(b"\0\0\0\x0a\0")
+            eventually(lambda: not any(isinstance(each, Connection) for each in gc.get_objects()))
+        finally:
+            gc.enable()

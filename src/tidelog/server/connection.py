@@ -120,8 +120,7 @@ class Connection(asyncio.BufferedProtocol):
             if exchange.future is not None and not exchange.future.done():
                 exchange.future.cancel()
         self._exchanges.clear()
-        # Connection, outbox and transport know each other: the memory must not wait for the
-        # collector of such cycles.
+        # Something may still refer to the connection: the memory does not wait for that to end.
         self._buffer.drop()
         self.listener.forget(self)
 

@@ -71,6 +71,10 @@ def _is_gathered(part: Part) -> TypeGuard[bytes]:
     return type(part) is bytes and len(part) <= _GATHERED_BYTES_MAX
 
 
+def _nothing() -> None:
+    """What follows once a closed outbox is drained."""
+
+
 class Outbox:
     """The parts still to be written to one transport."""
 
@@ -159,6 +163,8 @@ class Outbox:
             if isinstance(part, Slices):
                 part.release()
         self._parts.clear()
+        # The connection holds this outbox: without the way back, both go at once.
+        self._on_drained = _nothing
 
     def _caught_up(self) -> None:
         """The transport keeps no piece any more."""
