@@ -13,37 +13,38 @@ AUDIT_SETTINGS: Final = (
     boolean(
         "audit.log.enable",
         True,
-        "Whether who did what is written to the audit log, in the directory `audit` of the data "
-        "directory.",
+        "Whether the broker writes an audit log of who did what, in the directory `audit` of the"
+        " data directory.",
         kafka=False,
     ),
     items(
         "audit.log.events",
         list(AUDIT_EVENTS),
-        "What the audit log has: `admin` requests, log-ins (`authentication`), requests that were "
-        "`denied`, and what a broker decided about data that was lost or put aside (`decision`).",
+        "What the audit log records: `admin` requests, logins (`authentication`), `denied`"
+        " requests, and a broker's decisions about data that was lost or set aside (`decision`).",
         choices=AUDIT_EVENTS,
         kafka=False,
     ),
     boolean(
         "audit.log.fail.closed",
         False,
-        "Whether admin requests are refused while the audit log cannot be written, on a full disk "
-        "say. Then an admin request is answered only once its line is durable.",
+        "Whether admin requests are refused while the audit log cannot be written, for example"
+        " because the disk is full. An admin request is then answered only once its line is"
+        " durable.",
         kafka=False,
     ),
     long(
         "audit.log.segment.bytes",
         16 * MIB,
-        "How large a file of the audit log gets before the next one begins.",
+        "The size at which an audit log file is closed and the next one begins.",
         minimum=1024,
         kafka=False,
     ),
     long(
         "audit.log.retention.bytes",
         1024 * MIB,
-        "How much of the audit log is kept. The oldest files are removed beyond that, and the log "
-        "says so.",
+        "How much of the audit log is kept. Beyond that the oldest files are removed, and the log"
+        " says so.",
         minimum=1024,
         kafka=False,
     ),

@@ -32,23 +32,23 @@ _IDENTITY: Final = (
     integer(
         "node.id",
         0,
-        "The id of this broker, one per broker of a cluster. Kafka has no default here; a single "
-        "broker needs none.",
+        "The id of this broker, unique in the cluster. Kafka has no default; a single broker does"
+        " not need one.",
         minimum=0,
         kafka_default="",
     ),
     integer(
         "broker.id",
         -1,
-        "An older name of `node.id`, taken when that is not set; -1 counts as not set.",
+        "An older name of `node.id`, used if that is not set; -1 counts as not set.",
         minimum=-1,
     ),
-    text("broker.rack", None, "Where this broker stands; told to clients with the metadata."),
+    text("broker.rack", None, "The rack of this broker. Clients see it in the metadata."),
     items(
         "process.roles",
         [],
-        "The roles of a node in Kafka. A file for a node with the role `broker` is taken (and the "
-        "broker does its own controlling), one for a mere `controller` is refused.",
+        "The roles of a node in Kafka. A file for a node with the role `broker` is accepted (the"
+        " broker contains the controller); a file for a node that is only `controller` is refused.",
         check=check_roles,
         kafka_default="",
     ),
@@ -62,8 +62,8 @@ _IDENTITY: Final = (
     items(
         "log.dir",
         ["tidelog-data"],
-        "The directory that holds the data, when `log.dirs` is not set. Kafka's default is lost "
-        "when the machine restarts.",
+        "The directory that holds the data, if `log.dirs` is not set. Kafka's default is lost"
+        " when the machine restarts.",
         check=check_not_empty,
         # What the page says of Kafka, not a place that is used.
         kafka_default="/tmp/kafka-logs",  # nosec B108
@@ -74,25 +74,26 @@ _LISTENERS: Final = (
     items(
         "listeners",
         ["PLAINTEXT://127.0.0.1:9092"],
-        "Where clients connect, as NAME://HOST:PORT. Kafka opens every interface by default; here "
-        "a listener beyond this machine is opened only when it is asked for with its address "
-        "(0.0.0.0 for all), and a listener without a host is opened on 127.0.0.1. A PLAINTEXT "
-        "listener beyond this machine needs `allow.plaintext.listeners`. Port 0 takes a free one.",
+        "Where clients connect, as NAME://HOST:PORT. A listener without a host binds to"
+        " 127.0.0.1, unlike Kafka, which binds to every interface; set an address for anything"
+        " else (0.0.0.0 for all interfaces). A PLAINTEXT listener beyond this machine needs"
+        " `allow.plaintext.listeners`. Port 0 selects a free port.",
         check=check_not_empty,
         kafka_default="PLAINTEXT://:9092",
     ),
     items(
         "advertised.listeners",
         None,
-        "The addresses that clients are told to connect to. Not set, each client is told the "
-        "address that it connected to.",
+        "The addresses that the broker advertises to clients. If not set, each client gets the"
+        " address that it connected to.",
         check=check_not_empty,
     ),
     boolean(
         "allow.plaintext.listeners",
         False,
-        "Whether a PLAINTEXT listener may be opened beyond this machine, where everybody may do "
-        "everything and read along. Without it the broker does not start with such a listener.",
+        "Whether a PLAINTEXT listener may be opened beyond this machine, which lets everyone on"
+        " the network do everything and read the traffic. Otherwise the broker does not start with"
+        " such a listener.",
         kafka=False,
     ),
     text(
@@ -104,14 +105,14 @@ _LISTENERS: Final = (
     text(
         "inter.broker.listener.name",
         None,
-        "The listener that brokers use among themselves. Not set, it is the first one whose "
-        "protocol is `security.inter.broker.protocol`, or else the first.",
+        "The listener that brokers use among themselves. If not set, the first one whose protocol"
+        " is `security.inter.broker.protocol`, or else the first.",
     ),
     items(
         "controller.listener.names",
         [],
-        "Listeners of Kafka's controllers; they are not opened, since the controller is part of "
-        "the broker.",
+        "Listeners of Kafka's controllers. They are not opened, because the controller is part of"
+        " the broker.",
         kafka_default="",
     ),
     *PAGE_SETTINGS,
@@ -121,29 +122,30 @@ _CONNECTIONS: Final = (
     integer(
         "socket.request.max.bytes",
         100 * MIB,
-        "The largest request that is read; a larger one closes its connection.",
+        "The largest accepted request; a larger one closes its connection.",
         minimum=1,
     ),
     long(
         "queued.max.request.bytes",
         DEFAULT_REQUEST_POOL_BYTES,
-        "The memory that requests being read or worked on may hold together; connections are not "
-        "read from while it is used up. Kafka sets no limit by default; -1 means our default. "
-        "Must not be smaller than `socket.request.max.bytes`.",
+        "The memory that all requests in progress may use together; while it is used up, the"
+        " broker does not read from connections. Kafka sets no limit by default; -1 means"
+        " Tidelog's default. Must not be smaller than `socket.request.max.bytes`.",
         minimum=-1,
         kafka_default="-1",
     ),
     integer(
         "connections.max.inflight.requests",
         5000,
-        "How many requests of one connection may be unanswered before reading from it pauses.",
+        "How many unanswered requests a connection may have before the broker stops reading from"
+        " it.",
         minimum=1,
         kafka=False,
     ),
     integer(
         "max.connections",
         INT_MAX,
-        "How many connections are open at once; further ones are closed.",
+        "How many connections may be open at once; further ones are closed.",
         minimum=0,
         update=Update.CLUSTER_WIDE,
     ),
@@ -157,15 +159,15 @@ _CONNECTIONS: Final = (
     text(
         "max.connections.per.ip.overrides",
         "",
-        "Other limits for single addresses, as ADDRESS:COUNT parted by commas.",
+        "Limits for single addresses, as ADDRESS:COUNT separated by commas.",
         check=check_connection_overrides,
         update=Update.CLUSTER_WIDE,
     ),
     integer(
         "max.connections.per.user",
         INT_MAX,
-        "How many connections one user may have, of those who authenticate by SASL; the next one "
-        "is refused with SASL_AUTHENTICATION_FAILED.",
+        "How many connections a user that authenticates with SASL may have; the next one is"
+        " refused with SASL_AUTHENTICATION_FAILED.",
         minimum=0,
         update=Update.CLUSTER_WIDE,
         kafka=False,
@@ -173,7 +175,7 @@ _CONNECTIONS: Final = (
     long(
         "connections.max.idle.ms",
         600_000,
-        "How long a connection may be silent before it is closed; a negative value never.",
+        "How long a connection may be idle before it is closed; a negative value disables this.",
     ),
     long(
         "connections.first.byte.ms",
@@ -185,25 +187,23 @@ _CONNECTIONS: Final = (
     long(
         "connections.frame.timeout.ms",
         30_000,
-        "How long a request that has begun to arrive may make no progress, and an answer that has "
-        "begun to leave likewise, before the connection is closed. A request that for so long "
-        "arrives at less than 1 KiB a second closes it, too.",
+        "How long a request being received, or an answer being sent, may make no progress before"
+        " the connection is closed. A request that arrives at less than 1 KiB a second for this"
+        " time closes it too.",
         minimum=1,
         kafka=False,
     ),
     integer(
         "socket.send.buffer.bytes",
         -1,
-        "The socket's send buffer; -1 leaves it to the operating system, which fits it to the "
-        "connection.",
+        "The socket's send buffer; with -1 the operating system adapts it to the connection.",
         minimum=-1,
         kafka_default="102400",
     ),
     integer(
         "socket.receive.buffer.bytes",
         -1,
-        "The socket's receive buffer; -1 leaves it to the operating system, which fits it to the "
-        "connection.",
+        "The socket's receive buffer; with -1 the operating system adapts it to the connection.",
         minimum=-1,
         kafka_default="102400",
     ),
@@ -219,31 +219,31 @@ _CONNECTIONS: Final = (
     integer(
         "fetch.session.partitions.max",
         50_000,
-        "The most partitions of one incremental fetch session. A client that fetches more gets no "
-        "session and names all its partitions in every fetch.",
+        "The maximum number of partitions in one incremental fetch session. A client that fetches"
+        " more gets no session and names all its partitions in every fetch.",
         minimum=0,
         kafka=False,
     ),
     long(
         "fetch.sessions.max.bytes",
         128 * MIB,
-        "The memory of all incremental fetch sessions together, at 500 bytes for each partition. "
-        "When it is used up, a new session replaces one whose partitions cannot be read, one that "
-        "was not used for two minutes, or a smaller one; otherwise the client gets no session.",
+        "The memory of all incremental fetch sessions together, at 500 bytes per partition. When"
+        " it is used up, a new session replaces one whose partitions cannot be read, one that was"
+        " unused for two minutes, or a smaller one; otherwise the client gets no session.",
         minimum=0,
         kafka=False,
     ),
     integer(
         "fetch.max.bytes",
         55 * MIB,
-        "The most bytes that one fetch is answered with, whatever it asks for; a single larger "
-        "batch is still sent whole.",
+        "The maximum size of the answer to a fetch, whatever it asks for; a single larger batch"
+        " is still sent whole.",
         minimum=1024,
     ),
     long(
         "shutdown.drain.ms",
         10_000,
-        "How long a stopping broker waits for requests in work before it closes connections.",
+        "How long a stopping broker waits for requests in progress before it closes connections.",
         minimum=0,
         kafka=False,
     ),
@@ -253,13 +253,13 @@ _TOPICS: Final = (
     integer(
         "num.partitions",
         1,
-        "Partitions of a topic that is created without saying how many.",
+        "The number of partitions of a topic that is created without a number.",
         minimum=1,
     ),
     integer(
         "default.replication.factor",
         1,
-        "Replicas of a topic that is created without saying how many.",
+        "The replication factor of a topic that is created without one.",
         minimum=1,
     ),
     boolean(
@@ -271,16 +271,16 @@ _TOPICS: Final = (
     integer(
         "producer.id.expiration.ms",
         86_400_000,
-        "How long a partition remembers an idle producer, to recognise what it sends twice.",
+        "How long a partition remembers an idle producer, to detect duplicates.",
         minimum=1,
         update=Update.CLUSTER_WIDE,
     ),
     long(
         "max.decompressed.batch.bytes",
         -1,
-        "The size to which a compressed batch is inflated at most where records must be looked "
-        "into. -1: eight times the topic's `max.message.bytes`, at most 64 MiB, and never less "
-        "than `max.message.bytes`.",
+        "The maximum decompressed size of a batch whose records must be inspected. -1: eight"
+        " times the topic's `max.message.bytes`, at most 64 MiB, and never less than"
+        " `max.message.bytes`.",
         minimum=-1,
         kafka=False,
     ),
@@ -299,23 +299,23 @@ _STORAGE: Final = (
     long(
         "log.cleaner.backoff.ms",
         15_000,
-        "How long the cleaner rests when no log needs it.",
+        "How long the cleaner pauses when no log needs cleaning.",
         minimum=0,
         update=Update.CLUSTER_WIDE,
     ),
     long(
         "log.cleaner.dedupe.buffer.size",
         128 * MIB,
-        "The memory for the keys of one clean, which is taken as it is needed. A log with more "
-        "keys than fit (some 700,000 in the default) is cleaned in several goes.",
+        "The memory for the keys of one cleaning pass, allocated as needed. A log with more keys"
+        " than fit (about 700,000 with the default) is cleaned in several passes.",
         minimum=MIB,
         update=Update.CLUSTER_WIDE,
     ),
     long(
         "log.scrub.interval.ms",
         24 * 3600 * 1000,
-        "How long a pass of the scrub takes, which reads all logs and holds every batch to its "
-        "checksum. Damaged replicas are fetched again from their leaders. 0 switches it off.",
+        "How long one pass of the scrub takes, which reads all logs and verifies the checksum of"
+        " every batch. Damaged replicas are fetched again from their leaders. 0 turns it off.",
         minimum=0,
         update=Update.CLUSTER_WIDE,
         kafka=False,
@@ -323,8 +323,8 @@ _STORAGE: Final = (
     long(
         "log.scrub.io.max.bytes.per.second",
         16 * MIB,
-        "The most that the scrub reads a second. With more data than that is in a pass, the pass "
-        "takes longer.",
+        "How many bytes the scrub reads a second at most. If there is more data, the pass takes"
+        " longer.",
         minimum=1024,
         update=Update.CLUSTER_WIDE,
         kafka=False,
@@ -332,15 +332,15 @@ _STORAGE: Final = (
     long(
         "log.flush.scheduler.interval.ms",
         LONG_MAX,
-        "How often logs are checked for records that `flush.ms` wants flushed, and its value where "
-        "`log.flush.interval.ms` is not set.",
+        "How often logs are checked for records that `flush.ms` requires to be flushed, and the"
+        " value of `log.flush.interval.ms` if that is not set.",
         minimum=1,
     ),
     integer(
         "flusher.interval.ms",
         1000,
-        "The age that unflushed data of `durability=replicated` topics is meant not to exceed: the "
-        "background flusher takes dirty segments, oldest first, with this aim.",
+        "The target for the maximum age of unflushed data in `durability=replicated` topics: the"
+        " background flusher flushes dirty segments, oldest first, to meet it.",
         minimum=1,
         kafka=False,
     ),
@@ -365,9 +365,9 @@ _STORAGE: Final = (
     long(
         "disk.min.free.bytes",
         -1,
-        "The free space of a data directory's file system below which producers are refused with a "
-        "retriable error while reads and commits go on. Commits are refused in the last 64 MiB, or "
-        "in half of this where that is less. -1: 2 GiB or 5 % of the file system, the smaller.",
+        "The free space on a data directory's file system below which producers get a retriable"
+        " error while reads and commits continue. Commits are refused in the last 64 MiB, or in"
+        " half of this if that is less. -1: 2 GiB or 5 % of the file system, whichever is less.",
         minimum=-1,
         update=Update.CLUSTER_WIDE,
         kafka=False,
@@ -375,16 +375,16 @@ _STORAGE: Final = (
     integer(
         "open.files.max",
         -1,
-        "How many segment and index files are kept open. -1: half of what the operating system "
-        "lets the process open.",
+        "How many segment and index files are kept open. -1: half of the process's limit of open"
+        " files.",
         minimum=-1,
         kafka=False,
     ),
     integer(
         "offload.threads",
         4,
-        "Threads for what must not run on the event loop: flushing, unlinking, cold reads, "
-        "inflating.",
+        "Threads for work that must not run on the event loop: flushing, unlinking, cold reads,"
+        " decompression.",
         minimum=1,
         maximum=64,
         kafka=False,

@@ -23,33 +23,34 @@ Names and defaults are those of Apache Kafka wherever Kafka has the setting; the
 
 ## Where settings come from
 
-A broker reads, each stronger than the one before:
+A broker reads these sources; each overrides the ones before it:
 
-1. files, in the order they are given: properties files as Java writes them, or YAML
+1. files, in the order they are given: Java properties files, or YAML
    (`.yaml`, `.yml`) with names written flat (`log.segment.bytes: 1048576`) or nested
    (`log: {segment.bytes: 1048576}`);
 2. environment variables: `TIDELOG_` and the name in capitals with `_` for `.`, for example
    `%(environment)s`;
 3. flags: `--set NAME=VALUE`.
 
-Kafka's own `server.properties` starts a broker. Names that Kafka knows and this broker does not
-use are warned about, each once; any other unknown name and every value out of range is an error
-that gives file, line and the nearest valid name. Where a setting has several forms
-(`log.retention.ms`, `.minutes`, `.hours`) a stronger source's form replaces all forms of weaker
+You can start a broker with Kafka's own `server.properties`. The broker warns once about each name
+that Kafka knows and Tidelog does not use. Any other unknown name and every value out of range is an
+error that names the file, the line and the nearest valid name. If a setting has several forms
+(`log.retention.ms`, `.minutes`, `.hours`), a form in a later source replaces all forms in earlier
 ones. In YAML a value is the text as written: `no` does not become `false`.
 
-While brokers run, settings are altered with Kafka's admin calls (IncrementalAlterConfigs). A
-topic's value is looked for in: the topic's own settings, those altered for the broker, those
-altered for all brokers, what the broker was started with, the default. The column *change* says
-what may be altered without a restart: *cluster* for one broker or all, *restart* for nothing.
-Settings that Kafka takes while it runs and this broker does not use (`num.io.threads`,
-`log.cleaner.threads` and others) are taken, stored and shown,
-and the broker's log says so. Kafka also takes names that it does not know, for plugins; so does
-this broker, with the same line in its log, and their values are never shown.
+While brokers run, alter settings with Kafka's admin calls (IncrementalAlterConfigs). The first of
+these determines a topic's value: the topic's own settings, those altered for the broker, those
+altered for all brokers, those that the broker was started with, the default. The column *change*
+says what you can alter without a restart: *cluster* for one broker or all, *broker* for one broker,
+*restart* for nothing.
+Settings that Kafka accepts while it runs and Tidelog does not use (`num.io.threads`,
+`log.cleaner.threads` and others) are accepted, stored and shown, and the broker's log says so. Like
+Kafka, the broker also accepts names that it does not know, for plugins, with the same line in its
+log; it never shows their values.
 
-A topic, a group, a broker and the default of all brokers may each have up to 1,000 settings of
-their own, with names of 1 to 255 characters and values of up to 32,767 (Kafka's limit), and up to
-256 KiB together. What exceeds this is refused with INVALID_CONFIG.
+A topic, a group, a broker and the default of all brokers may each have up to 1,000 settings, with
+names of 1 to 255 characters and values of up to 32,767 (Kafka's limit), and up to 256 KiB together.
+More are refused with INVALID_CONFIG.
 """
 
 _CHANGE: Final = {
@@ -71,8 +72,9 @@ def document() -> str:
         parts.append(_table("change", rows))
     parts.append("## Settings of a topic\n")
     parts.append(
-        "Set when a topic is created or altered, with `--set NAME=VALUE` on the command line. "
-        "The last\ncolumn names the broker's setting that a topic without its own value takes.\n"
+        "Set these when you create or alter a topic, with `--set NAME=VALUE` on the command line. "
+        "The last\ncolumn names the broker's setting that applies to a topic without its own "
+        "value.\n"
     )
     for heading, settings in TOPIC_SECTIONS:
         parts.append(f"### {heading}\n")
@@ -80,10 +82,10 @@ def document() -> str:
         parts.append(_table("broker's default", rows))
     parts.append("## Settings of a group\n")
     parts.append(
-        "Consumer groups (`group.protocol=consumer`) may have their own, within the "
-        "bounds that\nthe broker sets (`group.consumer.min.*`, `group.consumer.max.*`). The group "
-        "need not exist yet.\nKafka's settings of share and streams groups are taken and shown, "
-        "but nothing acts on them.\n"
+        "Groups with the new consumer protocol (`group.protocol=consumer`) may have their own, "
+        "within the limits\nthat the broker sets (`group.consumer.min.*`, "
+        "`group.consumer.max.*`). The group need not exist yet.\n"
+        "Kafka's settings of share and streams groups are accepted and shown, but have no effect.\n"
     )
     rows = [(*_cells(setting), _code(setting.broker_name)) for setting in SETTINGS_OF_A_GROUP]
     parts.append(_table("broker's default", rows))
@@ -97,7 +99,7 @@ def _shown(settings: Iterable[Setting]) -> list[Setting]:
 def _cells(setting: Setting) -> tuple[str, ...]:
     meaning = setting.help
     if setting.unused:
-        meaning += " *Not acted on.*"
+        meaning += " *No effect.*"
     name = _code(setting.name) + ("" if setting.kafka else " *ours*")
     return name, meaning, setting.kind.name.lower(), _default(setting), setting.valid_values()
 

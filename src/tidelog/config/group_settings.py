@@ -70,70 +70,71 @@ GROUP_SETTINGS: Final = (
     integer(
         "group.min.session.timeout.ms",
         6_000,
-        "The shortest session time-out that a member may ask for.",
+        "The shortest session timeout that a member may ask for.",
     ),
     integer(
         "group.max.session.timeout.ms",
         1_800_000,
-        "The longest session time-out that a member may ask for.",
+        "The longest session timeout that a member may ask for.",
     ),
     integer(
         "group.max.size",
         100_000,
-        "How many members a group may have. Kafka has no bound; each member takes memory.",
+        "How many members a group may have. Kafka has no limit; each member takes memory.",
         minimum=1,
         kafka_default=str(INT_MAX),
     ),
     integer(
         "group.consumer.session.timeout.ms",
         45_000,
-        "How long a member of a consumer group (`group.protocol=consumer`) may be "
-        "silent before what it owns goes to others.",
+        "How long a member that uses the new consumer protocol (`group.protocol=consumer`) may be"
+        " silent before its partitions are reassigned.",
         minimum=1,
     ),
     integer(
         "group.consumer.min.session.timeout.ms",
         45_000,
-        "The least that `group.consumer.session.timeout.ms` may be.",
+        "The minimum of `group.consumer.session.timeout.ms`.",
         minimum=1,
     ),
     integer(
         "group.consumer.max.session.timeout.ms",
         60_000,
-        "The most that `group.consumer.session.timeout.ms` may be.",
+        "The maximum of `group.consumer.session.timeout.ms`.",
         minimum=1,
     ),
     integer(
         "group.consumer.heartbeat.interval.ms",
         5_000,
-        "How often members of consumer groups are told to send heartbeats, by which "
-        "they also learn what they own. `tidelog up` and the broker for tests set 500.",
+        "How often members that use the new consumer protocol send heartbeats, which also deliver"
+        " their assignment. `tidelog up` and the broker for tests set 500.",
         minimum=1,
     ),
     integer(
         "group.consumer.min.heartbeat.interval.ms",
         5_000,
-        "The least that `group.consumer.heartbeat.interval.ms` may be.",
+        "The minimum of `group.consumer.heartbeat.interval.ms`.",
         minimum=1,
     ),
     integer(
         "group.consumer.max.heartbeat.interval.ms",
         15_000,
-        "The most that `group.consumer.heartbeat.interval.ms` may be.",
+        "The maximum of `group.consumer.heartbeat.interval.ms`.",
         minimum=1,
     ),
     integer(
         "group.consumer.max.size",
         100_000,
-        "How many members a consumer group may have. Kafka has no bound; each member takes memory.",
+        "How many members a group with the new consumer protocol may have. Kafka has no limit;"
+        " each member takes memory.",
         minimum=1,
         kafka_default=str(INT_MAX),
     ),
     items(
         "group.consumer.assignors",
         list(CONSUMER_ASSIGNORS),
-        "The assignors that members of consumer groups may ask for; the first one "
-        "works for those that do not.",
+        "The assignors that members with the new consumer protocol may choose; the first is the"
+        " default.",
         check=_check_assignors,
     ),
     text(
@@ -149,33 +150,33 @@ GROUP_SETTINGS: Final = (
     integer(
         "offsets.commit.timeout.ms",
         5_000,
-        "How long a commit, or another change of a group, may take to become durable before its "
-        "client is told to try again.",
+        "How long a commit, or another change of a group, may take to become durable before the"
+        " client gets a retriable error.",
         minimum=1,
     ),
     integer(
         "offsets.retention.minutes",
         10_080,
-        "How long the offsets of a group are kept after its last member has left. While it has "
-        "members they are kept.",
+        "How long the offsets of a group are kept after its last member has left. They do not "
+        "expire while it has members.",
         minimum=1,
     ),
     long(
         "offsets.retention.check.interval.ms",
         600_000,
-        "How often offsets are looked through for those that have expired.",
+        "How often expired offsets are removed.",
         minimum=1,
     ),
     integer(
         "offsets.topic.num.partitions",
         50,
-        "Partitions of `__consumer_offsets`; counts when the topic is created, by the first group.",
+        "Partitions of `__consumer_offsets`; applies when the first group creates the topic.",
         minimum=1,
     ),
     short(
         "offsets.topic.replication.factor",
         3,
-        "Replicas of `__consumer_offsets`; where there are fewer brokers, that many.",
+        "Replicas of `__consumer_offsets`, or the number of brokers if that is less.",
         minimum=1,
     ),
     integer(

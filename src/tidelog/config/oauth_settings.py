@@ -26,8 +26,8 @@ OAUTH_SETTINGS: Final = (
     long(
         "sasl.oauthbearer.jwks.endpoint.refresh.ms",
         3_600_000,
-        "After how long the keys are fetched again. A token whose key is not known has them "
-        "fetched as well, at most every ten seconds.",
+        "How often the keys are fetched again. A token with an unknown key also triggers a fetch,"
+        " at most every ten seconds.",
         minimum=1,
     ),
     text(
@@ -40,13 +40,13 @@ OAUTH_SETTINGS: Final = (
     items(
         "sasl.oauthbearer.expected.audience",
         [],
-        "The audiences of which a token must name one. It must be set, since a token for another "
-        "service would be taken otherwise.",
+        "The audiences of which a token must name one. Required, because otherwise a token for"
+        " another service would be accepted.",
     ),
     text(
         "sasl.oauthbearer.expected.issuer",
         None,
-        "The issuer that a token must name. It must be set.",
+        "The issuer that a token must name. Required.",
     ),
     text(
         "sasl.oauthbearer.sub.claim.name",
@@ -56,15 +56,15 @@ OAUTH_SETTINGS: Final = (
     integer(
         "sasl.oauthbearer.clock.skew.seconds",
         30,
-        "How far the clock of the issuer may be off.",
+        "How far the issuer's clock may be off.",
         minimum=0,
         maximum=30,
     ),
     boolean(
         "sasl.oauthbearer.unsecured.allowed",
         False,
-        "Whether tokens that nobody has signed are taken, as Kafka's example of a login module "
-        "makes them: anybody can be anybody. For development alone.",
+        "Whether unsigned tokens are accepted, such as those of Kafka's example login module:"
+        " anyone can be anyone. Only for development.",
         kafka=False,
     ),
 )

@@ -11,37 +11,37 @@ PAGE_SETTINGS: Final = (
     text(
         "metrics.listener",
         "",
-        "HOST:PORT of /metrics, /healthz and /readyz; empty for none. Port 0 takes a free one.",
+        "HOST:PORT of /metrics, /healthz and /readyz; empty for none. Port 0 selects a free port.",
         check=check_host_port,
         kafka=False,
     ),
     items(
         "metrics.hosts",
         [],
-        "Names under which /metrics and /readyz may be asked for, besides any IP address, "
-        "`localhost`, and the names in `metrics.listener` and `advertised.listeners`; `*` allows "
-        "every name. Without this check a page in a browser could read them.",
+        "Host names that clients may use for /metrics and /readyz, besides any IP address,"
+        " `localhost`, and the names in `metrics.listener` and `advertised.listeners`; `*` allows"
+        " every name. Without this check a web page could read them through a browser.",
         kafka=False,
     ),
     text(
         "metrics.security.protocol",
         "PLAINTEXT",
-        "`SSL` serves the pages over TLS alone, with the settings `listener.name.metrics.ssl.*` "
-        "or, where those are not set, `ssl.*`.",
+        "`SSL` serves the pages only over TLS, with the settings `listener.name.metrics.ssl.*`"
+        " or, if those are not set, `ssl.*`.",
         choices=("PLAINTEXT", "SSL"),
         kafka=False,
     ),
     password(
         "metrics.users",
         None,
-        "Who may read the pages, as `NAME:PASSWORD`, parted by commas, by basic authentication. "
-        "Beyond loopback that needs TLS. Without users everybody may.",
+        "Users that may read the pages with basic authentication, as `NAME:PASSWORD`, separated"
+        " by commas. Beyond loopback this needs TLS. Without users everyone may read them.",
         kafka=False,
     ),
     boolean(
         "metrics.health.open",
         True,
-        "Whether /healthz and /readyz answer without a password, as probes ask them.",
+        "Whether /healthz and /readyz answer without a password, for probes.",
         kafka=False,
     ),
 )

@@ -10,8 +10,8 @@ QUOTA_SETTINGS: Final = (
     integer(
         "quota.window.num",
         11,
-        "Over how many windows the rate of a client is taken. A client that was quiet may use all "
-        "of them but one at once.",
+        "Over how many windows a client's rate is measured. A client that was quiet may use all"
+        " of them but one at once.",
         minimum=1,
         maximum=1000,
     ),
@@ -61,9 +61,9 @@ QUOTA_SETTINGS: Final = (
     integer(
         "groups.max.per.user",
         10_000,
-        "How many groups one user may bring into one partition of `__consumer_offsets`, of those "
-        "who log in. The first member or offset of another is refused with "
-        "GROUP_MAX_SIZE_REACHED. A coordinator counts from its start on.",
+        "How many groups an authenticated user may create in one partition of"
+        " `__consumer_offsets`. The first member or offset of another is refused with"
+        " GROUP_MAX_SIZE_REACHED. A coordinator counts from its start.",
         minimum=1,
         kafka=False,
     ),
@@ -78,17 +78,17 @@ QUOTA_SETTINGS: Final = (
     integer(
         "transactional.ids.max.per.user",
         50_000,
-        "How many transactional ids one user may bring into one partition of "
-        "`__transaction_state`, of those who log in; new ones are refused with POLICY_VIOLATION "
-        "until others expire. A coordinator counts from its start on.",
+        "How many transactional ids an authenticated user may create in one partition of"
+        " `__transaction_state`; new ones are refused with POLICY_VIOLATION until others expire. A"
+        " coordinator counts from its start.",
         minimum=1,
         kafka=False,
     ),
     integer(
         "producer.ids.max.per.partition",
         100_000,
-        "How many idempotent producers a partition remembers; what new ones send is refused with "
-        "POLICY_VIOLATION until others expire.",
+        "How many idempotent producers a partition remembers; records of new ones are refused"
+        " with POLICY_VIOLATION until others expire.",
         minimum=1,
         kafka=False,
     ),

@@ -46,8 +46,8 @@ _TLS: Final = (
     text(
         "ssl.keystore.location",
         None,
-        "The file with the broker's private key and its certificate chain. Only the broker's "
-        "user may be able to read it.",
+        "The file with the broker's private key and its certificate chain. Only the broker's user"
+        " may read it.",
         update=_PER_BROKER,
     ),
     password(
@@ -68,7 +68,7 @@ _TLS: Final = (
     password(
         "ssl.key.password",
         None,
-        "The password of a private key that is encrypted.",
+        "The password of an encrypted private key.",
         update=_PER_BROKER,
     ),
     text(
@@ -82,8 +82,8 @@ _TLS: Final = (
     text(
         "ssl.truststore.location",
         None,
-        "The file with the certificate authorities that clients and other brokers must be signed "
-        "by. A PEM file that holds a revocation list as well has it checked.",
+        "The file with the certificate authorities that must have signed the certificates of"
+        " clients and other brokers. A revocation list in a PEM file is checked.",
         update=_PER_BROKER,
     ),
     password(
@@ -98,53 +98,53 @@ _TLS: Final = (
     text(
         "ssl.client.auth",
         "none",
-        "Whether clients show a certificate: `required`, `requested` or `none`. On a SASL_SSL "
-        "listener it counts only with the listener's prefix.",
+        "Whether clients present a certificate: `required`, `requested` or `none`. On a SASL_SSL"
+        " listener it applies only with the listener's prefix.",
         choices=("required", "requested", "none"),
         update=_PER_BROKER,
     ),
     items(
         "ssl.enabled.protocols",
         list(TLS_PROTOCOLS),
-        "The versions of TLS that are spoken. Older ones than 1.2 are not offered.",
+        "The supported TLS versions. Versions before 1.2 are not available.",
         choices=TLS_PROTOCOLS,
         update=_PER_BROKER,
     ),
     text(
         "ssl.protocol",
         "TLSv1.3",
-        "The newest version of TLS that is spoken.",
+        "The newest supported TLS version.",
         choices=TLS_PROTOCOLS,
         update=_PER_BROKER,
     ),
     items(
         "ssl.cipher.suites",
         [],
-        "The cipher suites of TLS 1.2, by Java's names. Empty allows all with forward secrecy and "
-        "authenticated encryption. Those of TLS 1.3 are always on.",
+        "The cipher suites of TLS 1.2, by Java's names. Empty allows all with forward secrecy and"
+        " authenticated encryption. Those of TLS 1.3 are always enabled.",
         update=_PER_BROKER,
     ),
     text(
         "ssl.endpoint.identification.algorithm",
         "https",
-        "`https`: a broker that connects to another one checks that its certificate is for that "
-        "host. Empty switches the check off.",
+        "`https`: a broker that connects to another broker verifies that the certificate is for"
+        " that host. Empty turns the check off.",
         update=_PER_BROKER,
     ),
     text(
         "ssl.principal.mapping.rules",
         "DEFAULT",
-        "How the distinguished name of a client's certificate becomes its principal: rules "
-        "`RULE:pattern/replacement/[LU]`, parted by commas, of which the first whose pattern "
-        "matches the whole name counts. DEFAULT takes the name as it is.",
+        "How the distinguished name of a client's certificate becomes its principal: rules"
+        " `RULE:pattern/replacement/[LU]`, separated by commas. The first rule whose pattern"
+        " matches the whole name applies. DEFAULT keeps the name unchanged.",
     ),
     text(
         "ssl.broker.principals",
         "",
-        "The principals whose certificates make a broker of this cluster on SSL listeners with "
-        "`ssl.client.auth=required`, parted by semicolons: `User:CN=broker1;User:CN=broker2`. "
-        "Brokers that use such a listener among themselves then need no other proof. Empty: "
-        "brokers prove it with the cluster's key.",
+        "The principals whose certificates identify a broker of this cluster on SSL listeners"
+        " with `ssl.client.auth=required`, separated by semicolons:"
+        " `User:CN=broker1;User:CN=broker2`. Brokers that use such a listener among themselves"
+        " then need no other proof. Empty: brokers authenticate with the cluster's key.",
         check=_check_principals,
         kafka=False,
     ),
@@ -154,8 +154,8 @@ _SASL: Final = (
     items(
         "sasl.enabled.mechanisms",
         ["SCRAM-SHA-256", "SCRAM-SHA-512"],
-        "The mechanisms by which clients may authenticate on SASL listeners. Kafka's default, "
-        "Kerberos, is not offered.",
+        "The mechanisms that clients may use on SASL listeners. Kafka's default, Kerberos, is not"
+        " supported.",
         choices=MECHANISMS,
         update=_PER_BROKER,
         kafka_default="GSSAPI",
@@ -171,24 +171,24 @@ _SASL: Final = (
     long(
         "connections.max.reauth.ms",
         0,
-        "How long a login on a SASL listener lasts: the client must authenticate again before, or "
-        "the connection is closed with its next request. 0 is for ever, but a token's own end "
-        "counts in any case. It may have the prefix of a listener, or of a listener and a "
-        "mechanism.",
+        "How long a login on a SASL listener lasts: the client must authenticate again before"
+        " that, or its next request closes the connection. 0 means no limit, but a token's own"
+        " expiry always applies. It may have the prefix of a listener, or of a listener and a"
+        " mechanism.",
         minimum=0,
     ),
     boolean(
         "sasl.plain.without.tls",
         False,
-        "Whether PLAIN may be offered on a SASL_PLAINTEXT listener beyond this machine, where "
-        "everybody on the way reads the passwords.",
+        "Whether PLAIN may be offered on a SASL_PLAINTEXT listener beyond this machine, where"
+        " anyone on the network path can read the passwords.",
         kafka=False,
     ),
     text(
         "security.inter.broker.protocol",
         "PLAINTEXT",
-        "Where `inter.broker.listener.name` is not set, brokers use the listener of this protocol "
-        "among themselves.",
+        "If `inter.broker.listener.name` is not set, brokers use the listener with this protocol"
+        " among themselves.",
         choices=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
     ),
 )
@@ -206,23 +206,23 @@ _AUTHORIZATION: Final = (
     text(
         "authorizer.class.name",
         "",
-        "Who may do what. Empty: everybody may do everything. Kafka's "
-        "`org.apache.kafka.metadata.authorizer.StandardAuthorizer`, or `acl` for short: only what "
-        "access-control lists allow. Set it on every broker of the cluster.",
+        "Who may do what. Empty: everyone may do everything. Kafka's"
+        " `org.apache.kafka.metadata.authorizer.StandardAuthorizer`, or `acl` for short: only what"
+        " access-control lists allow. Set it on every broker of the cluster.",
         choices=AUTHORIZERS,
     ),
     text(
         "super.users",
         "",
-        "The principals that may do everything, whatever the access-control lists say, parted by "
-        "semicolons: `User:admin;User:operator`.",
+        "The principals that may do everything, whatever the access-control lists say, separated"
+        " by semicolons: `User:admin;User:operator`.",
         check=_check_principals,
         kafka=False,
     ),
     boolean(
         "allow.everyone.if.no.acl.found",
         False,
-        "Whether everybody may do everything to a resource that no access-control list names.",
+        "Whether everyone may do everything with a resource that no access-control list names.",
         kafka=False,
     ),
 )

@@ -120,41 +120,41 @@ def _check_digest(value: Value) -> None:
         raise ConfigError("write USER:PASSWORD")
 
 
-_NAME_OF_KAFKA_3 = "Its name is that of Kafka 3."
+_NAME_OF_KAFKA_3 = "The name is from Kafka 3."
 
 STORE_SETTINGS: Final = (
     text(
         "store",
         "",
-        "Where the cluster keeps its metadata: `zookeeper://HOST:2181,HOST:2181/CHROOT` (without a "
-        "chroot, `/tidelog`), or `unix:/PATH` of a socket on which a process of this machine "
-        "serves it. Empty: this broker is alone and keeps its metadata in its data directory. "
-        "`zookeeper.connect` does not choose ZooKeeper.",
+        "Where the cluster keeps its metadata: `zookeeper://HOST:2181,HOST:2181/CHROOT` (without"
+        " a chroot, `/tidelog`), or `unix:/PATH` of a socket on which a process of this machine"
+        " serves it. Empty: this broker is standalone and keeps its metadata in its data"
+        " directory. `zookeeper.connect` does not select ZooKeeper.",
         check=_check_store,
         kafka=False,
     ),
     integer(
         "zookeeper.session.timeout.ms",
         9000,
-        "How long ZooKeeper waits for a sign of life before a broker counts as gone and others "
-        f"lead its partitions. {_NAME_OF_KAFKA_3}",
+        "How long a broker may be silent before ZooKeeper ends its session and other brokers take "
+        f"over its partitions. {_NAME_OF_KAFKA_3}",
         minimum=1000,
         kafka=False,
     ),
     integer(
         "zookeeper.connection.timeout.ms",
         30_000,
-        "How long one attempt to connect to ZooKeeper may take. A broker that finds no ZooKeeper "
-        f"says so and tries again until it finds one. {_NAME_OF_KAFKA_3}",
+        "How long one attempt to connect to ZooKeeper may take. A broker that cannot reach "
+        f"ZooKeeper logs that and retries until it can. {_NAME_OF_KAFKA_3}",
         minimum=100,
         kafka=False,
     ),
     password(
         "zookeeper.digest",
         None,
-        "USER:PASSWORD for ZooKeeper's digest scheme. The nodes then belong to this user and "
-        "nobody else can read or change them. Write it into a settings file or the environment; "
-        "on the command line it is refused.",
+        "USER:PASSWORD for ZooKeeper's digest scheme. This user then owns the nodes, and nobody"
+        " else can read or change them. Set it in a file or the environment; it is refused on the"
+        " command line.",
         check=_check_digest,
         kafka=False,
     ),
@@ -167,14 +167,14 @@ STORE_SETTINGS: Final = (
     text(
         "zookeeper.ssl.truststore.location",
         "",
-        "A PEM file with the certificates of the authorities that sign ZooKeeper's; empty: those "
+        "A PEM file with the authorities that sign ZooKeeper's certificates; empty: those "
         f"that this machine trusts. {_NAME_OF_KAFKA_3}",
         kafka=False,
     ),
     text(
         "zookeeper.ssl.keystore.location",
         "",
-        "A PEM file with this broker's certificate and its key, where ZooKeeper asks for one. "
+        "A PEM file with this broker's certificate and its key, if ZooKeeper requires one. "
         f"{_NAME_OF_KAFKA_3}",
         kafka=False,
     ),
@@ -187,8 +187,8 @@ STORE_SETTINGS: Final = (
     text(
         "zookeeper.ssl.endpoint.identification.algorithm",
         "HTTPS",
-        "HTTPS: ZooKeeper's certificate must name the host that was connected to. Empty: any name "
-        f"will do. {_NAME_OF_KAFKA_3}",
+        "HTTPS: ZooKeeper's certificate must match the host name. Empty: any name is accepted. "
+        f"{_NAME_OF_KAFKA_3}",
         choices=("HTTPS", ""),
         kafka=False,
     ),

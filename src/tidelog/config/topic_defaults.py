@@ -26,13 +26,13 @@ _UNITS: Final = (
     integer(
         "log.retention.minutes",
         None,
-        "The same in minutes, taken when `log.retention.ms` is not set.",
+        "The same in minutes, used if `log.retention.ms` is not set.",
         check=check_retention,
     ),
     integer(
         "log.retention.hours",
         168,
-        "The same in hours, taken when neither of the others is set.",
+        "The same in hours, used if neither of the others is set.",
         check=check_retention,
     ),
     long(
@@ -44,7 +44,7 @@ _UNITS: Final = (
         fallbacks=(("log.roll.hours", 3_600_000),),
     ),
     integer(
-        "log.roll.hours", 168, "The same in hours, taken when `log.roll.ms` is not set.", minimum=1
+        "log.roll.hours", 168, "The same in hours, used if `log.roll.ms` is not set.", minimum=1
     ),
     long(
         "log.roll.jitter.ms",
@@ -57,7 +57,7 @@ _UNITS: Final = (
     integer(
         "log.roll.jitter.hours",
         0,
-        "The same in hours, taken when `log.roll.jitter.ms` is not set.",
+        "The same in hours, used if `log.roll.jitter.ms` is not set.",
         minimum=0,
     ),
     long(

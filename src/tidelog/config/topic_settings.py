@@ -19,16 +19,16 @@ _RETENTION: Final = (
     items(
         "cleanup.policy",
         ["delete"],
-        "What happens to old segments: `delete` removes them by age and size, `compact` keeps the "
-        "last value of each key, both may be given. Empty keeps everything.",
+        "What happens to old segments: `delete` removes them by age and size, `compact` keeps the"
+        " last value of each key; you can set both. Empty keeps everything.",
         choices=("compact", "delete"),
         broker_name="log.cleanup.policy",
     ),
     long(
         "retention.ms",
         7 * DAY_MS,
-        "How long a segment is kept after its newest record, whatever was consumed; -1 keeps it "
-        "for ever.",
+        "How long a segment is kept after its newest record, whether or not it was consumed; -1"
+        " keeps it forever.",
         minimum=-1,
         broker_name="log.retention.ms",
     ),
@@ -58,16 +58,16 @@ _SEGMENTS: Final = (
     long(
         "segment.ms",
         7 * DAY_MS,
-        "The age at which a segment is closed even though it is not full, so that retention can "
-        "reach it.",
+        "The age at which a segment is closed even if it is not full, so that retention can"
+        " remove it.",
         minimum=1,
         broker_name="log.roll.ms",
     ),
     long(
         "segment.jitter.ms",
         0,
-        "At most so much is taken off `segment.ms`, at random per segment, so that many partitions "
-        "do not roll at once.",
+        "The maximum random time that is subtracted from `segment.ms` for each segment, so that"
+        " many partitions do not roll at once.",
         minimum=0,
         broker_name="log.roll.jitter.ms",
     ),
@@ -81,7 +81,7 @@ _SEGMENTS: Final = (
     integer(
         "index.interval.bytes",
         4096,
-        "How many bytes of records lie between two entries of the sparse indexes.",
+        "How many bytes of records are between two entries of the sparse indexes.",
         minimum=0,
         broker_name="log.index.interval.bytes",
     ),
@@ -99,9 +99,9 @@ _DURABILITY: Final = (
     text(
         "durability",
         "replicated",
-        "When a record counts as committed: `replicated`, once the in-sync replicas have it in "
-        "memory of their operating systems; `fsync`, once it was also flushed to their disks, "
-        "before it is acknowledged and before consumers see it.",
+        "When a record counts as committed: `replicated`, once the in-sync replicas have it in"
+        " their page caches; `fsync`, once it is also flushed to their disks, before it is"
+        " acknowledged and before consumers see it.",
         choices=("replicated", "fsync"),
         broker_name="log.durability",
         kafka=False,
@@ -130,8 +130,8 @@ _DURABILITY: Final = (
     boolean(
         "unclean.leader.election.enable",
         False,
-        "Whether a replica that is not in sync may lead when no other is left, at the price of "
-        "acknowledged records.",
+        "Whether a replica that is not in sync may become leader if no other is left, which can"
+        " lose acknowledged records.",
         broker_name="unclean.leader.election.enable",
     ),
 )
@@ -140,38 +140,38 @@ _RECORDS: Final = (
     integer(
         "max.message.bytes",
         MIB + 12,
-        "The largest record batch that is accepted, as it arrives (compressed, if it is).",
+        "The largest accepted record batch, as it arrives (after compression, if any).",
         minimum=0,
         broker_name="message.max.bytes",
     ),
     text(
         "message.timestamp.type",
         "CreateTime",
-        "Whose clock stamps the records: the producer's or the broker's.",
+        "Whose clock sets the timestamps of records: the producer's or the broker's.",
         choices=("CreateTime", "LogAppendTime"),
         broker_name="log.message.timestamp.type",
     ),
     long(
         "message.timestamp.before.max.ms",
         LONG_MAX,
-        "How far a producer's timestamp may lie behind the broker's clock.",
+        "How far a producer's timestamp may be behind the broker's clock.",
         minimum=0,
         broker_name="log.message.timestamp.before.max.ms",
     ),
     long(
         "message.timestamp.after.max.ms",
         HOUR_MS,
-        "How far a producer's timestamp may lie ahead of the broker's clock.",
+        "How far a producer's timestamp may be ahead of the broker's clock.",
         minimum=0,
         broker_name="log.message.timestamp.after.max.ms",
     ),
     text(
         "record.validation",
         "headers",
-        "How deep a produced batch is looked into. `headers` checks the batch header, the "
-        "checksum, the records of uncompressed batches, and of compressed ones the framing and "
-        "whether it can hold so many records. `full` also inflates compressed batches and checks "
-        "their records, which takes two to ten times the CPU for them.",
+        "How thoroughly a produced batch is checked. `headers` checks the batch header, the"
+        " checksum, the records of uncompressed batches, and for compressed ones the framing and"
+        " whether it can hold so many records. `full` also decompresses compressed batches and"
+        " checks their records, which takes two to ten times the CPU for them.",
         choices=("headers", "full"),
         broker_name="record.validation",
         kafka=False,
@@ -213,8 +213,8 @@ _COMPACTION: Final = (
     long(
         "delete.retention.ms",
         DAY_MS,
-        "How long a record without a value, which deletes its key, is kept after the clean that "
-        "first met it, so that slow readers see it.",
+        "How long a tombstone (a record without a value, which deletes its key) is kept after the"
+        " first cleaning pass that found it, so that slow readers see it.",
         minimum=0,
         broker_name="log.cleaner.delete.retention.ms",
     ),
@@ -229,14 +229,14 @@ _COMPACTION: Final = (
     long(
         "min.compaction.lag.ms",
         0,
-        "How long a record stays uncompacted at least, by its timestamp.",
+        "The minimum time that a record stays uncompacted, by its timestamp.",
         minimum=0,
         broker_name="log.cleaner.min.compaction.lag.ms",
     ),
     long(
         "max.compaction.lag.ms",
         LONG_MAX,
-        "How long a record stays uncompacted at most, whatever the share of uncleaned bytes.",
+        "The maximum time that a record stays uncompacted, whatever the share of uncleaned bytes.",
         minimum=1,
         broker_name="log.cleaner.max.compaction.lag.ms",
     ),
@@ -246,8 +246,8 @@ _REPLICATION: Final = (
     items(
         "leader.replication.throttled.replicas",
         [],
-        "Replicas that give no more than `leader.replication.throttled.rate` to followers that are "
-        "not in sync: `partition:broker` with the broker that leads, or `*` for all.",
+        "Replicas that send no more than `leader.replication.throttled.rate` to followers that"
+        " are not in sync: `partition:broker` with the broker that leads, or `*` for all.",
         check=check_throttled_replicas,
     ),
     items(
@@ -270,25 +270,26 @@ _UNUSED: Final = (
     boolean(
         "remote.storage.enable",
         False,
-        "Whether old segments move to tiered storage, which is not offered: only false is taken.",
+        "Whether old segments move to tiered storage, which is not supported: only false is"
+        " accepted.",
         unused=True,
     ),
     boolean(
         "remote.log.copy.disable",
         False,
-        "Stops copying to tiered storage, which is not offered.",
+        "Stops copying to tiered storage, which is not supported.",
         unused=True,
     ),
     boolean(
         "remote.log.delete.on.disable",
         False,
-        "Deletes what lies in tiered storage, which is not offered.",
+        "Deletes the data in tiered storage, which is not supported.",
         unused=True,
     ),
     long(
         "local.retention.ms",
         -2,
-        "Age limit of local segments under tiered storage, which is not offered.",
+        "Age limit of local segments with tiered storage, which is not supported.",
         minimum=-2,
         broker_name="log.local.retention.ms",
         unused=True,
@@ -296,7 +297,7 @@ _UNUSED: Final = (
     long(
         "local.retention.bytes",
         -2,
-        "Size limit of local segments under tiered storage, which is not offered.",
+        "Size limit of local segments with tiered storage, which is not supported.",
         minimum=-2,
         broker_name="log.local.retention.bytes",
         unused=True,
@@ -310,5 +311,5 @@ TOPIC_SECTIONS: Final = (
     ("Durability", _DURABILITY),
     ("Records", _RECORDS),
     ("Replication", _REPLICATION),
-    ("Accepted and shown, but not acted on", _UNUSED),
+    ("Accepted and shown, without effect", _UNUSED),
 )

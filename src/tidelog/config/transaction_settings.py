@@ -10,40 +10,40 @@ TRANSACTION_SETTINGS: Final = (
     integer(
         "transaction.max.timeout.ms",
         900_000,
-        "The longest time-out that a producer may ask for. A transaction that is open for longer "
-        "than its time-out is aborted.",
+        "The longest timeout that a producer may ask for. A transaction that is open for longer"
+        " than its timeout is aborted.",
         minimum=1,
     ),
     boolean(
         "transaction.two.phase.commit.enable",
         True,
-        "Whether producers may leave a transaction open that no time-out ends (KIP-939), so that "
-        "another process can decide about it. Only clients of Tidelog can ask for it; the Spark "
-        "sink does, for writes that are exactly once.",
+        "Whether producers may leave a transaction open without a timeout (KIP-939), so that"
+        " another process can decide it. Only Tidelog's own clients can ask for this; the Spark"
+        " sink does, for exactly-once writes.",
     ),
     integer(
         "transactional.id.expiration.ms",
         604_800_000,
-        "How long a transactional id that nobody uses is remembered.",
+        "How long an unused transactional id is kept.",
         minimum=1,
     ),
     integer(
         "transaction.remove.expired.transaction.cleanup.interval.ms",
         3_600_000,
-        "How often transactional ids are looked through for those that have expired.",
+        "How often expired transactional ids are removed.",
         minimum=1,
     ),
     integer(
         "transaction.state.log.num.partitions",
         50,
-        "Partitions of `__transaction_state`; counts when the topic is created, by the first "
-        "transactional id.",
+        "Partitions of `__transaction_state`; applies when the first transactional id creates the"
+        " topic.",
         minimum=1,
     ),
     short(
         "transaction.state.log.replication.factor",
         3,
-        "Replicas of `__transaction_state`; where there are fewer brokers, that many.",
+        "Replicas of `__transaction_state`, or the number of brokers if that is less.",
         minimum=1,
     ),
     integer(
