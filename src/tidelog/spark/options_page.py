@@ -15,10 +15,10 @@ from tidelog.spark.source.read_option_table import READ_OPTIONS
 
 _HEAD = """# Options of the data source
 
-What `format("tidelog")` takes, option by option, beside Spark's own Kafka connector (4.2). *Same*:
-it means what it means there. *Differs*: the help says in what. *Refused*: an error that names it;
-so is every option that is not listed. *Ours*: the connector has none like it. Names are taken in
-any case.
+The options of `format("tidelog")`, compared with Spark's own Kafka connector (4.2). *Same*: it has
+the same meaning there. *Differs*: the text says how. *Refused*: an error that names the option;
+options that are not listed are refused too. *Ours*: the connector has no such option. Names are not
+case-sensitive.
 
 <!-- made by `python -m tidelog.spark.options_page --write docs/spark-options.md` -->
 """

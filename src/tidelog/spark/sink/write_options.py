@@ -27,31 +27,31 @@ WRITE_OPTIONS: Final = (
         "bootstrap brokers, HOST:PORT, separated by commas; defaults to TIDELOG_BOOTSTRAP_SERVERS "
         "in the driver's environment",
     ),
-    OptionRow("topic", "same", "the topic of every row; it wins over a column of that name"),
+    OptionRow("topic", "same", "the topic of every row; overrides a column of that name"),
     OptionRow("includeHeaders", "same", "for reading; a column 'headers' is always written"),
     OptionRow("checkpointLocation", "same", "Spark's own, for streaming queries"),
     OptionRow("asyncProgressTrackingEnabled", "same", "Spark's own, for streaming queries"),
     OptionRow(
         "asyncProgressTrackingCheckpointIntervalMs", "same", "Spark's own, for streaming queries"
     ),
-    OptionRow("queryName", "same", "Spark's own, what a streaming query is called"),
+    OptionRow("queryName", "same", "Spark's own, the name of a streaming query"),
     OptionRow(
         "exactlyOnce",
         "ours",
-        "true: every row is visible once to readers with read_committed, whatever is run again; "
-        "see spark-sink.md",
+        "true: readers with read_committed see every row once, whatever is rerun; see"
+        " spark-sink.md",
     ),
     OptionRow(
         "txnAppId",
         "ours",
-        "with exactlyOnce: who writes. A batch write needs it; a stream has the id of its query, "
-        "and needs it where its checkpoint is not on a disk of the driver",
+        "with exactlyOnce: identifies the writer. Required for a batch write; a stream uses the"
+        " id of its query, and needs this only if its checkpoint is not on the driver's disk",
     ),
     OptionRow(
         "txnVersion",
         "ours",
-        "with exactlyOnce, for a batch write: a number that grows from write to write; one that "
-        "txnAppId has written before is not written again",
+        "with exactlyOnce, for a batch write: a number that grows with every write; a number that"
+        " txnAppId has already written is not written again",
     ),
     OptionRow(
         "compression",
@@ -74,30 +74,30 @@ WRITE_OPTIONS: Final = (
     OptionRow(
         "kafka.batch.size",
         "differs",
-        f"bytes of a batch before compression; {BATCH_BYTES} where the connector has 16384",
+        f"bytes of a batch before compression; {BATCH_BYTES} by default instead of 16384",
     ),
     OptionRow(
         "kafka.linger.ms",
         "differs",
-        NO_EFFECT + "batches leave when they are full or the task has no more rows",
+        NO_EFFECT + "batches are sent when they are full or the task has no more rows",
     ),
     OptionRow(
         "kafka.max.request.size",
         "differs",
-        "largest row; no limit by default, where the connector has 1048576: the broker decides",
+        "largest row; no limit by default instead of 1048576: the broker decides",
     ),
     OptionRow("kafka.buffer.memory", "same", "bytes that a task keeps unacknowledged"),
     OptionRow(
         "kafka.max.in.flight.requests.per.connection",
         "same",
-        "requests under way to one broker, at most 5 where writes are idempotent",
+        "requests in flight to one broker, at most 5 if writes are idempotent",
     ),
     OptionRow(
-        "kafka.delivery.timeout.ms", "same", "how long a batch is tried; then the task fails"
+        "kafka.delivery.timeout.ms", "same", "how long to retry a batch; then the task fails"
     ),
-    OptionRow("kafka.request.timeout.ms", "same", "how long an answer is waited for"),
-    OptionRow("kafka.max.block.ms", "same", "how long metadata and a producer id are waited for"),
-    OptionRow("kafka.metadata.max.age.ms", "same", "how often metadata is asked for anew"),
+    OptionRow("kafka.request.timeout.ms", "same", "how long to wait for an answer"),
+    OptionRow("kafka.max.block.ms", "same", "how long to wait for metadata and a producer id"),
+    OptionRow("kafka.metadata.max.age.ms", "same", "how often metadata is refreshed"),
     OptionRow("kafka.retry.backoff.ms", "same", "the first pause before a batch is sent again"),
     OptionRow("kafka.retry.backoff.max.ms", "same", "the longest of those pauses"),
     OptionRow("kafka.socket.connection.setup.timeout.ms", "same", "how long connecting may take"),
@@ -110,8 +110,8 @@ WRITE_OPTIONS: Final = (
     OptionRow(
         "kafka.transaction.timeout.ms",
         "differs",
-        f"with exactlyOnce, on Apache Kafka: how long a batch may take, twice; {TIMEOUT_MS} by "
-        "default. On Tidelog no time-out ends a batch",
+        f"with exactlyOnce, on Apache Kafka: twice the time that a batch may take; {TIMEOUT_MS} by "
+        "default. On Tidelog no timeout ends a batch",
     ),
     *SECURITY_ROWS,
     *(
@@ -137,7 +137,7 @@ WRITE_OPTIONS: Final = (
             ("interceptor.classes", "Java's; change the rows in Spark instead"),
             ("config.providers", "Java's; read secrets before the options are set"),
             ("transactional.id", "each attempt of a task has its own; set exactlyOnce=true"),
-            ("transaction.two.phase.commit.enable", "exactlyOnce uses it where brokers offer it"),
+            ("transaction.two.phase.commit.enable", "exactlyOnce uses it if brokers offer it"),
             ("security.providers", "Java's, for TLS and SASL"),
         )
     ),
