@@ -416,10 +416,11 @@ class TransactionShard:
             if each.state is State.ONGOING and each.has_timeout:
                 left_ms = each.timeout_ms - min(age_of(each.started_ms), each.timeout_ms)
                 self.timers.schedule(Timer(each.transactional_id), now.ms + left_ms)
-        yield Outcome(committed=self._tail_committed)
+        # Ids that come before the tail is committed settle by their own records.
+        yield Outcome(committed=partial(self._tail_committed, list(self.transactions)))
 
-    def _tail_committed(self) -> None:
-        for transactional_id in list(self.transactions):
+    def _tail_committed(self, found: Sequence[str]) -> None:
+        for transactional_id in found:
             self._settled(transactional_id)
 
     def changed(self, changes: Sequence[Change]) -> Iterator[Outcome]:

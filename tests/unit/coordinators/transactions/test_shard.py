@@ -343,6 +343,18 @@ def test_nothing_is_decided_from_a_tail_that_is_not_committed() -> None:
     assert len(world.decided) == 1
 
 
+def test_an_id_that_comes_before_the_tail_is_committed_settles_by_its_own_record() -> None:
+    world = World()
+    world.commits = False
+    world.fail_over()
+    assert world.init("newcomer").code is ErrorCode.NONE
+    tail, own = world.uncommitted
+    tail()
+    assert world.init("newcomer").code is CONCURRENT, "its epoch is not committed yet"
+    own()
+    assert world.init("newcomer").code is ErrorCode.NONE
+
+
 def test_what_another_coordinator_decided_is_not_completed_here() -> None:
     world = World()
     producer = world.given()
