@@ -25,19 +25,19 @@ _INTRODUCTION: Final = """\
 This page is generated from the handlers' own descriptions and the table of APIs (`python -m
 tidelog.server.document --write docs/protocol-support.md`); a test fails when it differs.
 
-These are the APIs of Kafka's protocol that a broker serves, and no others. A request for another
-API, or for a version outside these, closes its connection with a sentence in the broker's log, as
-in Kafka; ApiVersions alone answers an unknown version, so that a newer client can step down.
-Record batches are of format v2; the older message formats are not taken and not stored.
+These are all APIs of Kafka's protocol that a broker supports. A request for another API, or for a
+version outside these, closes its connection and is logged, as in Kafka; only ApiVersions answers an
+unknown version, so that a newer client can fall back. Record batches have format v2; older message
+formats are neither accepted nor stored.
 """
 _PERMISSIONS: Final = """\
 ## Permissions
 
-What a client must be allowed, where access-control lists are switched on, as in Apache Kafka. A
-denial shows as an error in place of the *whole* answer, beside *each* thing that is refused, or not
-at all: what is *hidden* looks as if it did not exist. Read, Write, Delete and Alter imply Describe,
-AlterConfigs implies DescribeConfigs. ClusterAction is for brokers of the cluster alone, which prove
-that they are: no permission stands in for it.
+The permissions that a client needs if access-control lists are enabled, as in Apache Kafka. A
+denial is an error instead of the *whole* answer, an error for *each* refused item, or not visible
+at all: a *hidden* resource looks as if it did not exist. Read, Write, Delete and Alter imply Describe,
+AlterConfigs implies DescribeConfigs. ClusterAction is only for brokers of the cluster, which
+authenticate as such: no permission replaces it.
 
 | API | permission | when | denial |
 |---|---|---|---|

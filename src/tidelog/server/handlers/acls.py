@@ -1,10 +1,10 @@
 """DescribeAcls (29, versions 1 to 3), CreateAcls (30, 1 to 3), DeleteAcls (31, 1 to 3).
 
-Behaviour: rules are stored and enforced as in Kafka. Each rule and each filter of a request has a
-result of its own; those that are valid are added, or removed, in one transaction. Without an
-authorizer the answer is SECURITY_DISABLED.
+Behaviour: rules are stored and enforced as in Kafka. Each rule and each filter of a request has its
+own result; the valid ones are added, or removed, in one transaction. Without an authorizer the
+answer is SECURITY_DISABLED.
 
-Known gaps: a request adds or removes at most 1,000 rules, Kafka's 10,000. A code that nobody knows
+Gaps: a request adds or removes at most 1,000 rules, Kafka's 10,000. A code that nobody knows
 is answered with INVALID_REQUEST, where Kafka closes the connection or answers
 UNKNOWN_SERVER_ERROR.
 """

@@ -1,7 +1,7 @@
 """AlterReplicaLogDirs (key 34), versions 1 to 2.
 
-Behaviour: a broker has one directory. What lies there is where it shall be; any other directory is
-LOG_DIR_NOT_FOUND. To use several disks, run a broker for each.
+Behaviour: a broker has one directory. A request for that directory succeeds without a move; any
+other directory is LOG_DIR_NOT_FOUND. To use several disks, run a broker for each.
 """
 
 from __future__ import annotations

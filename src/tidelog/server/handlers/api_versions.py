@@ -1,12 +1,11 @@
 """ApiVersions (key 18), versions 0 to 4.
 
-Behaviour: what this broker serves, and nothing else; a client with an unknown version gets version
-0 of the answer with error 35 and what it may ask for instead. An invalid client software name is
-refused (KIP-511).
-Features are those of Kafka that are here: `metadata.version` 30 says that the answers are those of
-Kafka 4.3, `group.version` 1 that there are consumer groups (KIP-848), `transaction.version` 2 that
-every transaction has an epoch to itself (KIP-890). The rest are not named, since there are no share
-groups or streams groups.
+Behaviour: returns what this broker supports; a client with an unknown version gets version 0 of the
+answer with error 35 and the supported versions. An invalid client software name is refused
+(KIP-511). Features are those of Kafka that Tidelog has: `metadata.version` 30 means that the
+answers are those of Kafka 4.3, `group.version` 1 that the new consumer protocol is available
+(KIP-848), `transaction.version` 2 that every transaction has its own epoch (KIP-890). The others
+are not listed, because there are no share groups or streams groups.
 """
 
 from __future__ import annotations

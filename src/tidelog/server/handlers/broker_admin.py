@@ -1,8 +1,8 @@
 """UnregisterBroker (64, versions 0 to 0) and UpdateFeatures (57, versions 0 to 2).
 
-Behaviour: a broker is forgotten once it is stopped and has no replica any more; else the answer
-says what to do first. Features have one level each, which goes with the version of the brokers:
-setting a feature to it is taken; setting one to something else refuses all of the request.
+Behaviour: a broker is removed once it is stopped and has no replicas left; otherwise the answer
+says what to do first. Features have one level each, which depends on the version of the brokers:
+setting a feature to that level is accepted; setting one to anything else refuses the whole request.
 """
 
 from __future__ import annotations

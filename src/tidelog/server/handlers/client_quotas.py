@@ -1,8 +1,9 @@
 """DescribeClientQuotas (48, versions 0 to 1) and AlterClientQuotas (49, versions 0 to 1).
 
 Behaviour: quotas of users, client ids, both, addresses and their defaults, as in Kafka. Each entity
-of an alteration is done or refused by itself; one that a request names twice is refused, and so is
-one that has a type twice, of which Kafka takes the last. An address is an IP address, not a name.
+of an alteration succeeds or fails separately; an entity that a request names twice is refused, and
+so is an entity with the same type twice, of which Kafka uses the last. An address is an IP address,
+not a name.
 """
 
 from __future__ import annotations

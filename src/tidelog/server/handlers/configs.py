@@ -2,14 +2,14 @@
 IncrementalAlterConfigs (44, 0 to 1), ListConfigResources (74, 0 to 1).
 
 Behaviour: topics (type 2), brokers (type 4; an empty name means the default of all brokers), the
-loggers of a broker (type 8) and groups (type 32), which need not exist. Each setting comes with its
-source, its synonyms in the order in which they are asked, its type and, on request, its help. The
-controller judges what is altered; each resource is done wholly or not at all. What is altered of
-the security of a broker's listeners is tried first by that broker, which has the files that it
-names, whichever broker is asked. Where that broker does not answer, nothing is altered; where it is
-not running, it tries the change when it starts.
-Versions: ListConfigResources 0 lists client metrics alone, of which there are none.
-Gaps: client metrics (type 16) are refused with INVALID_REQUEST, as are types that nobody knows.
+loggers of a broker (type 8) and groups (type 32), which need not exist. Each setting has its
+source, its synonyms in order of precedence, its type and, on request, its documentation. The
+controller validates changes; each resource succeeds or fails as a whole. A change to the security
+of a broker's listeners is first tried by that broker, which has the files that it names, whichever
+broker you ask. If that broker does not answer, nothing is changed; if it is not running, it tries
+the change when it starts.
+Versions: ListConfigResources 0 lists only client metrics, and there are none.
+Gaps: client metrics (type 16) and unknown types are refused with INVALID_REQUEST.
 """
 
 from __future__ import annotations

@@ -2,13 +2,13 @@
 protocol of consumer groups (KIP-848), `group.protocol=consumer`.
 
 Behaviour: Kafka's. The broker assigns, `uniform` or `range`, and moves members to the assignment
-one by one: a partition goes to its new owner when the one before has given it back or was fenced.
-Members are fenced after `group.consumer.session.timeout.ms` of silence, or when they do not give
-partitions back within their own rebalance time-out. Regular expressions are RE2's and match whole
-names; they are resolved behind the answer. A classic group that such a member joins becomes a
-consumer group, and is classic again when the last one has gone, where
-`group.consumer.migration.policy` allows it.
-Versions: 1 of ConsumerGroupHeartbeat wants member ids that the client has drawn itself.
+one by one: a partition goes to its new owner when the previous owner has released it or was fenced.
+Members are fenced after `group.consumer.session.timeout.ms` of silence, or if they do not release
+partitions within their own rebalance timeout. Regular expressions are RE2's and match whole names;
+they are resolved after the answer. A classic group that such a member joins becomes a consumer
+group, and is classic again when the last one has left, if `group.consumer.migration.policy` allows
+it.
+Versions: ConsumerGroupHeartbeat 1 requires member ids that the client generates.
 Gaps: racks.
 """
 

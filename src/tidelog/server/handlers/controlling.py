@@ -1,12 +1,12 @@
 """FollowMetadata (20001, versions 0 to 0), SubmitCommand (20002, versions 0 to 1): our own.
 
-Behaviour: both are for brokers alone, and are answered by the broker that is the controller; others
-say NOT_CONTROLLER. FollowMetadata waits for something newer than the caller has. SubmitCommand does
-commands for a principal whom the caller has already checked. Both are served before the broker
-itself is ready: brokers that start at the same time need the metadata to recover.
+Behaviour: both are only for brokers, and are answered by the broker that is the controller; others
+answer NOT_CONTROLLER. FollowMetadata waits for something newer than the caller has. SubmitCommand
+executes commands for a principal that the caller has already checked. Both are served before the
+broker itself is ready: brokers that start at the same time need the metadata to recover.
 
-Version notes: with version 1 of SubmitCommand, the controller's broker holds a client of another
-broker to its quota of mutations, so that the client does not have it once on each.
+Versions: with version 1 of SubmitCommand, the controller's broker applies the mutation quota to a
+client of another broker, so that the client does not get the quota once on each.
 """
 
 from __future__ import annotations

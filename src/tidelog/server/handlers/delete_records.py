@@ -1,11 +1,10 @@
 """DeleteRecords (key 21), versions 0 to 2.
 
-Behaviour: moves the start of the log up to the offset given, -1 meaning the high watermark. What
-lies before it is never served again, also after a crash: the new start is durable before the
-answer. Whole segments below it are deleted; the rest of a segment goes with it later. The answer
-waits until every replica that lives or may lead has moved its start as well, and tells the lowest
-one; when the time of the request is up, it is REQUEST_TIMED_OUT, and the others follow all the
-same.
+Behaviour: moves the start of the log up to the given offset; -1 means the high watermark. Records
+before it are never served again, even after a crash: the new start is durable before the answer.
+Whole segments below it are deleted; the rest of a segment is deleted with it later. The answer
+waits until every replica that is live or may lead has moved its start too, and contains the lowest
+one; when the request times out, it is REQUEST_TIMED_OUT, and the others still follow.
 """
 
 from __future__ import annotations

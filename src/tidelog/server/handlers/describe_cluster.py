@@ -1,9 +1,9 @@
 """DescribeCluster (key 60), versions 0 to 2.
 
-Behaviour: the brokers, their addresses as this client reaches them, the controller (-1 where there
-is none), and on request what the client may do to the cluster. Brokers that are away are shown as
-fenced to those who ask for them, with the address that they had. Only brokers are described;
-controllers have no listener of their own here (endpoint type 2 is refused with
+Behaviour: returns the brokers, their addresses as this client reaches them, the controller (-1 if
+there is none), and on request what the client may do with the cluster. Brokers that are away are
+shown as fenced, with their last address, if the client asks for them. Only brokers are described;
+controllers have no separate listener here (endpoint type 2 is refused with
 MISMATCHED_ENDPOINT_TYPE).
 """
 

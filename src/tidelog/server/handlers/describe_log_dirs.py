@@ -1,7 +1,7 @@
 """DescribeLogDirs (key 35), versions 1 to 5.
 
-Behaviour: the data directory, how large its volume is and what is free there, and the bytes of each
-partition asked for that is here, or of all. What is not here is left out, as in Kafka.
+Behaviour: returns the data directory, the total and free space of its volume, and the bytes of each
+requested partition that is here, or of all. Partitions that are not here are left out, as in Kafka.
 Versions: 3 an error for the whole answer, 4 the volume, 5 `is_cordoned` (never).
 """
 

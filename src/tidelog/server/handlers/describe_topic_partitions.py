@@ -1,9 +1,10 @@
 """DescribeTopicPartitions (key 75), versions 0 to 0.
 
-Behaviour: the topics asked for, or all, in the order of their names, from the cursor on, up to so
-many partitions; the next cursor says where to go on. With eligible leaders (ELR) and the last known
-ones. Topics that the client may not describe are left out of all, and refused by name. A cursor
-must be in one of the topics that are named. That nobody leads a partition is no error of it.
+Behaviour: returns the requested topics, or all, ordered by name, starting at the cursor, up to a
+number of partitions; the next cursor says where to continue. Includes eligible leaders (ELR) and
+the last known ones. Topics that the client may not describe are left out of a list of all, and
+refused by name. A cursor must be in one of the named topics. A partition without a leader is not an
+error.
 """
 
 from __future__ import annotations

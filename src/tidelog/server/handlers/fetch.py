@@ -1,18 +1,18 @@
 """Fetch (key 1), versions 4 to 18.
 
-Behaviour: whole batches from the one that holds the offset asked for, up to the high watermark, or
-to the last stable offset for `read_committed`. The first partition that has data gives at least one
-batch however small the limits are, so that a reader never stands still; after it `max_bytes` and
-`partition_max_bytes` hold to the batch. With less than `min_bytes` at hand and no error the answer
-waits, up to `max_wait_ms`, while only positions are summed: nothing is read from disk for it. A
-partition of a session is looked at when it may have something to tell, and not otherwise.
-A follower reads to the end of the log; that it asks from an offset says that it has all before it,
-and may move the watermark and the ISR. Only a broker may fetch as a replica; while it waits,
-another fetch of its session ends the wait and tells of places that have changed. Of a throttled
-partition a follower that is not in sync gets what the rate leaves (KIP-73). A client beyond its
-quota gets nothing but the time to wait, and its session stays as it was.
+Behaviour: returns whole batches from the one that contains the requested offset, up to the high
+watermark, or to the last stable offset for `read_committed`. The first partition with data returns
+at least one batch, however small the limits are, so that a reader always makes progress; after it
+`max_bytes` and `partition_max_bytes` apply to the batch. With less than `min_bytes` available and
+no error, the answer waits up to `max_wait_ms`; meanwhile only positions are summed, and nothing is
+read from disk. A partition of a session is inspected only when it may have news. A follower reads
+to the end of the log; a fetch from an offset shows that the follower has everything before it, and
+may advance the watermark and the ISR. Only a broker may fetch as a replica; while it waits, another
+fetch of its session ends the wait and reports changed positions. For a throttled partition, a
+follower that is not in sync gets what the rate leaves (KIP-73). A client beyond its quota gets only
+the time to wait, and its session stays unchanged.
 Versions: 7 sessions, 9 and 12 leader epochs and divergence, 10 zstd, 11 racks, 13 topic ids, 15 the
-broker epoch of a follower, 16 who leads instead (KIP-951). What 17 and 18 add is not needed.
+broker epoch of a follower, 16 the new leader (KIP-951). What 17 and 18 add is not needed.
 """
 
 from __future__ import annotations

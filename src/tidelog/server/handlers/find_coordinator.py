@@ -1,8 +1,8 @@
 """FindCoordinator (key 10), versions 0 to 6.
 
-Behaviour: for groups (type 0) the broker that leads the partition of `__consumer_offsets` that the
-group's name falls on, for transactional ids (type 1) the same of `__transaction_state`; the topic
-is created when it is first asked for.
+Behaviour: for groups (type 0), returns the leader of the `__consumer_offsets` partition that the
+group's name maps to; for transactional ids (type 1), the same of `__transaction_state`. The first
+request creates the topic.
 Versions: 4 asks for many keys at once.
 Gaps: share groups (type 2).
 """

@@ -1,7 +1,7 @@
 """DescribeGroups (15, versions 0 to 6), ListGroups (16, 0 to 5), DeleteGroups (42, 0 to 2).
 
-Behaviour: Kafka's. Only groups without members can be deleted, their offsets go with them. A group
-that only keeps offsets is listed as Empty, without a protocol type.
+Behaviour: Kafka's. Only groups without members can be deleted, together with their offsets. A group
+that only has offsets is listed as Empty, without a protocol type.
 Versions: ListGroups 4 filters by state, 5 by type; DescribeGroups 6 answers an unknown group with
 an error, before with the state Dead.
 """

@@ -1,15 +1,16 @@
 """JoinGroup (11, versions 0 to 9), Heartbeat (12, 0 to 4), LeaveGroup (13, 0 to 5) and SyncGroup
 (14, 0 to 5): the protocol of classic groups.
 
-Behaviour: Kafka's. A rebalance waits for its members up to their longest rebalance time-out, the
-first one of an empty group for `group.initial.rebalance.delay.ms`. A member that is silent for its
-session time-out is gone; time during which the broker itself stood still does not count. Static
-members keep their assignment through a restart, and whoever used their instance id before is
-fenced. A coordinator that is loading says so. Metadata and assignments are the members' own bytes;
-metadata over 1 MiB is refused. In a consumer group such members are served too: the broker assigns,
-and tells them to join again where what they are to own changes.
-Versions: JoinGroup 4 hands out the member id first, 5 knows static members, 9 lets a returning
-static leader skip the assignment; LeaveGroup 3 takes several members.
+Behaviour: Kafka's. A rebalance waits for its members up to their longest rebalance timeout; the
+first rebalance of an empty group waits for `group.initial.rebalance.delay.ms`. A member that is
+silent for its session timeout is removed; time during which the broker's event loop was blocked
+does not count. Static members keep their assignment through a restart, and the previous user of
+their instance id is fenced. A coordinator that is loading answers so. Metadata and assignments are
+the members' own bytes; metadata over 1 MiB is refused. Classic members can also be in a group with
+the new consumer protocol: the broker assigns, and tells them to rejoin when their assignment
+changes.
+Versions: JoinGroup 4 returns the member id first, 5 supports static members, 9 lets a returning
+static leader skip the assignment; LeaveGroup 3 accepts several members.
 """
 
 from __future__ import annotations

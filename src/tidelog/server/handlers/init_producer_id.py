@@ -1,18 +1,17 @@
 """InitProducerId (key 22), advertised to version 5, served from 0 to 6.
 
-Behaviour: without a transactional id, a new producer id out of a block that is durable before its
-first id is given out, so no id is ever given twice; a producer that asks again with its id and
-epoch (version 3 on) gets a new id as well, with epoch 0, as in Kafka. With a transactional id, the
-id's producer in its next epoch, which fences those before; a transaction that is open is aborted
-first, and meanwhile the answer is CONCURRENT_TRANSACTIONS. A producer that names the id and epoch
-it holds is fenced where somebody else has come since, and gets the same answer again where it
-asks twice.
-Versions: before 4 a fenced producer is told INVALID_PRODUCER_EPOCH. Version 6 (KIP-939) is not
-stable in Kafka 4.3, and named to clients of our own alone: with `enable2Pc` no time-out ends the
-transactions of the producer, if `transaction.two.phase.commit.enable` allows it; with
-`keepPreparedTxn`, too, an open transaction is not aborted but taken over, and the answer names who
-wrote it. A two-phase producer that names an id and epoch which are not the current ones is fenced,
-and aborts nothing.
+Behaviour: without a transactional id, returns a new producer id from a block that is durable before
+its first id is used, so no id is ever used twice; a producer that asks again with its id and epoch
+(from version 3) gets a new id too, with epoch 0, as in Kafka. With a transactional id, returns the
+id's producer in its next epoch, which fences earlier ones; an open transaction is aborted first,
+and meanwhile the answer is CONCURRENT_TRANSACTIONS. A producer that names the id and epoch it holds
+is fenced if another producer has started since, and gets the same answer again if it asks twice.
+Versions: before 4 a fenced producer gets INVALID_PRODUCER_EPOCH. Version 6 (KIP-939) is not stable
+in Kafka 4.3, and is announced only to Tidelog's own clients: with `enable2Pc` no timeout ends the
+producer's transactions, if `transaction.two.phase.commit.enable` allows it; with `keepPreparedTxn`
+too, an open transaction is taken over instead of aborted, and the answer names its writer. A
+two-phase producer that names an id and epoch other than the current ones is fenced, and aborts
+nothing.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """AlterPartition (56, versions 3 to 3) and AllocateProducerIds (67, versions 0 to 0).
 
-Behaviour: for brokers alone, as Kafka's brokers ask their controller, and answered by the broker
-that is the controller; others say NOT_CONTROLLER. Where a proposal completes a move and the leader
-epoch is another then, the answer is NEW_LEADER_ELECTED and the change was made, as in Kafka.
-Version 2 of AlterPartition, without the members' broker epochs, is not served: a member's life must
-be known.
+Behaviour: only for brokers, as Kafka's brokers ask their controller, and answered by the broker
+that is the controller; others answer NOT_CONTROLLER. If a proposal completes a reassignment and
+changes the leader epoch, the answer is NEW_LEADER_ELECTED and the change was made, as in Kafka.
+Version 2 of AlterPartition, without the members' broker epochs, is not supported: the broker must
+know which life of a member it is.
 """
 
 from __future__ import annotations

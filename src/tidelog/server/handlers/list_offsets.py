@@ -2,14 +2,14 @@
 
 Behaviour: latest (-1) is the high watermark, or the last stable offset for `read_committed`;
 earliest (-2) and earliest local (-4) are the log start; max timestamp (-3) is the offset of the
-record with the greatest one; latest tiered (-5) and earliest pending upload (-6) are -1, since
-nothing is tiered; a time gives the first record at or after it, exact also inside compressed
-batches. Times and -3 read and inflate: a thread looks them up before the answer is made. A
-partition that is named twice is refused, as in Kafka. While a new leader does not know all that was
-committed before it led, latest, and what a time would find beyond, is OFFSET_NOT_AVAILABLE: it
-would be less than others were told before. So is earliest while an in-sync replica, or this
-broker's disk, has an earlier log start, which the next leader would tell. A replica id changes
-nothing.
+record with the greatest one; latest tiered (-5) and earliest pending upload (-6) are -1, because
+nothing is tiered; a time returns the first record at or after it, exact even inside compressed
+batches. Times and -3 read and decompress: a thread looks them up before the answer is built. A
+partition that is named twice is refused, as in Kafka. While a new leader does not know everything
+that was committed before it led, latest, and what a time would find beyond, is
+OFFSET_NOT_AVAILABLE: the answer would be below earlier answers. So is earliest while an in-sync
+replica, or this broker's disk, has an earlier log start, which the next leader would report. A
+replica id changes nothing.
 Versions: 4 leader epochs, 5 OFFSET_NOT_AVAILABLE (before it LEADER_NOT_AVAILABLE), 7 max timestamp,
 8, 9 and 11 the tiered specials, 10 a timeout (not needed). A special in an older version, and any
 other negative number, is UNSUPPORTED_VERSION.

@@ -1,17 +1,16 @@
 """Metadata (key 3), versions 0 to 13.
 
-Behaviour: brokers, controller, and the topics asked for: all of them for a null list (an empty one
-in version 0). An unknown topic is created first where the client and `auto.create.topics.enable`
-allow it, so the answer already names its leader, where Kafka's first answer is an error
-([why](decisions/0006-topics-created-at-once.md)). Brokers are those that live and have a listener
-of the client's kind. This broker's own address is the one that the client connected to, and so is
-the host of every broker beside it, unless the listener has an advertised address: so a client that
-reached us once reaches us again, and our neighbours. A partition without a leader that can be
-reached is LEADER_NOT_AVAILABLE; its replicas are listed all the same, the ones that cannot be
-reached as offline.
-Versions: 0 leaves out replicas that cannot be reached, 6 LISTENER_NOT_FOUND for a leader without
-a listener of the client's kind, 10 topic ids, 12 topics by id alone, 13 a top-level error (never
-set).
+Behaviour: returns brokers, controller, and the requested topics: all of them for a null list (an
+empty one in version 0). An unknown topic is created first if the client and
+`auto.create.topics.enable` allow it, so the answer already names its leader; Kafka's first answer
+is an error ([why](decisions/0006-topics-created-at-once.md)). The brokers are those that are live
+and have a listener of the client's kind. This broker's own address is the one that the client
+connected to, and so is the host of every other broker on this machine, unless the listener has an
+advertised address: a client that reached one broker can reach it again, and its neighbours. A
+partition whose leader cannot be reached is LEADER_NOT_AVAILABLE; its replicas are still listed,
+those that cannot be reached as offline.
+Versions: 0 leaves out replicas that cannot be reached, 6 LISTENER_NOT_FOUND for a leader without a
+listener of the client's kind, 10 topic ids, 12 topics only by id, 13 a top-level error (never set).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """OffsetForLeaderEpoch (key 23), versions 2 to 4.
 
-Behaviour: where the log of a leader epoch ends, so that a client can see whether what it has read
-was cut off (KIP-320). An epoch that is not known answers -1, -1. Brokers need no access to the
-topic.
+Behaviour: returns where the log of a leader epoch ends, so that a client can see whether records
+that it has read were truncated (KIP-320). An unknown epoch answers -1, -1. Brokers need no access
+to the topic.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """OffsetCommit (8, versions 2 to 10), OffsetFetch (9, 1 to 10), OffsetDelete (47, 0 to 0).
 
-Behaviour: Kafka's. A commit is answered when it is durable; one of an older generation or of a
+Behaviour: Kafka's. A commit is answered when it is durable; a commit from an older generation or a
 replaced member is refused. A group or partition without an offset is answered -1 without an error,
-but never while the coordinator loads. An offset of a topic that was deleted and created anew under
-its name is not given out. An answer to OffsetFetch shows only what is durable. In consumer
-groups a commit in an older member epoch is taken where the member has owned all of its
+but never while the coordinator loads. The offset of a deleted topic is not returned for a new topic
+with the same name. An answer to OffsetFetch contains only durable offsets. With the new consumer
+protocol, a commit in an older member epoch is accepted if the member has owned all of its
 partitions since then, and is stale otherwise (KIP-1251).
 Versions: OffsetFetch 2 asks for all partitions, 8 for several groups; 9 of both carries a member
 epoch; 10 of both names topics by id. With `require_stable` (OffsetFetch 7) a partition whose offset

@@ -1,8 +1,9 @@
 """OffsetsWithinBytes (key 20000), versions 0 to 0: Tidelog's own.
 
-Behaviour: how far some bytes go from an offset, in whole batches and at least one, up to what a
-consumer may read; positions are subtracted, no record is read. It is named only to clients that
-call themselves `tidelog` in ApiVersions. The Spark source bounds its micro-batches with it.
+Behaviour: returns how far a number of bytes reaches from an offset, in whole batches and at least
+one, up to what a consumer may read; positions are subtracted, no record is read. It is announced
+only to clients that call themselves `tidelog` in ApiVersions. The Spark source limits its
+micro-batches with it.
 """
 
 from __future__ import annotations

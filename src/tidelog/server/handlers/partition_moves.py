@@ -1,10 +1,10 @@
 """ElectLeaders (43, versions 0 to 2), AlterPartitionReassignments (45, 0 to 1),
 ListPartitionReassignments (46, versions 0 to 0).
 
-Behaviour: each partition is done or refused by itself, with its own error. An election without a
-list is held wherever one is needed, and only those partitions are answered. A move is begun, not
-awaited: ListPartitionReassignments shows what is under way, from this broker's metadata. All of it
-is a matter of the cluster: Alter or Describe on the cluster is needed.
+Behaviour: each partition succeeds or fails separately, with its own error. An election without a
+list is held wherever one is needed, and only those partitions are answered. A reassignment is
+started, not awaited: ListPartitionReassignments shows those in progress, from this broker's
+metadata. All of these need Alter or Describe on the cluster.
 Versions: ElectLeaders 1 can be unclean, AlterPartitionReassignments 1 can keep the replication
 factor.
 """

@@ -1,14 +1,14 @@
 """Produce (key 0), advertised from version 0, served from 3 to 13.
 
-Behaviour: every partition of the request is admitted (checksum, records, limits), then appended in
-arrival order, then answered: once committed for acks=all, at once for acks=1 or, on a topic with
-`durability=fsync`, once it is on this broker's disk. A refused partition does not hold up the
-others. acks=0 has no answer, so a failure closes the connection, which is how the client learns to
-look again.
-Versions: 0 to 2 are advertised since librdkafka tests for them, and close the connection; 7 allows
-zstd; 8 carries record errors (KIP-467); 10 who leads instead (KIP-951); 13 topic ids.
-A batch of a transaction is verified with the coordinator first, see `produce_admission`; from 12 on
-the partition is added to the transaction by that (KIP-890).
+Behaviour: the broker checks every partition of the request (checksum, records, limits), appends in
+arrival order, and then answers: for acks=all once the records are committed; for acks=1 immediately
+or, on a topic with `durability=fsync`, once they are on this broker's disk. A refused partition
+does not delay the others. acks=0 has no answer, so a failure closes the connection, and the client
+refreshes its metadata.
+Versions: 0 to 2 are advertised because librdkafka tests for them, and close the connection; 7
+allows zstd; 8 carries record errors (KIP-467); 10 names the new leader (KIP-951); 13 topic ids. A
+batch of a transaction is first verified with the coordinator, see `produce_admission`; from 12,
+this adds the partition to the transaction (KIP-890).
 """
 
 from __future__ import annotations

@@ -1,30 +1,28 @@
 """SaslHandshake (17, versions 0 to 1), SaslAuthenticate (36, versions 0 to 2).
 
-Behaviour: on a SASL listener nothing but ApiVersions and these two is taken before a connection is
+Behaviour: on a SASL listener only ApiVersions and these two are accepted before a connection is
 authenticated, in frames of at most 64 KiB and within ten seconds. On other listeners a connection
-begins as anonymous, or as its certificate says, and brokers alone authenticate: a handshake for
+starts as anonymous, or as its certificate says, and only brokers authenticate: a handshake for
 another mechanism than theirs is answered ILLEGAL_SASL_STATE, as in Kafka. A handshake names a
-mechanism; after it nothing but SaslAuthenticate is taken until the exchange ends. A request out of
-this order is answered ILLEGAL_SASL_STATE, a mechanism that is not served UNSUPPORTED_SASL_MECHANISM
-with those that are, a wrong name or password SASL_AUTHENTICATION_FAILED; each closes the
-connection. The last is answered late, ten times a second for each address and for each user. Where
-fifty of them wait for one address, its further tries are refused unseen. A user that does not
-exist is answered as one with another password.
+mechanism; after it only SaslAuthenticate is accepted until the exchange ends. A request out of this
+order is answered ILLEGAL_SASL_STATE, an unsupported mechanism UNSUPPORTED_SASL_MECHANISM with the
+supported ones, a wrong name or password SASL_AUTHENTICATION_FAILED; each closes the connection. The
+last is answered late, at most ten times a second for each address and for each user. While fifty of
+them wait for one address, its further attempts are refused unchecked. An unknown user gets the same
+answer as a wrong password.
 
 Mechanisms: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER. Brokers use SCRAM-SHA-512 on any
-listener; where it is not offered, clients learn at the end of the exchange that it is not served.
-A session by OAUTHBEARER ends with its token. A token that is not accepted is answered
-SASL_AUTHENTICATION_FAILED at once. Kafka first answers `{"status":"invalid_token"}` without an
-error, which aiokafka, franz-go and kafkajs take for a success or for nonsense.
+listener; if it is not enabled for clients, they learn at the end of the exchange that it is not
+supported. An OAUTHBEARER session ends with its token. A token that is not accepted is answered
+SASL_AUTHENTICATION_FAILED immediately. Kafka first answers `{"status":"invalid_token"}` without an
+error, which aiokafka, franz-go and kafkajs misread as a success or as nonsense.
 
-Version notes: after version 0 of the handshake the mechanism's messages come without headers, and a
-refusal closes the connection without an answer.
-
-A connection may authenticate again (KIP-368), as the same principal by the same mechanism, a second
-after it did at the earliest. Where `connections.max.reauth.ms` ends its session and it did not, the
-next request closes it. The connections of a user that was deleted, or has another password, are
-closed within a second of the news.
-
+A connection may authenticate again (KIP-368), as the same principal with the same mechanism, at the
+earliest a second after it last did. If `connections.max.reauth.ms` ends its session and it did not,
+the next request closes it. If a user is deleted, or gets another password, its connections are
+closed within a second after the broker learns of it.
+Versions: after version 0 of the handshake the mechanism's messages have no headers, and a refusal
+closes the connection without an answer.
 Gaps: Kerberos is not offered.
 """
 

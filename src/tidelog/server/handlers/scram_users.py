@@ -1,10 +1,10 @@
 """DescribeUserScramCredentials (50, versions 0 to 0), AlterUserScramCredentials (51, 0 to 0).
 
-Behaviour: as in Kafka. A client salts the password and sends the result; the keys that are kept are
-made of it here, and nothing shows them again. Each user is done or refused by itself. 4,096 to
+Behaviour: as in Kafka. A client salts the password and sends the result; the broker derives the
+stored keys from it, and nothing shows them again. Each user succeeds or fails separately. 4,096 to
 16,384 iterations, as in Kafka.
 
-Known gaps: a salt of less than 8 bytes and a salted password of the wrong length are refused, which
+Gaps: a salt of less than 8 bytes and a salted password of the wrong length are refused, which
 Kafka stores. The name `__broker` is the brokers' own. One request may set both mechanisms of a
 user, which Kafka refuses.
 """

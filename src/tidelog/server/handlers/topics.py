@@ -1,9 +1,9 @@
 """CreateTopics (19, versions 2 to 7), DeleteTopics (20, 1 to 6), CreatePartitions (37, 0 to 3).
 
-Behaviour: each topic of a request is done wholly or not at all, with its own error; the answer
-comes when the change is durable and this broker serves it. `validate_only` checks and changes
-nothing. A topic named twice in one request is refused, as in Kafka. What a client may create and
-delete in a second is limited by its quota `controller_mutation_rate` (KIP-599).
+Behaviour: each topic of a request succeeds or fails as a whole, with its own error; the answer is
+sent when the change is durable and this broker serves it. `validate_only` checks and changes
+nothing. A topic named twice in one request is refused, as in Kafka. The quota
+`controller_mutation_rate` limits what a client may create and delete per second (KIP-599).
 Versions: CreateTopics 5 returns the effective settings, 7 the topic id; DeleteTopics 6 takes ids.
 """
 

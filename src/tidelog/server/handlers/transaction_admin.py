@@ -2,10 +2,10 @@
 (66, 0 to 2): who writes in transactions, and since when.
 
 Behaviour: Kafka's. The first shows what the leader of a partition knows of its producers, the
-others the transactional ids that this broker coordinates, and only what is durable. Many are listed
-a piece at a time; one that changes meanwhile is shown as before or as after.
-Versions: ListTransactions 1 asks for those that are open for longer than so many milliseconds, 2
-for ids that match a pattern as a whole, in RE2's syntax.
+others the transactional ids that this broker coordinates, and only durable state. Long lists are
+built in pieces; a transaction that changes meanwhile is shown in its old or its new state.
+Versions: ListTransactions 1 filters by how long a transaction is open, in milliseconds, 2 by a
+pattern that must match the whole id, in RE2's syntax.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """AddPartitionsToTxn (24, versions 0 to 5), AddOffsetsToTxn (25, 0 to 4), EndTxn (26, 0 to 5):
 what producers, and brokers in their name, say to the coordinator of a transaction.
 
-Behaviour: Kafka's. Partitions are in a transaction once that is durable; where one of a request
-cannot be, none is. An end is answered when its decision is durable, before the partitions have
-it; until they do, the next transaction of the producer waits a moment, and is then told
+Behaviour: Kafka's. Partitions are in a transaction once that is durable; if one of a request cannot
+be added, none is. An end is answered when its decision is durable, before the partitions have it;
+until they do, the producer's next transaction waits a moment, and then gets
 CONCURRENT_TRANSACTIONS.
-Versions: AddPartitionsToTxn 4 and 5 are for brokers alone, which ask for several transactions at
-once, in version 1 of the transactions' protocol only to verify. EndTxn 5 is version 2 of that
-protocol (KIP-890): the answer names the id and epoch to go on with. Before version 2 of each a
-fenced producer is told INVALID_PRODUCER_EPOCH.
+Versions: AddPartitionsToTxn 4 and 5 are only for brokers, which ask for several transactions at
+once, with version 1 of the transaction protocol only to verify. EndTxn 5 is version 2 of that
+protocol (KIP-890): the answer contains the id and epoch to continue with. Before version 2 of each,
+a fenced producer gets INVALID_PRODUCER_EPOCH.
 """
 
 from __future__ import annotations

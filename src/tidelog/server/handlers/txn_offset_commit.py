@@ -1,11 +1,11 @@
 """TxnOffsetCommit (key 28), versions 0 to 5.
 
-Behaviour: Kafka's. Offsets are kept aside until the marker of the transaction stands in the same
-partition of `__consumer_offsets`; OffsetFetch with `require_stable` says meanwhile that they are
-not stable. That the transaction is open, and has this partition, is verified with its coordinator
-first.
-Versions: 3 carries member, instance and generation, which are checked then (KIP-447); 4 knows
-TRANSACTION_ABORTABLE; from 5 on the partition is added to the transaction here (KIP-890).
+Behaviour: Kafka's. Offsets are pending until the transaction's marker is in the same partition of
+`__consumer_offsets`; meanwhile OffsetFetch with `require_stable` reports that they are not stable.
+The broker first verifies with the transaction's coordinator that the transaction is open and has
+this partition.
+Versions: 3 carries member, instance and generation, which are then checked (KIP-447); 4 supports
+TRANSACTION_ABORTABLE; from 5 this adds the partition to the transaction (KIP-890).
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """WriteTxnMarkers (key 27), versions 1 to 2.
 
-Behaviour: for coordinators of transactions, that is for brokers, and for principals with Alter on
-the cluster (KIP-1037), who end a transaction that hangs. A marker is answered when it is committed;
-the same one again is answered so without being written twice. One of a deposed coordinator, or with
-an epoch that the producer has left behind, is refused.
-Versions: 2 tells the version of the transactions' protocol; in version 2 of that a marker that ends
-data must have a greater epoch than they have.
+Behaviour: for transaction coordinators, that is for brokers, and for principals with Alter on the
+cluster (KIP-1037), who end a hanging transaction. A marker is answered when it is committed; a
+repeated marker gets the same answer and is not written twice. A marker of a replaced coordinator,
+or with an epoch older than the producer's, is refused.
+Versions: 2 carries the version of the transaction protocol; with version 2 of that, a marker that
+ends data must have a greater epoch than the data.
 """
 
 from __future__ import annotations
