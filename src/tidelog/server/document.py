@@ -35,9 +35,9 @@ _PERMISSIONS: Final = """\
 
 The permissions that a client needs if access-control lists are enabled, as in Apache Kafka. A
 denial is an error instead of the *whole* answer, an error for *each* refused item, or not visible
-at all: a *hidden* resource looks as if it did not exist. Read, Write, Delete and Alter imply Describe,
-AlterConfigs implies DescribeConfigs. ClusterAction is only for brokers of the cluster, which
-authenticate as such: no permission replaces it.
+at all: a *hidden* resource looks as if it did not exist. Read, Write, Delete and Alter imply
+Describe, AlterConfigs implies DescribeConfigs. ClusterAction is only for brokers of the cluster,
+which authenticate as such: no permission replaces it.
 
 | API | permission | when | denial |
 |---|---|---|---|
