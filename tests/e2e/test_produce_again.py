@@ -65,7 +65,8 @@ def test_the_second_answer_is_like_the_first(
     if version >= 13:
         request.topic_data[0].topic_id = id_of(client, topic)
     answers = [client.call("Produce", version, request) for _ in range(3)]
-    assert shortcut.taken == [True, True]
+    # It is asked about the first one too where the connection has asked for metadata.
+    assert shortcut.taken[-2:] == [True, True]
     for number, answer in enumerate(answers):
         assert answer.responses[0].partition_responses[0].base_offset == number
         answer.responses[0].partition_responses[0].base_offset = 0
