@@ -58,8 +58,8 @@ class Replica:
     """The log of one broker, in one life."""
 
     __slots__ = (
-        "batches", "broker_id", "epoch", "life", "log_start", "seen", "uncut", "was_cutting",
-        "watermark",
+        "batches", "broker_id", "epoch", "life", "log_start", "seen", "state", "uncut",
+        "was_cutting", "watermark",
     )  # fmt: skip
 
     def __init__(self, broker_id: int, life: int) -> None:
@@ -70,6 +70,8 @@ class Replica:
         self.log_start = 0
         self.epoch = -1
         self.seen: tuple[Any, ...] = ()
+        # What the broker knew of the partition at the last look.
+        self.state: PartitionState | None = None
         # What there was before the last cut; and whether the disk had yet to do it at the end.
         self.uncut: list[Batch] = []
         self.was_cutting = False
@@ -128,6 +130,8 @@ class Ghost:
     key: Key
     min_isr: int = 1
     state: PartitionState | None = None
+    # All that the store has said of it, in order.
+    states: list[PartitionState] = field(default_factory=list)
     # By broker: its log as it is, or as it was when the broker was last up.
     replicas: dict[int, Replica] = field(default_factory=dict)
     # What a current leader has committed, in order.

@@ -131,11 +131,24 @@ def _maximal_isr(in_sync: InSyncReplicas) -> set[int]:
     return {*in_sync.isr, *(() if pending is None else pending.broker_ids)}
 
 
-def i6_watermark_rule(ghost: Ghost, replica: Replica, in_sync: InSyncReplicas) -> None:
+def i6_watermark_rule(
+    ghost: Ghost,
+    replica: Replica,
+    in_sync: InSyncReplicas,
+    passed: Sequence[PartitionState] = (),
+) -> None:
     """A leader moves its watermark only with enough in-sync replicas, and to where each of the
-    maximal ISR has fetched in this epoch and its current life."""
+    maximal ISR has fetched in this epoch and its current life.
+
+    Where it hears of several changes at once, it may move between two of them: `passed` are those
+    that it no longer knows.
+    """
     name = "I6 watermark rule"
     if len(in_sync.isr) < ghost.min_isr:
+        for state in passed:
+            ends = [ghost.replicas[each].end for each in state.isr if each in ghost.replicas]
+            if len(state.isr) >= ghost.min_isr and min(ends) >= replica.watermark:
+                return
         raise Violation(
             name,
             f"b{replica.broker_id} moved {ghost} to {replica.watermark} with ISR {in_sync.isr},"

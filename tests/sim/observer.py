@@ -173,6 +173,7 @@ class Observer:
         self, ghost: Ghost, before: PartitionState | None, state: PartitionState
     ) -> None:
         ghost.state = state
+        ghost.states.append(state)
         if ghost.topic in INTERNAL_TOPICS:
             # Nobody sets it for them, and an operator may leave them with two replicas.
             ghost.min_isr = self._min_isr if state.replication_factor >= 3 else 1
@@ -262,6 +263,7 @@ class Observer:
                     self._changed(machine, ghost, replica, partition)
                 elif seen[3] != len(segments.bases):
                     self.moved.append(partition)
+                replica.state = partition.state
 
     def _meet(self, machine: Machine, partition: Partition) -> tuple[Ghost, Replica]:
         """What is known of a partition that is there since the last look, or there again."""
@@ -326,7 +328,9 @@ class Observer:
         """A current leader has moved its watermark."""
         in_sync = in_sync_of(partition)
         if in_sync is not None:
-            invariants.i6_watermark_rule(ghost, replica, in_sync)
+            invariants.i6_watermark_rule(
+                ghost, replica, in_sync, _passed(ghost, replica, partition)
+            )
             invariants.i2_superset(ghost, replica, in_sync)
             if partition.config.durability_fsync:
                 synced = self._synced(ghost, in_sync.isr)
@@ -434,3 +438,11 @@ class Observer:
                 return
         what = f"{machine.name} removes {source} though its topic was not deleted"
         self.fail(Violation("I29 tombstones", what))
+
+
+def _passed(ghost: Ghost, replica: Replica, partition: Partition) -> list[PartitionState]:
+    """What a leader has known of its partition between the last look and this one."""
+    if replica.state is None:
+        return []
+    before, now = replica.state.partition_epoch, partition.state.partition_epoch
+    return [each for each in ghost.states if before < each.partition_epoch < now]
