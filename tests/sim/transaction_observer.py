@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from tests.sim.ghost import Ghost, Key, Violation
 from tests.sim.observer import Observer
-from tests.sim.peek import parts_of
+from tests.sim.peek import leads, parts_of
 from tests.sim.transaction_stories import (
     Decisions,
     Entry,
@@ -29,6 +29,7 @@ from tidelog.cluster.planner import PRODUCER_IDS_PER_BLOCK
 from tidelog.coordinators.transactions.records import decode_record
 from tidelog.coordinators.transactions.transaction import State
 from tidelog.model import TopicPartition
+from tidelog.replication.partition import Partition
 from tidelog.storage.log import Log
 from tidelog.testing.simulation.machines import Machine, World
 
@@ -50,6 +51,8 @@ class Mirror:
         # What is known of the partition, and up to where it was committed at the last look.
         self.ghost: Ghost | None = None
         self.committed = -1
+        # A leader that was replaced has written what its successor would not: until it is cut.
+        self.is_doomed = False
 
     @property
     def is_behind(self) -> bool:
@@ -65,6 +68,9 @@ class Mirror:
         if before == self._seen:
             return []
         goes_on = before and before[:3] == self._seen[:3] and before[3] < active.size_bytes
+        if goes_on and self.is_doomed:
+            return []
+        self.is_doomed = False
         if goes_on:
             data = machine.disk.peek(active.log_file.path)
             new = list(entries(memoryview(bytes(data[before[3] : active.size_bytes]))))
@@ -126,7 +132,7 @@ class TransactionObserver:
             for partition in by_name.get(topic, {}).values():
                 mirror = mirrors.get(id(partition.log))
                 if mirror is None or partition in moved or mirror.is_behind:
-                    self._follow(machine, partition.log)
+                    self._follow(machine, partition)
 
     def has_ids(self, machine: Machine, block_end: int) -> None:
         """I16: a block of producer ids is one broker's, in one life of it."""
@@ -139,11 +145,21 @@ class TransactionObserver:
                 what = f"blocks of ids before {block_end} and {end} overlap"
                 raise Violation("I16 producer ids", what)
 
-    def _follow(self, machine: Machine, log: Log) -> None:
+    def _follow(self, machine: Machine, partition: Partition) -> None:
+        log = partition.log
         mirror = self._mirrors.get(id(log))
         if mirror is None:
             mirror = self._mirrors[id(log)] = Mirror(log, self.truth)
-        new = mirror.follow(machine)
+        try:
+            new = mirror.follow(machine)
+        except Violation as violation:
+            # It may lack a marker that its successor has, and take the next transaction behind.
+            is_late = violation.invariant.startswith("I18")
+            if not is_late or not self._is_replaced(partition, mirror):
+                raise
+            mirror.is_doomed = True
+        if mirror.is_doomed:
+            return
         if new:
             self._note(machine, mirror.name, new, "appended")
         ghost = mirror.ghost
@@ -152,6 +168,13 @@ class TransactionObserver:
         if ghost is not None and ghost.true_watermark != mirror.committed:
             mirror.committed = ghost.true_watermark
             self._commit(machine, ghost, mirror)
+
+    def _is_replaced(self, partition: Partition, mirror: Mirror) -> bool:
+        """Whether it is the log of a leader that does not know of its successor."""
+        ghost = self._observer.ghosts.get(mirror.key)
+        if ghost is None or ghost.state is None:
+            return False
+        return leads(partition) and partition.leader_epoch < ghost.state.leader_epoch
 
     def _commit(self, machine: Machine, ghost: Ghost, mirror: Mirror) -> None:
         story = self._committed.get(ghost.key)
