@@ -49,8 +49,9 @@ class Holder:
     # When it last sent a request that was answered as one of a member's.
     heard_of_at: float = -1e9
     is_alive: bool = True
-    # Whether another process has come in its name.
+    # Whether another process has come in its name, or has asked to.
     is_replaced: bool = False
+    may_be_replaced: bool = False
 
     def __str__(self) -> str:
         return self.name
@@ -149,6 +150,13 @@ class GroupLedger:
         if self.is_classic:
             self._check_generation_owners(holder, generation, wanted)
 
+    def asks_to_join(self, holder: Holder) -> int:
+        """A member sends its request; the order of that."""
+        for other in self.holders:
+            if other is not holder and _is_same(other, holder):
+                other.may_be_replaced = True
+        return self.order()
+
     def joined(self, holder: Holder, generation: int, asked: int) -> None:
         """I25: a member that asked then to join is in a generation now."""
         if generation < self.generation and self._generation_order < asked:
@@ -169,13 +177,14 @@ class GroupLedger:
 
     def _takes_its_name(self, holder: Holder) -> None:
         """From others that have it: what they hold may be taken from them at any moment."""
+        holder.may_be_replaced = False
         for other in self.holders:
             if other is not holder and _is_same(other, holder):
                 other.is_replaced = True
 
     def _check_free(self, holder: Holder, partition: int, asked: int) -> None:
         for other in self.holders:
-            if other is holder or other.is_replaced:
+            if other is holder or other.is_replaced or other.may_be_replaced:
                 continue
             if other.held.get(partition, asked) >= asked:
                 # Which of the two was decided first is not known.

@@ -202,7 +202,7 @@ class ClassicMember(Member):
     async def _join(self) -> bool:
         # All of it, before anybody hears that this member is ready for what comes next.
         self._ledger.released(self.holder)
-        asked = self._ledger.order()
+        asked = self._ledger.asks_to_join(self.holder)
         version = self._chance.choice((5, 9))
         protocols = [JoinGroupRequestProtocol("range", encode_subscription([TOPIC]))]
         request = JoinGroupRequest(

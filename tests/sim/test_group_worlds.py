@@ -101,6 +101,17 @@ def test_i23_a_member_counts_that_was_replaced() -> None:
     assert not group.committed(group.commits(old, 3, [0]), ErrorCode.FENCED_INSTANCE_ID)
 
 
+def test_i23_who_asks_to_join_in_a_name_may_have_taken_it_before_anybody_is_told() -> None:
+    group, clock = ledger()
+    old, new = (group.enter(name, "i", is_classic=True) for name in ("old", "new"))
+    other = group.enter("other", None, is_classic=True)
+    group.heard(old, clock.now)
+    group.told(old, 3, [0], group.order())
+    breaks("I23", group.told, other, 4, [0], group.order())
+    group.asks_to_join(new)
+    group.told(other, 4, [0], group.order())
+
+
 def test_i23_and_i25_a_generation_of_before_counts() -> None:
     group, _ = ledger()
     a, b = (group.enter(name, None, is_classic=True) for name in "ab")
