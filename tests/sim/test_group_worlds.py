@@ -105,10 +105,11 @@ def test_i23_who_asks_to_join_in_a_name_may_have_taken_it_before_anybody_is_told
     group, clock = ledger()
     old, new = (group.enter(name, "i", is_classic=True) for name in ("old", "new"))
     other = group.enter("other", None, is_classic=True)
-    group.heard(old, clock.now)
-    group.told(old, 3, [0], group.order())
+    group.heard(new, clock.now)
+    group.told(new, 3, [0], group.order())
     breaks("I23", group.told, other, 4, [0], group.order())
-    group.asks_to_join(new)
+    # The older process was paused, and comes back.
+    group.asks_to_join(old)
     group.told(other, 4, [0], group.order())
 
 
