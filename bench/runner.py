@@ -123,21 +123,25 @@ def _topic(row: Row, peer: Peer, quick: bool) -> Any:
         yield topic
 
 
+def _rate_and_cpu(result: Result, name: str, unit: str) -> list[str]:
+    count, used_s = result[name], result["cpu_user_s"] + result["cpu_system_s"]
+    return [
+        f"{count / result['elapsed_s']:,.0f} {unit}/s",
+        f"{used_s / count * 1e3:.3f} ms of CPU each",
+    ]
+
+
 def brief(result: Result) -> str:
     """One round in a few words, for whoever watches."""
     elapsed_s, parts = result["elapsed_s"], [f"{result['elapsed_s']:.3f} s"]
     if "records" in result:
         parts.append(f"{result['records'] / elapsed_s:,.0f} records/s")
     elif "transactions" in result:
-        parts.append(f"{result['transactions'] / elapsed_s:,.0f} transactions/s")
-        used = result["cpu_user_s"] + result["cpu_system_s"]
-        parts.append(f"{used / result['transactions'] * 1e3:.2f} ms of CPU each")
+        parts += _rate_and_cpu(result, "transactions", "transactions")
     elif "requests" in result:
         parts.append(f"{result['requests'] / elapsed_s:,.0f} requests/s")
     elif "logins" in result:
-        parts.append(f"{result['logins'] / elapsed_s:,.0f} log-ins/s")
-        used = result["cpu_user_s"] + result["cpu_system_s"]
-        parts.append(f"{used / result['logins'] * 1e3:.3f} ms of CPU each")
+        parts += _rate_and_cpu(result, "logins", "log-ins")
     if "acl_percent" in result:
         parts.append(f"{result['acl_percent']:.1f} % more CPU with rules")
     if "producer_of_quota" in result:

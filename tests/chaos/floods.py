@@ -53,6 +53,8 @@ SLACK_BYTES: Final = 32 * MIB
 GUESSED_FROM, GOOD_FROM = "127.0.0.3", "127.0.0.2"
 _PASSWORD: Final = "right-5ecret"
 _MODULE: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
+# Enough for a median; a few seconds beside other work.
+_RECORDS_OF_A_MEDIAN: Final = 200
 
 
 class Flooded:
@@ -115,6 +117,11 @@ class GoodClient:
             self._seconds.append(time.perf_counter() - began)
             self.failures += answer.responses[0].partition_responses[0].error_code != 0
 
+    @property
+    def records(self) -> int:
+        """How many since the median was asked for last."""
+        return len(self._seconds)
+
     def median_ms(self) -> float:
         """Of the records since this was asked last."""
         taken, self._seconds = self._seconds, []
@@ -132,7 +139,7 @@ class Trial:
     def __init__(self, broker: Flooded, good: GoodClient) -> None:
         self._broker = broker
         self._good = good
-        time.sleep(2)
+        eventually(lambda: good.records >= _RECORDS_OF_A_MEDIAN)
         self._quiet_ms = good.median_ms()
 
     @contextlib.contextmanager

@@ -38,6 +38,16 @@ def run(*arguments: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, 
     return int(stop.value.code or 0), captured.out, captured.err
 
 
+def printed_by(program: str) -> list[str]:
+    """The words that a program prints in an interpreter of its own."""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": SOURCE}, capture_output=True, text=True, check=True,
+        timeout=60,
+    )  # fmt: skip
+    return done.stdout.split()
+
+
 def closed_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -225,12 +235,7 @@ def test_a_short_command_imports_neither_asyncio_nor_ssl_nor_the_server() -> Non
         "try: main(['topic', 'list', '-b', '127.0.0.1:1'])\n"
         "except SystemExit: print(*sorted(sys.modules))\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, "PYTHONPATH": SOURCE}, capture_output=True, text=True, check=True,
-        timeout=60,
-    )  # fmt: skip
-    modules = set(done.stdout.split())
+    modules = set(printed_by(program))
     assert "tidelog.client.blocking" in modules
     heavy = {"asyncio", "ssl", "logging", "pyarrow", "yaml", "uvloop", "crc32c", "cramjam"}
     heavy |= {"tidelog.server", "tidelog.storage", "tidelog.config", "tidelog.cli.produce"}
@@ -240,12 +245,7 @@ def test_a_short_command_imports_neither_asyncio_nor_ssl_nor_the_server() -> Non
 @pytest.mark.parametrize("module", ["blocking", "blocking_producer", "blocking_consumer"])
 def test_the_blocking_client_never_imports_asyncio_or_ssl(module: str) -> None:
     program = f"import sys, tidelog.client.{module}; print(*sorted(sys.modules))"
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, "PYTHONPATH": SOURCE}, capture_output=True, text=True, check=True,
-        timeout=60,
-    )  # fmt: skip
-    assert not {"asyncio", "ssl"} & set(done.stdout.split())
+    assert not {"asyncio", "ssl"} & set(printed_by(program))
 
 
 def test_the_collector_does_not_look_through_what_a_command_imports() -> None:
@@ -258,9 +258,4 @@ def test_the_collector_does_not_look_through_what_a_command_imports() -> None:
         "try: run()\n"
         "except SystemExit as end: print(end.code, len(looks), gc.get_freeze_count() > 10_000)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, "PYTHONPATH": SOURCE}, capture_output=True, text=True, check=True,
-        timeout=60,
-    )  # fmt: skip
-    assert done.stdout.split() == ["3", "0", "True"]
+    assert printed_by(program) == ["3", "0", "True"]

@@ -30,6 +30,7 @@ from tidelog.protocol.primitives import encode_uvarint, read_uvarint
 from tidelog.security.authorizer import Operation, Resource, ResourceType
 from tidelog.server.context import ServedApi
 from tidelog.server.dispatch import DECLINED, CloseConnection, Pending, Result
+from tidelog.server.handlers.repeated_frame import CORRELATION_ID
 from tidelog.server.tools import GroupTools, RequestTools
 
 if TYPE_CHECKING:
@@ -46,7 +47,6 @@ _PARTITIONS_MAX: Final = 100
 _VERSION_WITH_EPOCHS: Final = 6
 _VERSION_WITH_TOPIC_IDS: Final = 10
 _START: Final = slice(0, 4)
-_ID: Final = slice(4, 8)
 _COUNT: Final = struct.Struct(">i")
 # A partition: its number, the offset, the leader epoch, no metadata; tags in flexible versions.
 _PLAIN: Final = struct.Struct(">iqih")
@@ -92,9 +92,12 @@ class Head:
         """Take the bytes of a request's head; False where the rest is not plain."""
         behind = len(self._counted(partitions)) + partitions * self._entry.size + len(self._tail)
         self.end = len(frame) - behind
-        if not _ID.stop <= self.end <= _HEAD_BYTES_MAX:
+        if not CORRELATION_ID.stop <= self.end <= _HEAD_BYTES_MAX:
             return False
-        self._start, self._bytes = bytes(frame[_START]), bytes(frame[_ID.stop : self.end])
+        self._start, self._bytes = (
+            bytes(frame[_START]),
+            bytes(frame[CORRELATION_ID.stop : self.end]),
+        )
         read = self.read(frame)
         return read is not None and len(read) == partitions
 
@@ -104,7 +107,10 @@ class Head:
     def read(self, frame: memoryview) -> list[tuple[int, int, int]] | None:
         """Partition, offset and epoch of each; None where the frame is not made so."""
         end = self.end
-        if frame[_ID.stop : end].tobytes() != self._bytes or frame[_START] != self._start:
+        if (
+            frame[CORRELATION_ID.stop : end].tobytes() != self._bytes
+            or frame[_START] != self._start
+        ):
             return None
         try:
             if self.is_flexible:
@@ -214,7 +220,7 @@ class CommitShortcut:
         if read is None or topic is None:
             return DECLINED
         commits = [Commit(*topic, index, offset, epoch, "") for index, offset, epoch in read]
-        asked = Asked(self, head, frame[_ID].tobytes(), commits)
+        asked = Asked(self, head, frame[CORRELATION_ID].tobytes(), commits)
         try:
             future = self._coordinator.gather(head.group.name, asked.commit, asked.refused)
         except KafkaError:

@@ -22,36 +22,31 @@ from tidelog.protocol.messages.heartbeat import HeartbeatResponse
 from tidelog.security.authorizer import Operation, Resource, ResourceType
 from tidelog.server.context import ServedApi
 from tidelog.server.dispatch import DECLINED, Result
+from tidelog.server.handlers.repeated_frame import CORRELATION_ID, RepeatedFrame
 from tidelog.server.tools import GroupTools, RequestTools
 
 if TYPE_CHECKING:
     from tidelog.server.connection import Connection
 
 _FRAME_BYTES_MAX: Final = 1_000
-# Where the correlation id of a request begins, and ends.
-_ID: Final = slice(4, 8)
 # An answer before its correlation id: how long it is.
 _SIZE_BYTES: Final = 4
 
 
-class Known:
+class Known(RepeatedFrame):
     """A heartbeat, and its answer while nothing changes; both without their correlation ids."""
 
-    __slots__ = ("_after", "_before", "_rest", "_start", "beat", "group")
+    __slots__ = ("_after", "_before", "beat", "group")
 
     def __init__(self, frame: memoryview, beat: Beat | ConsumerBeat, answer: bytes) -> None:
-        self._start = bytes(frame[: _ID.start])
-        self._rest = bytes(frame[_ID.stop :])
+        super().__init__(frame)
         self._before = answer[:_SIZE_BYTES]
         self._after = answer[_SIZE_BYTES + 4 :]
         self.beat = beat
         self.group = Resource(ResourceType.GROUP, beat.group_id)
 
-    def is_repeated_by(self, frame: memoryview) -> bool:
-        return frame[_ID.stop :].tobytes() == self._rest and frame[: _ID.start] == self._start
-
     def answer_to(self, frame: memoryview) -> bytes:
-        return b"".join((self._before, frame[_ID], self._after))
+        return b"".join((self._before, frame[CORRELATION_ID], self._after))
 
 
 class HeartbeatShortcut:

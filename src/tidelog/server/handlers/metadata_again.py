@@ -15,6 +15,7 @@ from tidelog.protocol.framing import frame_response
 from tidelog.protocol.primitives import part_size
 from tidelog.server.context import ServedApi
 from tidelog.server.dispatch import DECLINED, Result
+from tidelog.server.handlers.repeated_frame import CORRELATION_ID, RepeatedFrame
 from tidelog.server.tools import ClusterTools, RequestTools
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 _FRAME_BYTES_MAX: Final = 1_000
 # What is larger leaves in several parts.
 _ANSWER_BYTES_MAX: Final = 16 * 1024
-_CORRELATION_ID: Final = slice(4, 8)
 
 
 def cache_key(request: Any, version: int, connection: Connection) -> Hashable:
@@ -45,24 +45,20 @@ def cache_key(request: Any, version: int, connection: Connection) -> Hashable:
     )
 
 
-class Known:
+class Known(RepeatedFrame):
     """A request without its correlation id, for whom it was, and where its answer is kept."""
 
-    __slots__ = ("_principal", "_rest", "_start", "key", "version")
+    __slots__ = ("_principal", "key", "version")
 
     def __init__(self, frame: memoryview, version: int, request: Any, connection: Connection):
-        self._start = bytes(frame[: _CORRELATION_ID.start])
-        self._rest = bytes(frame[_CORRELATION_ID.stop :])
+        super().__init__(frame)
         self._principal = connection.principal
         self.version = version
         self.key = cache_key(request, version, connection)
 
-    def is_repeated_by(self, frame: memoryview, connection: Connection) -> bool:
-        return (
-            frame[_CORRELATION_ID.stop :].tobytes() == self._rest
-            and frame[: _CORRELATION_ID.start] == self._start
-            and connection.principal is self._principal
-        )
+    def is_for(self, frame: memoryview, connection: Connection) -> bool:
+        """Whether the same client asks the same."""
+        return self.is_repeated_by(frame) and connection.principal is self._principal
 
 
 class MetadataShortcut:
@@ -80,20 +76,20 @@ class MetadataShortcut:
         known: Known | None = connection.known.get(self._api.key)
         if len(frame) > _FRAME_BYTES_MAX:
             return
-        if known is None or not known.is_repeated_by(frame, connection):
+        if known is None or not known.is_for(frame, connection):
             connection.known[self._api.key] = Known(frame, version, request, connection)
 
     def serve(self, frame: memoryview, connection: Connection) -> Result:
         """Answer a request that repeats the one before; else `DECLINED`."""
         known: Known | None = connection.known.get(self._api.key)
-        if known is None or self._throttling.is_on or not known.is_repeated_by(frame, connection):
+        if known is None or self._throttling.is_on or not known.is_for(frame, connection):
             return DECLINED
         shared, metrics = self._shared, self._metrics
         started_at = shared.clock.monotonic()
         kept = self._answers.find(shared.metadata.image, known.key)
         if kept is None or len(kept.body) > _ANSWER_BYTES_MAX:
             return DECLINED
-        correlation_id = int.from_bytes(frame[_CORRELATION_ID], "big", signed=True)
+        correlation_id = int.from_bytes(frame[CORRELATION_ID], "big", signed=True)
         body = kept.body
         answer = frame_response(self._api, known.version, correlation_id, [body], len(body))
         metrics.requests += 1

@@ -128,7 +128,7 @@ class Handle(asyncio.Handle):
         self._callback = self._args = None  # type: ignore[assignment]
 
 
-class TimerHandle(asyncio.TimerHandle):
+class TimerHandle(Handle, asyncio.TimerHandle):
     """A callback of a later time, without what asyncio asks and keeps of each for debugging."""
 
     __slots__ = ("node",)
@@ -141,21 +141,11 @@ class TimerHandle(asyncio.TimerHandle):
         loop: asyncio.AbstractEventLoop,
         context: contextvars.Context | None,
     ) -> None:
-        self._context = contextvars.copy_context() if context is None else context
-        self._loop = loop
-        self._callback = callback
-        self._args = args
-        self._cancelled = False
-        self._repr = None
-        self._source_traceback = None
+        Handle.__init__(self, callback, args, loop, context)
         self._when = when
         self._scheduled = True
         # Whose it is; the world's where it is nobody's.
         self.node = self._context.get(_NODE)
-
-    def cancel(self) -> None:
-        self._cancelled = True
-        self._callback = self._args = None  # type: ignore[assignment]
 
     # Where two have the same time, neither is before the other.
 
